@@ -29,6 +29,7 @@ from bridge.door.people import SESSION_SECONDS, Link, LinkProblem, People, Sessi
 from bridge.door.return_to import back_to
 from bridge.door.sealed_cookie import SealedCookie
 from bridge.door.wrong_links import WrongLinks
+from bridge.observing.request_keys import PERSON
 
 #: The request came with a token that is good for other doors.
 _SCOPED: Final = web.RequestKey("scoped", bool)
@@ -137,6 +138,18 @@ class Doorkeeper:
             return None
         person = await self._people.of_session(session)
         return None if person is None else Caller(person, session, way_in_of(session))
+
+    async def who_looks(self, request: web.Request) -> Caller | web.Response:
+        """Who is logged in in the browser that opens a page of ours; else what it is answered."""
+        caller = await self.browser(request)
+        if caller is None:
+            return self.logged_out(request)
+        request[PERSON] = caller.person
+        return caller
+
+    async def who_acts(self, request: web.Request) -> Caller | web.Response:
+        """The same of one that asks for something to be done, which no page elsewhere may have it do."""
+        return await self.who_looks(request) if self.is_same_origin(request) else foreign_origin(request)
 
     def is_forged(self, request: web.Request) -> bool:
         """Whether a page that is not ours may have sent it. A page cannot have a browser send a Bearer token."""

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import msgspec
 from aiohttp import web
 
-from bridge.door import login, messages
+from bridge.door import messages
 from bridge.door.small_bodies import small_body
 from bridge.notify.subscriptions import Subscription, SubscriptionError
-from bridge.observing.request_keys import PERSON
 from bridge.relay.link import LinkDownError
 from bridge.token_bucket import TokenBucket
 from sprite.protocol.messages import Ack, Error, Permission
@@ -82,10 +81,9 @@ class PushRoutes:
         ]
 
     async def _show_key(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.browser(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
-        request[PERSON] = caller.person
+        caller = await self._doorkeeper.who_looks(request)
+        if isinstance(caller, web.Response):
+            return caller
         return web.json_response({"key": self._key.public}, headers={"Cache-Control": "no-store"})
 
     async def _subscribe(self, request: web.Request) -> web.StreamResponse:
@@ -152,18 +150,8 @@ class PushRoutes:
 
     async def _asked(self, request: web.Request, kind: type[_T], example: str) -> tuple[Caller, _T] | web.Response:
         """Who asks for something to be done, and what; else the answer to it."""
-        caller = await self._who_acts(request)
+        caller = await self._doorkeeper.who_acts(request)
         if isinstance(caller, web.Response):
             return caller
         body = await small_body(request, kind, example)
         return body if isinstance(body, web.Response) else (caller, body)
-
-    async def _who_acts(self, request: web.Request) -> Caller | web.Response:
-        """Whose browser it is that asks for something to be done; else what it is answered."""
-        if not self._doorkeeper.is_same_origin(request):
-            return login.foreign_origin(request)
-        caller = await self._doorkeeper.browser(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
-        request[PERSON] = caller.person
-        return caller

@@ -15,7 +15,6 @@ from bridge.door.forms import small_form
 from bridge.door.messages import Way
 from bridge.door.passkeys.store import PasskeyError
 from bridge.door.people import PeopleError
-from bridge.observing.request_keys import PERSON
 from bridge.operating import operator_view
 from bridge.operating.operator_view import Seen, Shown
 from bridge.operating.steps import Work, steps_told
@@ -140,10 +139,9 @@ class OperatorPage:
 
     async def _operator(self, request: web.Request) -> Caller | web.Response:
         """Whose page it is; else what they are told."""
-        caller = await self._doorkeeper.browser(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
-        request[PERSON] = caller.person
+        caller = await self._doorkeeper.who_looks(request)
+        if isinstance(caller, web.Response):
+            return caller
         if await self._people.role(caller.person) != "operator":
             return messages.page(
                 request,

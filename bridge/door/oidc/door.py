@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
-from bridge.door import login, messages
+from bridge.door import messages
 from bridge.door.arriving import Arriving, sent_to
 from bridge.door.messages import Way
 from bridge.door.oidc.id_token import IdTokenError
@@ -115,11 +115,9 @@ class OidcDoor:
 
     async def _link(self, request: web.Request) -> web.StreamResponse:
         """Whoever is logged in says that they are who they are at the provider."""
-        if not self._doorkeeper.is_same_origin(request):
-            return login.foreign_origin(request)
-        caller = await self._doorkeeper.browser(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
+        caller = await self._doorkeeper.who_acts(request)
+        if isinstance(caller, web.Response):
+            return caller
         try:
             begun, address = await self._begun("/passkeys", caller.person)
         except ProviderError as error:

@@ -21,7 +21,7 @@ from bridge.door.wrong_links import WrongLinks
 from bridge.observing.request_keys import PERSON
 
 if TYPE_CHECKING:
-    from bridge.door.login import Caller, Doorkeeper
+    from bridge.door.login import Doorkeeper
     from bridge.door.sealed_cookie import SealedCookie
 
 log = logging.getLogger(__name__)
@@ -92,10 +92,9 @@ class PasskeyDoor:
     # --- who is logged in ---
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.browser(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
-        request[PERSON] = caller.person
+        caller = await self._doorkeeper.who_looks(request)
+        if isinstance(caller, web.Response):
+            return caller
         token = self._doorkeeper.form_token(caller)
         listed = "".join(_item(each, token) for each in await self._flow.passkeys.of(caller.person))
         parts = [
@@ -108,7 +107,7 @@ class PasskeyDoor:
         return messages.document("Your passkeys", "".join(parts), style=_STYLE, script=_SCRIPT)
 
     async def _begin(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._who_acts(request)
+        caller = await self._doorkeeper.who_acts(request)
         if isinstance(caller, web.Response):
             return caller
         return self._asked(*await self._flow.begin_new(caller.person))
@@ -116,7 +115,7 @@ class PasskeyDoor:
     async def _add(self, request: web.Request) -> web.StreamResponse:
         # It may come slowly: who acts is who is logged in once it is whole.
         body = await body_within(request, _MAX_ANSWER_BYTES)
-        caller = await self._who_acts(request)
+        caller = await self._doorkeeper.who_acts(request)
         if isinstance(caller, web.Response):
             return caller
         try:
@@ -144,15 +143,6 @@ class PasskeyDoor:
         if await self._flow.passkeys.remove(caller.person, credential_id):
             log.info("a passkey was removed", extra={"person": caller.person})
         return web.Response(status=303, headers={"Location": "/passkeys", "Cache-Control": "no-store"})
-
-    async def _who_acts(self, request: web.Request) -> Caller | web.Response:
-        if not self._doorkeeper.is_same_origin(request):
-            return login.foreign_origin(request)
-        caller = await self._doorkeeper.browser(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
-        request[PERSON] = caller.person
-        return caller
 
     # --- who logs in ---
 
