@@ -233,6 +233,19 @@ async def begun(request: web.Request, **headers: str) -> web.StreamResponse:
     return response
 
 
+def paused(until: asyncio.Event, first: bytes = START) -> Answer:
+    """Answers with a stream that has begun, and goes on to its end once that is set."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(first)
+        await until.wait()
+        await response.write(DELTA + END)
+        return response
+
+    return answer
+
+
 async def never_ended(request: web.Request) -> web.StreamResponse:
     """A stream that has begun, and goes on for as long as its client waits."""
     response = await begun(request)

@@ -29,7 +29,15 @@ from sprite.prices import (
     cost_usd,
 )
 from tests.harness import PATIENCE, ROOT, rows
-from tests.model_proxy import BODY, DELTA, END, MODEL, START, ScriptedUpstream, begun, never_ended, proxy, upstream
+from tests.model_proxy import (
+    BODY,
+    MODEL,
+    ScriptedUpstream,
+    never_ended,
+    paused,
+    proxy,
+    upstream,
+)
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
 HOUR = 3600.0
@@ -162,15 +170,7 @@ async def test_fifty_calls_at_once_never_hold_more_than_the_budget_and_one_call(
     api: ScriptedUpstream, tmp_path: Path
 ) -> None:
     may_end = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = await begun(request)
-        await response.write(START)
-        await may_end.wait()
-        await response.write(DELTA + END)
-        return response
-
-    api.answer = answer
+    api.answer = paused(may_end)
     asked = {**BODY, "max_tokens": 2000}
     one = held_for(asked)
     async with proxy(

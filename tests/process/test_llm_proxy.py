@@ -32,7 +32,20 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
 from tests.harness import PATIENCE
-from tests.model_proxy import BODY, DELTA, END, KEY, MODEL, START, ScriptedUpstream, begun, never_ended, proxy, upstream
+from tests.model_proxy import (
+    BODY,
+    DELTA,
+    END,
+    KEY,
+    MODEL,
+    START,
+    ScriptedUpstream,
+    begun,
+    never_ended,
+    paused,
+    proxy,
+    upstream,
+)
 
 
 @pytest.fixture
@@ -706,15 +719,7 @@ async def test_an_answer_whose_client_hangs_up_is_read_on_for_what_it_used(
     api: ScriptedUpstream, tmp_path: Path
 ) -> None:
     has_gone = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = await begun(request)
-        await response.write(START + DELTA * 10)
-        await has_gone.wait()
-        await response.write(DELTA + END)
-        return response
-
-    api.answer = answer
+    api.answer = paused(has_gone, START + DELTA * 10)
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0), rate_limits=RateLimits(at_once=1)) as running:
         async with running.post() as response:
             await response.content.readexactly(len(START + DELTA * 10))

@@ -33,6 +33,7 @@ from tests.model_proxy import (
     begun,
     message,
     never_ended,
+    paused,
     shared_proxy,
     upstream,
 )
@@ -66,15 +67,7 @@ async def test_a_database_that_is_away_refuses_calls_in_words_and_settles_what_w
     api: ScriptedUpstream, server: Server
 ) -> None:
     may_end = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = await begun(request)
-        await response.write(START)
-        await may_end.wait()
-        await response.write(DELTA + END)
-        return response
-
-    api.answer = answer
+    api.answer = paused(may_end)
     async with shared_proxy(server.create(), api.url, limits=Limits(daily_usd=1.0)) as door:
         async with door.post() as streaming:
             assert (await streaming.content.readline()).startswith(b"event:")
