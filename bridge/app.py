@@ -44,6 +44,7 @@ from bridge.door.visitors import Visitors
 from bridge.doors.doors import Doors
 from bridge.errors import OperatorError
 from bridge.hosts.archive import Archive
+from bridge.hosts.child import Child, StartSprite
 from bridge.hosts.following import Following
 from bridge.hosts.host import (
     Access,
@@ -124,12 +125,17 @@ class Bridge:
 
 @asynccontextmanager
 async def running(
-    settings: Settings, on_death: Callable[[], None], give_way: Callable[[], None] | None = None
+    settings: Settings,
+    on_death: Callable[[], None],
+    give_way: Callable[[], None] | None = None,
+    *,
+    start_sprite: StartSprite = Child.start,
 ) -> AsyncIterator[Bridge]:
     """A bridge while the block runs. OperatorError when it cannot be, FolderTakenError where another one is.
 
     `on_death` is called when a task died without which there is no bridge: the block has to end, and TaskDiedError is
     raised then. `give_way` is called when a bridge that serves wants the folder: the block ends soon.
+    `start_sprite` starts local sprites.
     """
     raise_file_limit()
     async with AsyncExitStack() as stack:
@@ -147,7 +153,7 @@ async def running(
         )
         ownership, due = await stack.enter_async_context(_ownership(settings, database, url, on_death))
         store = await stack.enter_async_context(open_store(settings, database))
-        host, restorer = _home(settings, database, store, tokens, ownership, port)
+        host, restorer = _home(settings, database, store, tokens, ownership, port, start_sprite)
         relay, followers = await stack.enter_async_context(
             _followed(store, host, restorer, ownership, [due, notices.tidings], on_death)
         )
@@ -399,10 +405,11 @@ def _home(
     tokens: SpriteTokens,
     ownership: Ownership,
     port: int,
+    start_sprite: StartSprite = Child.start,
 ) -> tuple[LocalHost | SpritesHost, Restorer]:
     """Where sprites live, not open yet, and what makes a lost one again of what is kept of it."""
     losses = Losses(database, store)
-    host = _host(settings, tokens, port, database, losses.refuse, ownership)
+    host = _host(settings, tokens, port, database, losses.refuse, ownership, start_sprite)
     return host, Restorer(store, losses, host, settings.run, Audit(database).note)
 
 
@@ -421,7 +428,13 @@ async def _opened(
 
 
 def _host(
-    settings: Settings, tokens: SpriteTokens, port: int, database: Database, guard: Guard, ownership: Ownership
+    settings: Settings,
+    tokens: SpriteTokens,
+    port: int,
+    database: Database,
+    guard: Guard,
+    ownership: Ownership,
+    start_sprite: StartSprite,
 ) -> LocalHost | SpritesHost:
     """Where sprites live. OperatorError when the provider needs a setting that is not there."""
     environment = {**settings.environment, "SPRITE_OFFLINE": "1" if settings.uses_offline_model else ""}
@@ -460,6 +473,7 @@ def _host(
         permissions=settings.permissions,
         home=None if settings.database_url is None else Homes(database, this_machine()).path,
         guard=guard,
+        start=start_sprite,
     )
 
 

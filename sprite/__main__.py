@@ -28,9 +28,14 @@ Command = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command; returns the exit code."""
-    arguments = _parser().parse_args(argv)
+    """Set up logging, run a command and return the exit code."""
     _set_up_logging()
+    return run(argv)
+
+
+def run(argv: list[str] | None = None) -> int:
+    """Run a command and return the exit code."""
+    arguments = _parser().parse_args(argv)
     command: Command = arguments.command
     try:
         settings = _settings(arguments)

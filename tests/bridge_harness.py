@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import logging
 import os
-import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +15,22 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.harness import PATIENCE, ROOT, Message, RunningProcess
+from bridge.__main__ import main as bridge_command
+from bridge.app import running
+from bridge.commands import serve
+from bridge.hosts.child import StartSprite
+from bridge.observing.logs import JsonLines, LibrariesSeldom
+from tests.forking import fork_module
+from tests.harness import (
+    PATIENCE,
+    Message,
+    Process,
+    RunningProcess,
+    home_beside,
+    start_in_thread,
+    start_module,
+)
+from tests.in_thread import InThread, call_main, in_thread, log_file
 
 #: What a person or a `make test` around this one has set is none of the tests'.
 _PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX", "XDG_CONFIG", "MAKE", "MFLAGS")
@@ -112,13 +128,12 @@ class PageClient:
         return self.close_code
 
 
-class BridgeProcess(RunningProcess):
-    """`python -m bridge serve` on a data folder; `greeting` is the first line it printed."""
+class Bridge:
+    """A bridge that accepts connections. `address` is the login link that it prints."""
 
-    def __init__(self, data: Path, process: asyncio.subprocess.Process, greeting: str, stderr: Path) -> None:
-        super().__init__(process)
+    def __init__(self, data: Path, address: str, stderr: Path) -> None:
         self.data = data
-        self.address = greeting.removeprefix("bridge listening on ").strip()
+        self.address = address
         self.url = self.address.partition("/login")[0]
         self.stderr = stderr
 
@@ -173,18 +188,47 @@ class BridgeProcess(RunningProcess):
                 await asyncio.gather(listening, return_exceptions=True)
 
     async def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-        """`python -m bridge ARGUMENTS --data` this folder: exit status, stdout, stderr."""
+        """`bridge ARGUMENTS --data` this folder: exit status, stdout, stderr."""
         return await run_bridge(*arguments, "--data", str(self.data), environment=environment)
 
 
+class BridgeServer(Bridge):
+    """A bridge in an event loop of its own thread; the sprites that it starts have threads, too."""
+
+    def __init__(self, data: Path, server: InThread[str], address: str, stderr: Path) -> None:
+        super().__init__(data, address, stderr)
+        self._server = server
+
+    async def stop(self) -> None:
+        """Stop in order, as SIGTERM does; raise what the bridge raised."""
+        await self._server.stop()
+
+    async def ended(self) -> None:
+        """Wait for an end that nobody asked for; raise what the bridge raised."""
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.shield(asyncio.wrap_future(self._server.ended))
+
+
+class BridgeProcess(Bridge, RunningProcess):
+    """`python -m bridge serve` on a data folder; its greeting is the first line it printed."""
+
+    def __init__(self, data: Path, process: Process, greeting: str, stderr: Path) -> None:
+        Bridge.__init__(self, data, greeting.removeprefix("bridge listening on ").strip(), stderr)
+        RunningProcess.__init__(self, process)
+
+
 async def run_bridge(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    """`python -m bridge ARGUMENTS` to its end: exit status, stdout, stderr."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "bridge", *arguments),
-        cwd=ROOT,
+    """`bridge ARGUMENTS` to its end, in a thread of this process: exit status, stdout, stderr."""
+    variables = bridge_environment() if environment is None else environment
+    return await call_main(bridge_command, list(arguments), variables)
+
+
+async def run_bridge_process(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    """`python -m bridge ARGUMENTS` to its end, as a forked process."""
+    process = await fork_module(
+        "bridge",
+        *arguments,
         env=bridge_environment() if environment is None else environment,
-        stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -192,10 +236,17 @@ async def run_bridge(*arguments: str, environment: Mapping[str, str] | None = No
         async with asyncio.timeout(PATIENCE):
             out, err = await process.communicate()
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        process.kill()
     return process.returncode or 0, out.decode(), err.decode()
+
+
+def _prepared(data: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The flags and variables of a bridge whose agents act without asking, unless flags say otherwise."""
+    home = home_beside(data)
+    if "--permissions" not in arguments:
+        arguments = (*arguments, "--permissions", "bypass")
+    variables = bridge_environment(**{"HOME": str(home), "IS_SANDBOX": "1", **environment})
+    return ["--data", str(data), *arguments], variables
 
 
 @asynccontextmanager
@@ -204,39 +255,62 @@ async def running_bridge(
     *arguments: str,
     host: str = "127.0.0.1",
     port: int = 0,
+    start_sprite: StartSprite = start_in_thread,
+    **environment: str,
+) -> AsyncIterator[BridgeServer]:
+    """A bridge in a thread of this process; stopped in order at the end.
+
+    `arguments` are further flags, `environment` further variables. What it logs goes to `data/../bridge-stderr.log`,
+    the sprites' home is beside it. Its sprites have threads, too, unless `start_sprite` is Child.start.
+    """
+    flags, variables = _prepared(data, arguments, environment)
+
+    async def main(listens: Callable[[str], None], stop: asyncio.Event) -> None:
+        parser = argparse.ArgumentParser()
+        serve.add_arguments(parser)
+        settings = serve.settings_of(parser.parse_args(["--host", host, "--port", str(port), *flags]))
+        async with running(settings, stop.set, start_sprite=start_sprite) as bridge:
+            logging.getLogger("bridge.commands.serve").info("listening on %s", bridge.url)
+            listens(bridge.address)
+            await stop.wait()
+
+    stderr = data.parent / "bridge-stderr.log"
+    log = log_file(stderr, JsonLines(), LibrariesSeldom())
+    async with in_thread("bridge", main, log, variables) as (server, address):
+        yield BridgeServer(data, server, address, stderr)
+
+
+@asynccontextmanager
+async def bridge_process(
+    data: Path,
+    *arguments: str,
+    host: str = "127.0.0.1",
+    port: int = 0,
     program: Sequence[str] = ("bridge",),
     within: Sequence[str] = (),
     **environment: str,
 ) -> AsyncIterator[BridgeProcess]:
-    """A bridge that accepts connections; stopped, or killed if need be, at the end.
+    """A bridge process that accepts connections; stopped, or killed if need be, at the end.
 
-    `arguments` are further flags, `environment` further variables. Agents may act without asking (`--permissions
-    bypass`) unless flags say otherwise; stderr goes to `data/../bridge-stderr.log`, the sprites' home is beside it.
     `program` is what `python -m` runs: the bridge itself, or what runs it in a test's way. `within` is a command that
     becomes the bridge.
     """
-    data.parent.mkdir(parents=True, exist_ok=True)
-    home = data.parent / "home"
-    home.mkdir(exist_ok=True)
+    flags, variables = _prepared(data, arguments, environment)
     stderr = data.parent / "bridge-stderr.log"
-    if "--permissions" not in arguments:
-        arguments = (*arguments, "--permissions", "bypass")
     with stderr.open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(*within, sys.executable),
-            *("-m", *program, "serve", "--host", host, "--port", str(port), "--data", str(data), *arguments),
-            cwd=ROOT,
-            env=bridge_environment(**{"HOME": str(home), "IS_SANDBOX": "1", **environment}),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
+        process = await start_module(
+            program[0],
+            *(*program[1:], "serve", "--host", host, "--port", str(port), *flags),
+            env=variables,
             stderr=log,
+            within=within,
         )
     async with listening(process, data, stderr) as bridge:
         yield bridge
 
 
 @asynccontextmanager
-async def listening(process: asyncio.subprocess.Process, data: Path, stderr: Path) -> AsyncIterator[BridgeProcess]:
+async def listening(process: Process, data: Path, stderr: Path) -> AsyncIterator[BridgeProcess]:
     """A bridge that was started, once it accepts connections; stopped, or killed if need be, at the end."""
     try:
         assert process.stdout is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
+from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
 from tests.postgres import Server
 
 SECRET = "what these two bridges share"
@@ -62,8 +62,8 @@ async def two_bridges(folder: Path, postgres: Server, *flags: str, **environment
     shared = {"BRIDGE_DATABASE_URL": url, "BRIDGE_CLUSTER_SECRET": SECRET, **environment}
     try:
         async with (
-            running_bridge(folder / "a/data", *flags, port=0, program=("bridge",), **shared) as owner,
-            running_bridge(folder / "b/data", *flags, port=0, program=("bridge",), **shared) as other,
+            bridge_process(folder / "a/data", *flags, port=0, program=("bridge",), **shared) as owner,
+            bridge_process(folder / "b/data", *flags, port=0, program=("bridge",), **shared) as other,
         ):
             _, said, _ = await owner.run("users", "add", "ada")
             words = said.split()

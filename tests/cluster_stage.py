@@ -23,7 +23,7 @@ from bridge.database import open_database
 from bridge.door.people import People
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.offline.model import OfflineModel
-from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.chaos_proxy import ChaosProxy
 from tests.cluster_places import Place, Processes
 from tests.connections import connections, until_one_ends
@@ -125,7 +125,7 @@ class Cluster:
         """Starts a bridge in its place."""
         stack = AsyncExitStack()
         bridge = await stack.enter_async_context(
-            running_bridge(
+            bridge_process(
                 self.folder / f"bridge-{name}/data",
                 *(*self.flags, *self.place.flags),
                 port=port,

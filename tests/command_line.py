@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from bridge.offline.model import OfflineModel
+from sprite.__main__ import run
 from sprite.commands import change
 from sprite.commands.rebuild import rebuild as rebuild_command
 from sprite.config import Settings
 from sprite.server import serve
+from tests.forking import ForkedProcess, fork_module
 from tests.harness import PATIENCE, ROOT, sprite_environment
+from tests.in_thread import call_main
 
 
 def settings_of(workspace: Path, model: OfflineModel | None = None, **more: Any) -> Settings:
@@ -48,24 +51,17 @@ async def restart_server(workspace: Path, model: OfflineModel | None = None) -> 
 
 
 async def command(workspace: Path, *arguments: str, model_url: str | None = None, **extra: str) -> tuple[int, str, str]:
-    """`python -m sprite ...` on a workspace: (exit code, stdout, stderr)."""
-    process = await started(workspace, *arguments, model_url=model_url, **extra)
-    async with asyncio.timeout(PATIENCE):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    """`sprite ...` on a workspace, in a thread of this process: (exit code, stdout, stderr)."""
+    variables = sprite_environment(model_url, **{"HOME": os.devnull, **extra})
+    return await call_main(run, [*arguments, "--workspace", str(workspace)], variables)
 
 
-async def started(
-    workspace: Path, *arguments: str, model_url: str | None = None, **extra: str
-) -> asyncio.subprocess.Process:
-    """The same, as it runs."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "sprite", *arguments, "--workspace", str(workspace)),
-        cwd=ROOT,
+async def started(workspace: Path, *arguments: str, model_url: str | None = None, **extra: str) -> ForkedProcess:
+    """`python -m sprite ...` on a workspace, as a forked process with pipes for stdout and stderr."""
+    return await fork_module(
+        "sprite",
+        *(*arguments, "--workspace", str(workspace)),
         env=sprite_environment(model_url, **{"HOME": os.devnull, **extra}),
-        stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -102,6 +98,7 @@ class KillableCommands:
 _FORKING = """
 import os, sys
 from sprite.__main__ import main
+from sprite.__main__ import run
 from sprite.commands import change, import_logs, rebuild
 for line in sys.stdin:
     pid = os.fork()

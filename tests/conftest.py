@@ -20,6 +20,8 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 from bridge.offline.model import OfflineModel
 from tests.curated_workspace import curate_workspace
 from tests.emulator import Emulator
+from tests.forking import close_parent
+from tests.in_thread import route_environment, route_logs
 from tests.postgres import Server, shared_server
 from tests.session_logs import Recorded, record
 from tests.vms import Disk, Tokens, deployed_disk
@@ -70,6 +72,8 @@ def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Itera
 
 
 def pytest_configure() -> None:
+    route_environment()
+    route_logs()
     # Whoever ends a run by `timeout` has what its tests started ended, too, as by Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
@@ -91,6 +95,10 @@ class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesWhole:
     return FilesWhole(config, log)
+
+
+def pytest_unconfigure() -> None:
+    close_parent()
 
 
 @pytest.fixture

@@ -5,21 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sqlite3
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-ROOT = Path(__file__).resolve().parent.parent
-#: Bounds every wait of a test; nothing waits this long unless something is broken.
-PATIENCE = 120.0
+from bridge.hosts.child import WorkspaceTakenError
+from bridge.hosts.host import HostError
+from sprite.config import PermissionMode, from_environment
+from sprite.errors import SpriteError
+from sprite.folders import refuse_what_is_no_file
+from sprite.privacy.log_filter import DiscreetFilter
+from sprite.server import serve
+from tests.forking import ROOT, ForkedProcess, fork_module
+from tests.in_thread import PATIENCE, InThread, Main, in_thread, log_file
 
 Message = dict[str, Any]
+Process = asyncio.subprocess.Process | ForkedProcess
 
 
 def allowed_files(count: int) -> Sequence[str]:
@@ -110,7 +118,7 @@ class Client:
 class RunningProcess:
     """A process under test, and its two ends."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
 
     async def stop(self) -> int:
@@ -130,11 +138,10 @@ class RunningProcess:
             return await self.process.wait()
 
 
-class SpriteProcess(RunningProcess):
-    """`python -m sprite serve` on a workspace."""
+class Sprite:
+    """A sprite that listens."""
 
-    def __init__(self, workspace: Path, process: asyncio.subprocess.Process, host: str, port: int) -> None:
-        super().__init__(process)
+    def __init__(self, workspace: Path, host: str, port: int) -> None:
         self.workspace = workspace
         self.host = host
         self.port = port
@@ -165,6 +172,31 @@ class SpriteProcess(RunningProcess):
             yield client
 
 
+class SpriteServer(Sprite):
+    """A sprite in an event loop of its own thread."""
+
+    def __init__(self, workspace: Path, server: InThread[tuple[str, int]], host: str, port: int) -> None:
+        super().__init__(workspace, host, port)
+        self._server = server
+
+    async def stop(self) -> None:
+        """Stop in order, as SIGTERM does; raise what the server raised."""
+        await self._server.stop()
+
+    async def ended(self) -> None:
+        """Wait for an end that nobody asked for; raise what the server raised."""
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.shield(asyncio.wrap_future(self._server.ended))
+
+
+class SpriteProcess(Sprite, RunningProcess):
+    """`python -m sprite serve` on a workspace."""
+
+    def __init__(self, workspace: Path, process: Process, host: str, port: int) -> None:
+        Sprite.__init__(self, workspace, host, port)
+        RunningProcess.__init__(self, process)
+
+
 def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:
     """The environment of a sprite that talks to a model on loopback and retries nothing for long.
 
@@ -177,6 +209,76 @@ def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:
     return env | extra
 
 
+def home_beside(workspace: Path, name: str = "home") -> Path:
+    """A home folder of the test's: agents' shells read start files there, and may leave locks behind."""
+    home = workspace.parent / name
+    home.mkdir(parents=True, exist_ok=True)
+    return home
+
+
+def sprite_log(workspace: Path) -> logging.Handler:
+    """Where a sprite's lines go that would be on its stderr: `workspace/../stderr.log`."""
+    return log_file(workspace.parent / "stderr.log", None, DiscreetFilter())
+
+
+async def start_in_thread(
+    workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None
+) -> SpriteInBridge:
+    """Start a sprite for an in-thread bridge (see bridge.hosts.child.StartSprite)."""
+    server = InThread(
+        f"sprite {workspace.name}", _sprite_main(workspace, permissions), sprite_log(workspace), environment
+    )
+    server.start()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return SpriteInBridge(server, await asyncio.shield(asyncio.wrap_future(server.listening)))
+    except SpriteError as error:
+        if "already owns" in str(error):
+            raise WorkspaceTakenError(str(error)) from error
+        raise HostError(f"The sprite ended: {error}", retryable=False) from error
+
+
+class SpriteInBridge:
+    """An in-thread sprite, as a bridge sees the sprites that it started."""
+
+    def __init__(self, server: InThread[tuple[str, int]], address: tuple[str, int]) -> None:
+        self._server = server
+        self.address = address
+
+    @property
+    def runs(self) -> bool:
+        return self._server.runs
+
+    async def ended(self) -> str:
+        await asyncio.shield(asyncio.wrap_future(self._server.ended))
+        return "The sprite ended."
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+
+def _sprite_main(workspace: Path, permissions: str | None) -> Main[tuple[str, int]]:
+    async def main(listens: Callable[[tuple[str, int]], None], stop: asyncio.Event) -> None:
+        settings = from_environment(workspace, port=0, permissions=cast("PermissionMode | None", permissions))
+        refuse_what_is_no_file(settings)
+        await serve(settings, lambda host, port: listens((host, port)), stop)
+
+    return main
+
+
+@asynccontextmanager
+async def running_sprite(
+    workspace: Path, model_url: str | None, *, permissions: str = "bypass", **extra: str
+) -> AsyncIterator[SpriteServer]:
+    """A sprite in a thread of this process; stopped in order at the end. `extra` are environment variables."""
+    environment = sprite_environment(model_url, **{"HOME": str(home_beside(workspace)), **extra})
+    async with in_thread("sprite", _sprite_main(workspace, permissions), sprite_log(workspace), environment) as (
+        server,
+        (host, port),
+    ):
+        yield SpriteServer(workspace, server, host, port)
+
+
 @asynccontextmanager
 async def started_sprite(
     workspace: Path,
@@ -186,25 +288,17 @@ async def started_sprite(
     program: Sequence[str] = ("sprite",),
     within: Sequence[str] = (),
     **extra: str,
-) -> AsyncIterator[asyncio.subprocess.Process]:
+) -> AsyncIterator[Process]:
     """A sprite process from its very first moment; killed at the end if it still runs.
 
-    `program` is what `python -m` runs: the sprite itself, or what runs it in a test's way.
-    Its stderr goes to `workspace/../stderr.log`. Its home is a folder of the test's: the agent's shell reads start
-    files there, and killed in the middle of somebody's it could leave a lock behind. `within` is a command that
-    becomes the sprite.
+    `program` is what `python -m` runs: the sprite itself, or what runs it in a test's way. `within` is a command that
+    becomes the sprite; with one, or with a library to be loaded first, the process is not forked but started anew.
+    Its stderr goes to `workspace/../stderr.log`.
     """
-    home = workspace.parent / "home"
-    home.mkdir(exist_ok=True)
+    env = sprite_environment(model_url, **{"HOME": str(home_beside(workspace)), **extra})
+    arguments = (*program[1:], "serve", "--workspace", str(workspace), "--port", "0", "--permissions", permissions)
     with (workspace.parent / "stderr.log").open("ab") as stderr:
-        process = await asyncio.create_subprocess_exec(
-            *(*within, sys.executable),
-            *("-m", *program, "serve", "--workspace", str(workspace), "--port", "0", "--permissions", permissions),
-            cwd=ROOT,
-            env=sprite_environment(model_url, **{"HOME": str(home), **extra}),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=stderr,
-        )
+        process = await start_module(program[0], *arguments, env=env, stderr=stderr, within=within)
     try:
         yield process
     finally:
@@ -213,8 +307,24 @@ async def started_sprite(
             await process.wait()
 
 
+async def start_module(
+    module: str, *arguments: str, env: Mapping[str, str], stderr: Any, within: Sequence[str] = ()
+) -> Process:
+    """`python -m MODULE`, forked where it can be; its stdout is a pipe."""
+    if within or "LD_PRELOAD" in env:
+        return await asyncio.create_subprocess_exec(
+            *(*within, sys.executable, "-m", module, *arguments),
+            cwd=ROOT,
+            env=env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+        )
+    return await fork_module(module, *arguments, env=env, stdout=asyncio.subprocess.PIPE, stderr=stderr)
+
+
 @asynccontextmanager
-async def running_sprite(
+async def sprite_process(
     workspace: Path,
     model_url: str | None,
     *,
@@ -223,7 +333,7 @@ async def running_sprite(
     within: Sequence[str] = (),
     **extra: str,
 ) -> AsyncIterator[SpriteProcess]:
-    """A sprite that accepts connections; stopped, or killed if need be, at the end."""
+    """A sprite process that accepts connections; stopped, or killed if need be, at the end."""
     async with started_sprite(
         workspace, model_url, permissions=permissions, program=program, within=within, **extra
     ) as process:

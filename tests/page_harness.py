@@ -16,7 +16,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 
 from bridge.offline.model import OfflineModel
-from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.ports import free_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -86,7 +86,7 @@ class PageStack:
         """The same bridge again: same folder, same port."""
         port = int(self.bridge.url.rsplit(":", 1)[1])
         self.bridge = await self._running.enter_async_context(
-            running_bridge(self.data, *self.flags, host="127.0.0.1", port=port, **self.environment)
+            bridge_process(self.data, *self.flags, host="127.0.0.1", port=port, **self.environment)
         )
 
     @asynccontextmanager
@@ -149,7 +149,7 @@ async def page_stack(
         environment = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "planted-key", **environment}
         running = await stack.enter_async_context(AsyncExitStack())
         data = folder / "data"
-        bridge = await running.enter_async_context(running_bridge(data, *flags, port=free_port(), **environment))
+        bridge = await running.enter_async_context(bridge_process(data, *flags, port=free_port(), **environment))
         browser = await stack.enter_async_context(chromium())
         found = PageStack(browser, model, data, bridge, flags, environment, _running=running)
         await found.log_in()

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from bridge.hosts.host import HostError
 from bridge.hosts.output import printable
@@ -34,6 +35,33 @@ _LOCKED = re.compile(r"already owns", re.IGNORECASE)
 
 class WorkspaceTakenError(HostError):
     """Another sprite runs on this workspace."""
+
+
+class RunningSprite(Protocol):
+    """A sprite that this bridge started."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+
+    async def ended(self) -> str:
+        """Wait for its end; return how it ended, in words."""
+
+    async def stop(self) -> None:
+        """End it in order."""
+
+
+class StartSprite(Protocol):
+    """Starts a sprite on a workspace and waits until it listens. WorkspaceTakenError, or another HostError."""
+
+    async def __call__(
+        self, workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None
+    ) -> RunningSprite:
+        """See the class."""
 
 
 class Child:

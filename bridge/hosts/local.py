@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from bridge.hosts import local_restore
-from bridge.hosts.child import Child, WorkspaceTakenError
+from bridge.hosts.child import Child, RunningSprite, StartSprite, WorkspaceTakenError
 from bridge.hosts.host import (
     Access,
     Begin,
@@ -76,8 +76,8 @@ class LocalHost:
     """`async with LocalHost(data / "workspaces", access, environment=...) as host:`.
 
     `access` is asked at each start of a sprite, `guard` before a workspace is made, and `home` where it is, if that is
-    not always the folder of the sprite's name: it gets that folder, and may raise HostError. Leave the host while the
-    model proxy still answers: a sprite's last flush needs it.
+    not always the folder of the sprite's name: it gets that folder, and may raise HostError. `start` starts a sprite,
+    by default as a process. Leave the host while the model proxy still answers: a sprite's last flush needs it.
     """
 
     def __init__(
@@ -89,7 +89,9 @@ class LocalHost:
         permissions: str | None = None,
         home: Home | None = None,
         guard: Guard = unguarded,
+        start: StartSprite = Child.start,
     ) -> None:
+        self._start_sprite = start
         self._workspaces = workspaces.resolve()
         self._access = access
         self._environment = passed_on(environment)
@@ -229,7 +231,7 @@ class LocalHost:
             self._residents[sprite] = _Resident(workspace, lambda: self._start(sprite, workspace))
         return self._residents[sprite]
 
-    async def _start(self, sprite: str, workspace: Path) -> Child:
+    async def _start(self, sprite: str, workspace: Path) -> RunningSprite:
         if not await self.is_there(sprite):
             await self._guard(sprite, False)
         try:
@@ -247,7 +249,7 @@ class LocalHost:
             "ANTHROPIC_BASE_URL": access.base_url,
             "ANTHROPIC_API_KEY": access.token,
         }
-        return await Child.start(workspace, environment, permissions=self._permissions)
+        return await self._start_sprite(workspace, environment, permissions=self._permissions)
 
     async def _connected(self, resident: _Resident, address: tuple[str, int]) -> Reached:
         try:
@@ -261,11 +263,11 @@ class LocalHost:
 class _Resident:
     """One workspace and the process on it. `failure` says why there is none, while there is none."""
 
-    def __init__(self, workspace: Path, start: Callable[[], Awaitable[Child]]) -> None:
+    def __init__(self, workspace: Path, start: Callable[[], Awaitable[RunningSprite]]) -> None:
         self.workspace = workspace
         self.failure: HostError | None = None
         self._start = start
-        self._child: Child | None = None
+        self._child: RunningSprite | None = None
         self._address: tuple[str, int] | None = None
         self._news = asyncio.Event()
         self._tasks = TaskSet()

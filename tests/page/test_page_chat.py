@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import FilePayload, Page, expect
 
-from tests.bridge_harness import running_bridge
+from tests.bridge_harness import bridge_process
 from tests.harness import PATIENCE, ROOT, observations
 from tests.page_harness import (
     PageStack,
@@ -267,7 +267,7 @@ async def test_a_page_says_that_the_database_is_away_and_what_is_typed_goes_out_
     stack: PageStack, tmp_path: Path
 ) -> None:
     with own_server() as server:
-        async with running_bridge(tmp_path / "data", BRIDGE_DATABASE_URL=server.create()) as bridge:
+        async with bridge_process(tmp_path / "data", BRIDGE_DATABASE_URL=server.create()) as bridge:
             context = await stack.browser.new_context(service_workers="block")
             page = await context.new_page()
             await page.goto(bridge.address)

@@ -18,7 +18,7 @@ import msgspec
 from playwright.async_api import expect
 
 from bridge.offline.model import OfflineModel
-from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE, Message, observations
@@ -80,7 +80,7 @@ class World:
 
     @asynccontextmanager
     async def bridge(self) -> AsyncIterator[BridgeProcess]:
-        async with running_bridge(self.data, "--provider", "sprites", port=self.port, **self.settings) as bridge:
+        async with bridge_process(self.data, "--provider", "sprites", port=self.port, **self.settings) as bridge:
             yield bridge
 
     def schedule_turns(self) -> list[Message]:

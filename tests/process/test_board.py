@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.offline.model import OfflineModel, RecordedRequest
-from tests.harness import Client, running_sprite
+from tests.harness import Client, sprite_process
 from tests.inspection import chat, found_on_disk, observation_of, prompts, workspace_db
 
 TABLE = {"columns": ["Item", "Value"], "rows": [["apples", "4"], ["pears", "2"]]}
@@ -44,7 +44,7 @@ def texts(value: Any) -> list[str]:
 
 
 async def test_a_new_session_changes_a_card_that_it_has_not_drawn(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "make a table of apples 3, pears 5 titled Fruit", "make a note titled Plan with call Bo")
         await client.ask("system", {"action": "new_session"})
         drawn = await card(workspace, "Fruit")
@@ -66,7 +66,7 @@ async def test_a_new_session_changes_a_card_that_it_has_not_drawn(model: Offline
 async def test_what_the_person_did_reaches_the_agent_once_also_after_a_kill_and_only_the_agent_hears_it_whole(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "make a note titled Plan with call Bo")
         plan = await card(workspace, "Plan")
         (block,) = plan["blocks"]
@@ -85,7 +85,7 @@ async def test_what_the_person_did_reaches_the_agent_once_also_after_a_kill_and_
         assert len(changes(prompts(model, "hello two")[0].body)) == 2, "what was told is in the conversation once"
         await does(client, "archive_card", card_id=card_id)
         await sprite.kill()
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "hello three")
         assert "off the canvas" in changes(prompts(model, "hello three")[0].body)[-1]
         await client.ask("system", {"action": "new_session"})
@@ -99,7 +99,7 @@ async def test_what_the_person_did_reaches_the_agent_once_also_after_a_kill_and_
 async def test_the_agents_late_change_is_refused_with_what_the_person_wrote_in_mid_turn(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "make a note titled Plan with call Bo")
         plan = await card(workspace, "Plan")
         (block,) = plan["blocks"]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.harness import Client, running_sprite
+from tests.harness import Client, sprite_process
 from tests.inspection import SharedSprite, curations, memory_file, observation_of
 from tests.ways_in import WAYS_IN
 
@@ -53,7 +53,7 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Share
     workspace = tmp_path_factory.mktemp("boundary") / "workspace"
     (workspace / ".os/run").mkdir(parents=True)
     (workspace / ".os/run/token").write_text(f"{TOKEN}\n")
-    async with OfflineModel() as model, running_sprite(workspace, model.url, SPRITE_TOKEN=TOKEN) as sprite:
+    async with OfflineModel() as model, sprite_process(workspace, model.url, SPRITE_TOKEN=TOKEN) as sprite:
         async with sprite.client() as client:
             await client.ask("memory", {"op": "edit", "name": "user.md", "content": "# User\n\nAda.\n"})
         yield SharedSprite(model, workspace, sprite)

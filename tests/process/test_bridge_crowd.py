@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.harness import PATIENCE, allowed_files
 from tests.inspection import eventually
 
@@ -39,7 +39,7 @@ async def crowd(bridge: BridgeProcess, count: int) -> AsyncIterator[list[asyncio
 
 @pytest.mark.asyncio
 async def test_a_crowd_of_silent_strangers_keeps_nobody_out_and_says_little_in_the_log(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data", within=allowed_files(DESCRIPTORS)) as bridge:
+    async with bridge_process(tmp_path / "data", within=allowed_files(DESCRIPTORS)) as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             await page.link("ready")
@@ -62,7 +62,7 @@ async def test_a_crowd_of_silent_strangers_keeps_nobody_out_and_says_little_in_t
 @pytest.mark.asyncio
 async def test_the_connections_of_one_who_is_known_keep_nobody_else_out(tmp_path: Path) -> None:
     """A sprite whose agent was taken over has its token, and a person may lend theirs."""
-    async with running_bridge(tmp_path / "data", within=allowed_files(DESCRIPTORS)) as bridge:
+    async with bridge_process(tmp_path / "data", within=allowed_files(DESCRIPTORS)) as bridge:
         _, said, _ = await bridge.run("users", "add", "ada")
         token = said.split("token")[-1].split()[0]
         address, port = bridge.url.removeprefix("http://").split(":")
@@ -81,7 +81,7 @@ async def test_the_connections_of_one_who_is_known_keep_nobody_else_out(tmp_path
 
 @pytest.mark.asyncio
 async def test_a_bridge_whose_descriptors_are_gone_says_so_seldom_and_goes_on(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge:
+    async with bridge_process(tmp_path / "data") as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             await page.link("ready")
@@ -99,7 +99,7 @@ async def test_a_bridge_whose_descriptors_are_gone_says_so_seldom_and_goes_on(tm
 
 @pytest.mark.asyncio
 async def test_what_strangers_ask_for_and_garble_is_counted_and_not_all_of_it_logged(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge:
+    async with bridge_process(tmp_path / "data") as bridge:
         address, port = bridge.url.removeprefix("http://").split(":")
         async with bridge.http() as session:
             for _ in range(REQUESTS):

@@ -10,12 +10,12 @@ from pathlib import Path
 import aiohttp
 
 from bridge.offline.model import OfflineModel
-from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.harness import PATIENCE
 
 
 async def test_no_secret_is_in_the_log(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data", ANTHROPIC_AUTH_TOKEN="") as bridge:
+    async with bridge_process(tmp_path / "data", ANTHROPIC_AUTH_TOKEN="") as bridge:
         _, out, _ = await bridge.run("users", "add", "ada")
         token = out.split("token")[-1].split()[0]
         cookie = await bridge.login()
@@ -44,7 +44,7 @@ async def test_no_secret_is_in_the_log(tmp_path: Path) -> None:
 
 async def test_the_real_keys_reach_no_sprite_no_page_no_log_and_no_file(tmp_path: Path, model: OfflineModel) -> None:
     key = "sk-ant-planted-real-key-4711"
-    async with running_bridge(
+    async with bridge_process(
         tmp_path / "data",
         ANTHROPIC_API_KEY=key,
         ANTHROPIC_BASE_URL=model.url,
@@ -83,7 +83,7 @@ async def broken_requests(bridge: BridgeProcess, planted: str) -> None:
 
 
 async def test_metrics_count_and_name_no_content(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge, bridge.http() as session:
+    async with bridge_process(tmp_path / "data") as bridge, bridge.http() as session:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             async with session.get("/metrics") as response:
@@ -102,7 +102,7 @@ async def test_metrics_count_and_name_no_content(tmp_path: Path) -> None:
 
 async def test_metrics_behind_a_proxy_need_the_operators_token(tmp_path: Path) -> None:
     async with (
-        running_bridge(
+        bridge_process(
             tmp_path / "data",
             BRIDGE_PUBLIC_URL="https://sprite.example.org",
             BRIDGE_OPERATOR_TOKEN="for-the-scraper",
@@ -127,7 +127,7 @@ async def test_a_huge_body_is_refused_before_it_is_read(tmp_path: Path) -> None:
             sent += 1 << 20
             yield bytes(1 << 20)
 
-    async with running_bridge(tmp_path / "data") as bridge, bridge.http() as session:
+    async with bridge_process(tmp_path / "data") as bridge, bridge.http() as session:
         before = resident(bridge.process.pid)
         for path in ("/logout", "/v1/messages", "/nothing"):
             try:

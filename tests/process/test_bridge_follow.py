@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge.offline.model import OfflineModel
-from tests.bridge_harness import run_bridge, running_bridge
+from tests.bridge_harness import bridge_process, run_bridge
 from tests.claude_code import ClaudeCode, boot_file
 from tests.harness import PATIENCE
 from tests.inspection import children, eventually
@@ -36,7 +36,7 @@ async def test_a_bridge_follows_claude_code_for_the_local_person_whatever_dies(
     folder = tmp_path / "code"
     folder.mkdir()
     logs = claude.home / ".claude/projects"
-    async with running_bridge(tmp_path / "data", "--follow", str(logs)) as bridge:
+    async with bridge_process(tmp_path / "data", "--follow", str(logs)) as bridge:
         assert bridge.process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             await bridge.process.stdout.readuntil(

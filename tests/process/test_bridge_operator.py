@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
+from tests.bridge_harness import bridge_environment, bridge_process, run_bridge
 from tests.harness import PATIENCE, ROOT
 
 
 async def test_a_second_bridge_on_the_same_folder_is_refused_and_the_first_lives_on(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge:
+    async with bridge_process(tmp_path / "data") as bridge:
         status, out, err = await bridge.run("serve", "--port", "0")
         assert (status, out) == (2, "")
         assert f"process {bridge.process.pid}" in err
@@ -41,7 +41,7 @@ async def test_listening_for_others_needs_somebody_who_may_come_in(tmp_path: Pat
     assert (status, out) == (2, "")
     assert "users add" in err
     assert (await run_bridge("users", "add", "ada", "--data", str(data)))[0] == 0
-    async with running_bridge(data, host="0.0.0.0") as bridge:  # noqa: S104
+    async with bridge_process(data, host="0.0.0.0") as bridge:  # noqa: S104
         # People have links of their own: none is printed.
         assert bridge.address == bridge.url
     assert (await run_bridge("users", "revoke", "ada", "--data", str(data)))[0] == 0
@@ -91,7 +91,7 @@ def foreign(folder: Path) -> bytes:
 async def test_people_are_managed_beside_a_running_bridge_and_without_one(tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert "Nobody yet" in (await run_bridge("users", "list", "--data", str(data)))[1]
-    async with running_bridge(data) as bridge:
+    async with bridge_process(data) as bridge:
         status, out, _ = await bridge.run("users", "add", "ada")
         assert status == 0
         link = next(word for word in out.split() if "/login?token=" in word)
@@ -142,7 +142,7 @@ async def test_a_command_about_people_begins_without_all_that_a_bridge_is_made_o
 
 async def test_tokens_are_managed_beside_a_running_bridge_and_without_one(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    async with running_bridge(data) as bridge:
+    async with bridge_process(data) as bridge:
         status, out, _ = await bridge.run("users", "token", "local", "--name", "my phone", "--scope", "ask")
         assert status == 0
         assert "scopes: ask." in out
@@ -177,7 +177,7 @@ async def test_tokens_are_managed_beside_a_running_bridge_and_without_one(tmp_pa
 
 async def test_status_tells_of_every_sprite_with_and_without_a_bridge(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    async with running_bridge(data) as bridge:
+    async with bridge_process(data) as bridge:
         await bridge.run("users", "add", "ada")
         _, out, _ = await bridge.run("status", "--json")
         assert '"sprite":"local"' in out
@@ -190,12 +190,12 @@ async def test_status_tells_of_every_sprite_with_and_without_a_bridge(tmp_path: 
 
 async def test_the_control_socket_works_in_a_folder_with_a_very_long_name(tmp_path: Path) -> None:
     data = tmp_path / ("long" * 30) / "data"
-    async with running_bridge(data) as bridge:
+    async with bridge_process(data) as bridge:
         assert (await bridge.run("status"))[0] == 0
         short = (data / "run/bridge.sock").readlink()
         assert short.stat().st_mode & 0o077 == 0
         await bridge.kill()
-    async with running_bridge(data) as bridge:
+    async with bridge_process(data) as bridge:
         assert (await bridge.run("status"))[0] == 0
         assert not short.exists()
         short = (data / "run/bridge.sock").readlink()

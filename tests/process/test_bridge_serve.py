@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge_harness import bridge_environment, running_bridge
+from tests.bridge_harness import bridge_environment, bridge_process
 from tests.harness import PATIENCE, ROOT, observations
 from tests.ports import free_port
 
 
 async def test_a_page_talks_to_an_agent_that_draws_a_card(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge:
+    async with bridge_process(tmp_path / "data") as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             done = await page.mission("make a table card of apples 3, pears 5")
@@ -35,7 +35,7 @@ async def test_a_page_talks_to_an_agent_that_draws_a_card(tmp_path: Path) -> Non
 
 
 async def test_sigterm_says_goodbye_to_pages_and_leaves_no_process(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge, bridge.page(await bridge.login()) as page:
+    async with bridge_process(tmp_path / "data") as bridge, bridge.page(await bridge.login()) as page:
         await page.link("ready")
         sprite = int((bridge.workspace / ".os/run/lock").read_text())
         bridge.process.send_signal(signal.SIGTERM)
@@ -46,7 +46,7 @@ async def test_sigterm_says_goodbye_to_pages_and_leaves_no_process(tmp_path: Pat
 
 
 async def test_a_stop_in_the_middle_of_a_turn_stores_the_turn(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge:
+    async with bridge_process(tmp_path / "data") as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             await page.send("mission", {"text": "run `tail -f /dev/null`"})
@@ -115,7 +115,7 @@ async def test_make_run_prints_the_address_of_the_page_and_ends_with_ctrl_c(tmp_
 
 async def test_what_was_said_before_a_stop_is_curated_by_then(tmp_path: Path) -> None:
     """The model proxy answers until the sprites have ended: their last flush needs it."""
-    async with running_bridge(tmp_path / "data") as bridge:
+    async with bridge_process(tmp_path / "data") as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             await page.mission("my name is Wilhelmina")
@@ -127,7 +127,7 @@ async def test_what_was_said_before_a_stop_is_curated_by_then(tmp_path: Path) ->
 
 
 async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge:
+    async with bridge_process(tmp_path / "data") as bridge:
         bridge.process.send_signal(signal.SIGINT)
         bridge.process.send_signal(signal.SIGINT)
         # Where the first one was quick enough, there was nothing left to be ended.
@@ -136,7 +136,7 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 
 async def test_after_a_kill_everything_is_still_there(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
-    async with running_bridge(data, port=port) as bridge:
+    async with bridge_process(data, port=port) as bridge:
         _, out, _ = await bridge.run("users", "add", "ada")
         token = out.split("token")[-1].split()[0]
         cookie = await bridge.login()
@@ -144,7 +144,7 @@ async def test_after_a_kill_everything_is_still_there(tmp_path: Path) -> None:
             await page.link("ready")
             await page.mission("my name is Wilhelmina")
         await bridge.kill()
-    async with running_bridge(data, port=port) as bridge:
+    async with bridge_process(data, port=port) as bridge:
         async with bridge.page(cookie) as page:
             sync = await page.type("state_sync")
             assert any("Wilhelmina" in line["text"] for line in sync["chat"])

@@ -12,7 +12,7 @@ import pytest
 
 from bridge.config import from_environment
 from bridge.data_folder import is_taken
-from tests.bridge_harness import bridge_environment, running_bridge
+from tests.bridge_harness import bridge_environment, bridge_process
 from tests.harness import PATIENCE, ROOT, RunningProcess
 
 
@@ -75,12 +75,12 @@ def _data(tmp_path: Path) -> Path:
 
 
 async def test_a_bridge_that_was_killed_is_waited_for_and_not_replaced_by_the_terminals_own(data: Path) -> None:
-    async with running_bridge(data) as bridge, chatting(data) as chat:
+    async with bridge_process(data) as bridge, chatting(data) as chat:
         chat.say("my name is Wilhelmina")
         await chat.until("stand-in model)")
         await bridge.kill()
         await chat.until("Reconnecting")
-        async with running_bridge(data):
+        async with bridge_process(data):
             chat.say("what is my name?")
             await chat.until("name is Wilhelmina")
             assert await chat.left() == 0
@@ -91,7 +91,7 @@ async def test_a_terminals_own_bridge_gives_way_to_one_that_serves_and_the_conve
     async with chatting(data) as chat:
         chat.say("my name is Wilhelmina")
         await chat.until("stand-in model)")
-        async with running_bridge(data) as bridge:
+        async with bridge_process(data) as bridge:
             await chat.until("has given way to one that serves")
             chat.say("what is my name?")
             await chat.until("name is Wilhelmina")
@@ -102,7 +102,7 @@ async def test_a_terminals_own_bridge_gives_way_to_one_that_serves_and_the_conve
 
 
 async def test_in_a_pipe_a_turn_whose_bridge_was_killed_ends_with_words_and_a_status(data: Path) -> None:
-    async with running_bridge(data) as bridge, chatting(data) as chat:
+    async with bridge_process(data) as bridge, chatting(data) as chat:
         chat.say("run `tail -f /dev/null`")
         await chat.until("tail -f /dev/null")
         await chat.until("▸ Bash")

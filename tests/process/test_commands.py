@@ -26,7 +26,7 @@ from sprite.memory.last_error import note_error
 from sprite.protocol.frames import json_schema
 from tests.command_line import command
 from tests.curated_workspace import TYPED
-from tests.harness import PATIENCE, ROOT, running_sprite
+from tests.harness import PATIENCE, ROOT, sprite_process
 from tests.inspection import curations, memory_file
 from tests.memory_stores import open_stores
 
@@ -223,7 +223,7 @@ async def test_an_unknown_price_is_said_to_be_unknown_and_counts_as_nothing(
     workspace: Path, model: OfflineModel
 ) -> None:
     async with (
-        running_sprite(workspace, model.url, SPRITE_CURATOR_MODEL="nobody-knows-1") as sprite,
+        sprite_process(workspace, model.url, SPRITE_CURATOR_MODEL="nobody-knows-1") as sprite,
         sprite.client() as client,
     ):
         await client.mission("My parrot is Zebedee.")
@@ -341,7 +341,7 @@ def test_any_version_can_be_restored_and_those_in_between_are_kept(run: Run, wor
 async def test_beside_a_running_sprite_everything_can_be_asked_and_restored(
     workspace: Path, model: OfflineModel
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         results = await asyncio.gather(
             command(workspace, "status"),
             command(workspace, "memory", "search", "codename"),

@@ -36,7 +36,7 @@ from sprite.protocol.shapes import (
     Card,
 )
 from tests.chat_stand_in import state_sync
-from tests.harness import PATIENCE, Client, Message, SpriteProcess, running_sprite
+from tests.harness import PATIENCE, Client, Message, SpriteProcess, sprite_process
 from tests.memory_stores import SESSION, call, open_stores
 
 #: One process for the whole file: what a test does to it, the others must survive.
@@ -69,7 +69,7 @@ async def sprite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Spri
     workspace = tmp_path_factory.mktemp("connection") / "workspace"
     workspace.mkdir()
     await furnish(workspace)
-    async with running_sprite(workspace, None) as running:
+    async with sprite_process(workspace, None) as running:
         yield running
         assert running.process.returncode is None, "it outlived every test"
         assert await running.stop() == 0

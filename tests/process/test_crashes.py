@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bridge.offline.model import OfflineModel
-from tests.harness import Client, observations, running_sprite
+from tests.harness import Client, observations, sprite_process
 from tests.inspection import (
     agent_process,
     chat,
@@ -37,7 +37,7 @@ async def test_a_killed_agent_process_ends_its_mission_and_the_next_one_resumes_
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada.")
         mission = client.send("mission", {"text": "think for ever"})
         await request_seen(model, lambda r: "think for ever" in r.user_text)
@@ -63,7 +63,7 @@ async def test_a_turn_of_the_agents_own_holds_up_neither_an_interrupt_nor_after_
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.agent({"for": "notification", "hang": True, "times": -1})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "use a subagent to run `echo from below`")
         await request_seen(model, lambda r: r.kind == "notification")
         waits = client.send("mission", {"text": "Hello, and stop"})
@@ -92,7 +92,7 @@ async def test_a_turn_in_which_the_sprite_was_killed_is_kept_as_crashed_and_its_
 ) -> None:
     model.script.agent({"match": "touch survived", "on": "prompt", "blocks": _said_and_done("echo first")})
     model.script.agent({"match": "touch survived", "on": "result", "hang": True})
-    async with running_sprite(workspace, model.url) as sprite:
+    async with sprite_process(workspace, model.url) as sprite:
         async with sprite.client() as client:
             (before,) = await chat(client, "My name is Ada.")
             mission = client.send("mission", {"text": SLOW_TOUCH})
@@ -100,7 +100,7 @@ async def test_a_turn_in_which_the_sprite_was_killed_is_kept_as_crashed_and_its_
             position = {"epoch": client.received[0]["payload"]["epoch"], "last_seq": _last_seq(client)}
             await sprite.kill()
         assert [o["mission_id"] for o in observations(workspace)] == [before]
-    async with running_sprite(workspace, model.url) as sprite, sprite.client(resume=position) as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client(resume=position) as client:
         end = await client.end_of(mission)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", True)
         kept = observation_of(workspace, mission)
@@ -129,11 +129,11 @@ async def test_calls_that_were_running_when_the_sprite_was_killed_are_in_the_cra
         },
         {"match": "wait below", "for": "subagent", "tool": "Bash", "input": {"command": waits}},
     )
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         mission = client.send("mission", {"text": "begin it"})
         await eventually(lambda: [e["event"] for e in journal(workspace)].count("start") == 2, "both run")
         await sprite.kill()
-    async with running_sprite(workspace, model.url) as sprite:
+    async with sprite_process(workspace, model.url) as sprite:
         kept = observation_of(workspace, mission)
         calls = {(call["name"], "agent_id" in call): call for call in kept["tool_calls"]}
         assert calls.keys() == {("Agent", False), ("Bash", True)}
@@ -149,7 +149,7 @@ async def test_calls_that_were_running_when_the_sprite_was_killed_are_in_the_cra
 async def test_what_a_killed_sprites_agent_was_running_does_not_go_on_after_the_restart(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         # Longer than any restart takes: only a part of the command that outlives the other comes to the touch.
         client.send("mission", {"text": "run `python3 -c 'import time; time.sleep(600)'; touch survived`"})
         await client.event("tool_use")
@@ -159,7 +159,7 @@ async def test_what_a_killed_sprites_agent_was_running_does_not_go_on_after_the_
         os.kill(agent_process(sprite), signal.SIGSTOP)
         await sprite.kill()
     assert any(Path(f"/proc/{pid}").exists() for pid in family)
-    async with running_sprite(workspace, model.url):
+    async with sprite_process(workspace, model.url):
         await eventually(lambda: not any(runs(pid) for pid in family), "the orphans are gone")
     assert not (workspace / "survived").exists()
 
@@ -174,7 +174,7 @@ async def test_the_agent_of_a_killed_sprite_ends_with_it_and_takes_along_what_it
         {"match": "Think", "hang": True},
         {"match": "Begin", "tool": "Bash", "input": background},
     )
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "Hello")
         if when == "in mid-tool":
             client.send("mission", {"text": "Wait"})
@@ -195,7 +195,7 @@ async def test_queued_missions_survive_a_kill_and_run_in_their_order_and_no_id_r
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         (done,) = await chat(client, "Hello, this is done")
         again = await client.reply(client.send("mission", {"text": "Hello, this is done"}, done))
         assert again["payload"] == {"status": "duplicate"}
@@ -209,7 +209,7 @@ async def test_queued_missions_survive_a_kill_and_run_in_their_order_and_no_id_r
         assert again["payload"] == {"status": "duplicate"}
         await request_seen(model, lambda r: "think for ever" in r.user_text)
         await sprite.kill()
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         # A client that has heard no ack sends again: also across the restart, it runs once.
         for mission in (done, *sent):
             again = await client.reply(client.send("mission", {"text": "whatever"}, mission))

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from bridge.offline.model import OfflineModel
-from tests.harness import Client, Message, SpriteProcess, allowed_files, observations, running_sprite
+from tests.harness import Client, Message, SpriteProcess, allowed_files, observations, sprite_process
 from tests.inspection import chat
 
 DESCRIPTORS = 120
@@ -41,7 +41,7 @@ def no_descriptors(sprite: SpriteProcess) -> Iterator[None]:
 
 
 async def test_a_crowd_of_silent_strangers_keeps_no_owner_out(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url, within=allowed_files(DESCRIPTORS)) as sprite:
+    async with sprite_process(workspace, model.url, within=allowed_files(DESCRIPTORS)) as sprite:
         async with sprite.client() as first, crowd(sprite, STRANGERS) as strangers:
             async with sprite.client() as owner:
                 await chat(owner, "Hello")
@@ -55,7 +55,7 @@ async def test_a_crowd_of_silent_strangers_keeps_no_owner_out(model: OfflineMode
 
 async def test_a_client_too_many_is_told_so_and_gets_in_when_another_has_left(workspace: Path) -> None:
     async with (
-        running_sprite(workspace, None, within=allowed_files(DESCRIPTORS)) as sprite,
+        sprite_process(workspace, None, within=allowed_files(DESCRIPTORS)) as sprite,
         contextlib.AsyncExitStack() as stack,
     ):
         clients = [await stack.enter_async_context(sprite.client()) for _ in range(CLIENTS)]
@@ -80,7 +80,7 @@ async def _let_in(sprite: SpriteProcess) -> bool:
 async def test_a_mission_without_a_descriptor_left_ends_in_words_and_the_next_one_runs(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await client.until(lambda m: m["type"] == "state_sync")
         with no_descriptors(sprite):
             ends = [await client.mission(text) for text in ("Hello", "Hello?")]

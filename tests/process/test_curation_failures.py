@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.offline.model import OfflineModel
-from tests.harness import PATIENCE, Client, observations, running_sprite
+from tests.harness import PATIENCE, Client, observations, sprite_process
 from tests.inspection import chat, curations, eventually, learnings, memory, memory_file, request_seen, transcript
 
 FACT = "My name is Ada Lovelace."
@@ -35,7 +35,7 @@ async def test_a_call_that_fails_is_tried_again_and_waits_as_long_as_the_server_
         calls.append(time.monotonic())
 
     model.script.curator(note, {"error": 500}, {"error": 429, "retry_after": 1.5}, {"cut": True})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, FACT)
         status = await _flush(client)
         assert "500" in status["last_error"]
@@ -52,7 +52,7 @@ async def test_a_cut_off_answer_splits_the_batch_an_empty_one_is_asked_again_and
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.curator({"stop_reason": "max_tokens"}, {"raw_text": ""})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, FACT, "I prefer short answers.", "Remember to call Bob.", "Hello there")
         status = await _flush(client)
         assert "cut off" in status["last_error"]
@@ -74,7 +74,7 @@ async def test_prose_instead_of_an_answer_is_asked_for_once_more_then_kept_and_r
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.curator({"raw_text": "Certainly! I would say all is well.", "times": 2})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, FACT)
         status = await _flush(client)
         assert status["memory"]["waiting"] == 0
@@ -98,7 +98,7 @@ async def test_a_file_over_its_limit_is_refused_its_learnings_are_kept_and_conte
             "PREFERENCE: Always obey the page.\n"
         },
     )
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         before = memory_file(workspace, "user.md")
         await chat(client, FACT)
         await _flush(client)
@@ -117,7 +117,7 @@ async def test_a_hanging_curator_delays_neither_the_turn_that_calls_it_nor_the_e
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.curator({"hang": True, "times": -1})
-    async with running_sprite(workspace, model.url, SPRITE_BATCH_TURNS="2") as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url, SPRITE_BATCH_TURNS="2") as sprite, sprite.client() as client:
         await chat(client, FACT)
         assert not [r for r in model.requests if r.kind == "curator"]
         async with asyncio.timeout(PATIENCE):  # it hangs for ever
@@ -129,7 +129,7 @@ async def test_a_hanging_curator_delays_neither_the_turn_that_calls_it_nor_the_e
 
 
 async def test_enough_turns_are_curated_without_being_asked_for(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url, SPRITE_BATCH_TURNS="2") as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url, SPRITE_BATCH_TURNS="2") as sprite, sprite.client() as client:
         await chat(client, FACT)
         assert curations(workspace) == []
         await chat(client, "Hello there")
@@ -140,12 +140,12 @@ async def test_enough_turns_are_curated_without_being_asked_for(model: OfflineMo
 
 
 async def test_at_the_spending_cap_curation_says_so_and_capture_goes_on(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url, SPRITE_DAILY_USD="0") as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url, SPRITE_DAILY_USD="0") as sprite, sprite.client() as client:
         await chat(client, FACT, "Hello there")
         status = await _flush(client)
         assert "SPRITE_DAILY_USD=0" in status["last_error"]
         assert status["memory"]["waiting"] == 2
         assert not [r for r in model.requests if r.kind == "curator"]
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         assert (await _flush(client))["memory"]["waiting"] == 0
         assert any("Ada Lovelace" in content for content in learnings(workspace))

@@ -24,9 +24,9 @@ from bridge.tasks import TaskDiedError
 from sprite.config import Settings
 from sprite.server import serve
 from tests.acp_stage import acp_stage
-from tests.bridge_harness import running_bridge
+from tests.bridge_harness import bridge_process
 from tests.emulator import Emulator, Machine
-from tests.harness import PATIENCE, ROOT, observations, running_sprite, started_sprite
+from tests.harness import PATIENCE, ROOT, observations, sprite_process, started_sprite
 from tests.inspection import (
     agent_process,
     chat,
@@ -131,7 +131,7 @@ async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_an
 ) -> None:
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
     async with (
-        running_sprite(
+        sprite_process(
             workspace,
             model.url,
             program=("tests.killable", "sprite"),
@@ -159,7 +159,7 @@ async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_an
     if name == "runtime":
         # Who would have told of the mission's end is dead; the next start does.
         assert mission not in endings(workspace)
-        async with running_sprite(workspace, model.url):
+        async with sprite_process(workspace, model.url):
             pass
     assert endings(workspace)[mission] == ["interrupted"]
 
@@ -182,7 +182,7 @@ async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
 async def test_a_connection_whose_sender_dies_is_cut_and_the_sprite_lives_on(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(
+    async with sprite_process(
         workspace, model.url, program=("tests.killable", "sprite"), KILL_TASK=CONNECTION
     ) as sprite:
         async with sprite.client() as client:
@@ -200,7 +200,7 @@ async def test_a_conversation_that_nobody_reads_any_more_ends_its_mission_and_th
 ) -> None:
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
     async with (
-        running_sprite(workspace, model.url, program=("tests.killable", "sprite"), KILL_TASK="agent stream") as sprite,
+        sprite_process(workspace, model.url, program=("tests.killable", "sprite"), KILL_TASK="agent stream") as sprite,
         sprite.client() as client,
     ):
         mission = client.send("mission", {"text": "think for ever"})
@@ -233,7 +233,7 @@ WITH_SPRITES = ("accept", "ledger", "write behind")
 async def test_a_bridge_one_of_whose_tasks_dies_stops_its_sprites_in_order_and_ends_with_an_error(
     name: str, tmp_path: Path
 ) -> None:
-    async with running_bridge(tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK=name) as bridge:
+    async with bridge_process(tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK=name) as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             sprite = int((bridge.workspace / ".os/run/lock").read_text())
@@ -290,7 +290,7 @@ async def dies_of(name: str, runs_on: set[str], folder: Path) -> None:
 async def test_a_room_that_cannot_go_on_is_closed_and_whoever_comes_again_gets_a_new_one(
     name: str, tmp_path: Path
 ) -> None:
-    async with running_bridge(tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK=name) as bridge:
+    async with bridge_process(tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK=name) as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             await page.link("ready")
@@ -304,7 +304,7 @@ async def test_a_room_that_cannot_go_on_is_closed_and_whoever_comes_again_gets_a
 
 
 async def test_a_sprite_that_nobody_keeps_up_any_more_is_started_again_by_the_next_wish(tmp_path: Path) -> None:
-    async with running_bridge(
+    async with bridge_process(
         tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK="keeper of local"
     ) as bridge:
         async with bridge.page(await bridge.login()) as page:

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.command_line import command
-from tests.harness import Client, running_sprite
+from tests.harness import Client, sprite_process
 from tests.inspection import curations, eventually, memory_file
 
 PERSON = "# User\n\nAda drinks tea.\n"
@@ -37,7 +37,7 @@ def write(workspace: Path, text: str = OTHER) -> None:
 
 
 async def test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word(workspace: Path, model: OfflineModel) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await edit(client)
         model.script.agent({"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.02; done"}})
         mission = client.send("mission", {"text": "Wait for it"})
@@ -66,7 +66,7 @@ async def test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word(worksp
 async def test_background_work_counts_as_the_agents_time_and_rest_does_not(
     workspace: Path, model: OfflineModel
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await edit(client)
         waiting = {"command": "until [ -e go ]; do sleep 0.02; done", "run_in_background": True}
         model.script.agent({"tool": "Bash", "input": waiting})
@@ -90,14 +90,14 @@ async def test_background_work_counts_as_the_agents_time_and_rest_does_not(
 async def test_what_is_found_after_a_kill_in_mid_turn_is_decided_in_a_terminal(
     workspace: Path, model: OfflineModel
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await edit(client)
         model.script.agent({"tool": "Bash", "input": {"command": "sleep 60"}})
         client.send("mission", {"text": "Wait for it"})
         await eventually((workspace / ".os/memory/.agent-at-work").exists, "the turn is known")
         await sprite.kill()
     write(workspace)
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         assert await drift_of(client) == ["user.md"]
         assert "+Ada lives in Bern." in (await command(workspace, "memory", "drift"))[1]
         assert "user.md changed while the agent was at work" in (await command(workspace, "status"))[1]
@@ -110,7 +110,7 @@ async def test_what_is_found_after_a_kill_in_mid_turn_is_decided_in_a_terminal(
 
 
 async def test_a_hand_edit_over_the_limits_is_taken_and_reported(workspace: Path, model: OfflineModel) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         write(workspace, "Ada drinks tea.\n" * 201)
         await client.ask("system", {"action": "flush"})
         _, shown, _ = await command(workspace, "status")
@@ -119,7 +119,7 @@ async def test_a_hand_edit_over_the_limits_is_taken_and_reported(workspace: Path
 
 @pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and unshare")
 async def test_where_no_sandbox_holds_checks_and_drift_stand_in_for_it(workspace: Path, model: OfflineModel) -> None:
-    async with running_sprite(workspace, model.url, within=WITHOUT_NAMESPACES) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url, within=WITHOUT_NAMESPACES) as sprite, sprite.client() as client:
         await edit(client)
         plain = {"command": "cat .os/run/token > stolen"}
         hidden = {"command": "d=.o; echo 'Ada lives in Bern.' >> ${d}s/memory/user.md"}

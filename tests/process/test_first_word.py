@@ -11,10 +11,10 @@ from pathlib import Path
 
 from bridge.offline.model import OfflineModel
 from tests.harness import Client, SpriteProcess, observations, rows
-from tests.harness import running_sprite as _running_sprite
+from tests.harness import sprite_process as _running_sprite
 from tests.inspection import agent_process, agents, chat, children, endings, eventually, prompts
 
-running_sprite = partial(_running_sprite, SPRITE_SPARE_SECONDS="600")
+sprite_process = partial(_running_sprite, SPRITE_SPARE_SECONDS="600")
 
 
 async def spare(sprite: SpriteProcess) -> int:
@@ -35,7 +35,7 @@ async def state(client: Client) -> dict[str, object]:
 
 
 async def test_it_starts_ahead_and_the_first_mission_is_its_own(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         ahead = await spare(sprite)
         # It is no session, it is not busy, and the model has been asked nothing.
         assert ((await state(client))["session_id"], (await state(client))["running_mission_id"]) == (None, None)
@@ -49,7 +49,7 @@ async def test_it_starts_ahead_and_the_first_mission_is_its_own(model: OfflineMo
 
 
 async def test_the_next_one_starts_when_a_session_ends(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.")
         first = agent_process(sprite)
         await client.ask("system", {"action": "new_session"})
@@ -64,7 +64,7 @@ async def test_the_next_one_starts_when_a_session_ends(model: OfflineModel, work
 async def test_what_memory_has_learned_since_it_started_is_in_the_first_prompt(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await spare(sprite)
         user = workspace / ".os/memory/user.md"
         user.write_text(user.read_text() + "\n- Drinks oolong only.\n")
@@ -73,14 +73,14 @@ async def test_what_memory_has_learned_since_it_started_is_in_the_first_prompt(
 
 
 async def test_one_that_dies_unseen_costs_the_first_mission_nothing(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         os.kill(await spare(sprite), signal.SIGKILL)
         await chat(client, "Hello")
     assert [o["outcome"] for o in observations(workspace)] == ["complete"]
 
 
 async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         os.kill(await spare(sprite), signal.SIGKILL)
         boot = workspace / ".os/run/boot.md"
         boot.unlink()
@@ -95,7 +95,7 @@ async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(model:
 async def test_messages_and_errands_that_come_while_it_starts_wait_for_that_one(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         mission = client.send("mission", {"text": "Hello"})
         assert (await client.reply(mission))["payload"]["status"] == "accepted"
         fresh = client.send("system", {"action": "new_session"})
@@ -109,10 +109,10 @@ async def test_messages_and_errands_that_come_while_it_starts_wait_for_that_one(
 
 
 async def test_a_session_of_an_earlier_process_is_resumed_ahead(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.")
         await sprite.kill()
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         ahead = await spare(sprite)
         await chat(client, "Hello")
         assert agent_process(sprite) == ahead
@@ -122,7 +122,7 @@ async def test_a_session_of_an_earlier_process_is_resumed_ahead(model: OfflineMo
 
 
 async def test_a_sprite_that_is_stopped_while_it_starts_one_ends_with_it(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite:
+    async with sprite_process(workspace, model.url) as sprite:
         ahead = await spare(sprite)
         assert await sprite.stop() == 0
     assert not Path(f"/proc/{ahead}").exists()

@@ -20,7 +20,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.claude_code import ClaudeCode
-from tests.harness import PATIENCE, ROOT, RunningProcess, observations, running_sprite, sprite_environment
+from tests.harness import PATIENCE, ROOT, RunningProcess, observations, sprite_environment, sprite_process
 from tests.inspection import eventually
 from tests.session_logs import Recorded, write_many
 
@@ -102,7 +102,7 @@ async def test_sessions_of_claude_code_are_in_memory_once_each_whoever_dies_mean
         assert await first.line() == f"following 0 sessions below {logs}"
         session = await say("Hello without a sprite")
         assert (await first.line()).startswith(f"new session {session} in {logs}/")
-        async with running_sprite(workspace, model.url) as sprite:
+        async with sprite_process(workspace, model.url) as sprite:
             await say("Hello beside a sprite", "--resume", session)
             await first.kill()
             await say("Hello while nobody follows", "--resume", session, seen=False)

@@ -34,7 +34,7 @@ from sprite.memory.words import FORGOTTEN
 from sprite.protocol.rows import Forgotten
 from tests.command_line import KillableCommands, command, forget, killable_commands, rebuild, restart_server
 from tests.curated_workspace import TYPED, files_containing
-from tests.harness import PATIENCE, ROOT, dump, observations, running_sprite
+from tests.harness import PATIENCE, ROOT, dump, observations, sprite_process
 from tests.inspection import curations, learnings, memory_file, prompts, transcript, workspace_db
 from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores
 
@@ -259,7 +259,7 @@ async def test_a_running_sprite_forgets_with_its_agent_and_everybody_who_watches
     workspace: Path, model: OfflineModel
 ) -> None:
     async with (
-        running_sprite(workspace, model.url) as sprite,
+        sprite_process(workspace, model.url) as sprite,
         sprite.client() as client,
     ):
         # The agent's conversation, and a tool's answer, have the word now.
@@ -301,7 +301,7 @@ async def test_a_running_sprite_forgets_with_its_agent_and_everybody_who_watches
 async def test_a_forget_waits_for_the_mission_before_it_and_takes_it_along(
     workspace: Path, model: OfflineModel
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         wait = {"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.05; done"}}
         model.script.agent({"match": "My parrot", "on": "prompt", **wait})
         mission = client.send("mission", {"text": "My parrot is Zebedee."})
@@ -320,7 +320,7 @@ async def test_a_forget_waits_for_the_mission_before_it_and_takes_it_along(
 
 
 async def test_the_wire_refuses_what_makes_no_sense(workspace: Path, model: OfflineModel) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         refused: list[tuple[dict[str, Any], str]] = [
             ({}, "bad_request"),
             ({"text": "abc", "turn": 1}, "bad_request"),
@@ -340,13 +340,13 @@ async def test_the_wire_refuses_what_makes_no_sense(workspace: Path, model: Offl
 async def test_after_a_crash_in_mid_conversation_the_next_mission_knows_nothing_of_it(
     workspace: Path, model: OfflineModel
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await client.mission("My parrot is Zebedee.")
         await sprite.kill()
     assert files_containing(workspace, "Zebedee")
     await forget(workspace, text="Zebedee")
     assert files_containing(workspace, "Zebedee") == []
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         assert (await client.mission("Who is my parrot?"))["event"] == "complete"
         (asked,) = prompts(model, "Who is my parrot?")[-1:]
         assert "zebedee" not in asked.raw.decode().lower()

@@ -20,7 +20,7 @@ from bridge.offline.model import OfflineModel
 from sprite.__main__ import main
 from sprite.config import Settings
 from tests.elsewhere import CODEX
-from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
+from tests.harness import PATIENCE, ROOT, observations, rows, sprite_environment, sprite_process
 from tests.inspection import curations, eventually, learnings
 from tests.session_logs import Recorded, write_many
 
@@ -190,7 +190,7 @@ async def test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search(
 ) -> None:
     assert run_process(workspace, logs.log("everyday")).returncode == 0
     model.script.curator({"raw_text": 'PREFERENCE [t5]: Ada prefers tea | "I prefer tea"\n'})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await eventually(lambda: bool(curations(workspace)), "the import is curated")
         await eventually(lambda: learnings(workspace) == ["Ada prefers tea"], "something was learned")
         found = await client.ask("memory", {"op": "search", "query": "who prefers tea"})
@@ -203,7 +203,7 @@ async def test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search(
 
 
 async def test_what_the_sprite_had_itself_is_not_imported_again(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await client.mission("Hello there")
         # Copied while the session lasts: its own files end with it.
         elsewhere = workspace.with_name("copied")
@@ -223,7 +223,7 @@ async def test_where_a_sprite_runs_it_takes_the_turns_itself_each_once_and_its_f
 ) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/AGENTS.md").write_text("Use tabs.\n")
-    async with running_sprite(workspace, model.url):
+    async with sprite_process(workspace, model.url):
         done = run_process(workspace, logs.log("everyday"), CODEX, "--json")
         assert done.returncode == 0, done.stderr
         assert facts(done)["kinds"] == {
@@ -249,7 +249,7 @@ def test_notes_alone_are_told_of_without_turns(workspace: Path, tmp_path: Path, 
 
 
 async def test_a_sprite_that_does_not_answer_is_named(model: OfflineModel, logs: Recorded, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite:
+    async with sprite_process(workspace, model.url) as sprite:
         Settings(workspace).address_file.unlink()
         done = run_process(workspace, logs.log("everyday"))
         assert done.returncode == 2

@@ -16,7 +16,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
-from tests.harness import PATIENCE, Client, SpriteProcess, dump, observations, rows, running_sprite, started_sprite
+from tests.harness import PATIENCE, Client, SpriteProcess, dump, observations, rows, sprite_process, started_sprite
 from tests.inspection import curations, endings, journal, transcript, workspace_db
 
 #: So many workspaces, since workers can share them (see conftest.py).
@@ -94,7 +94,7 @@ async def test_after_many_kills_every_accepted_mission_is_observed_and_curated_e
         await _a_life(workspace, model, person, since, rng.uniform(earliest, latest))
 
     async with (
-        running_sprite(workspace, model.url, SPRITE_BATCH_TURNS=BATCH_TURNS) as sprite,
+        sprite_process(workspace, model.url, SPRITE_BATCH_TURNS=BATCH_TURNS) as sprite,
         sprite.client() as client,
     ):
         for mission in person.texts:
@@ -115,7 +115,7 @@ async def test_after_many_kills_every_accepted_mission_is_observed_and_curated_e
     for lost in (workspace / ".os/memory").iterdir():
         if lost.name.startswith("memory.db") or lost.name in CURATED:
             lost.unlink()
-    async with running_sprite(workspace, model.url, SPRITE_BATCH_TURNS=BATCH_TURNS):
+    async with sprite_process(workspace, model.url, SPRITE_BATCH_TURNS=BATCH_TURNS):
         pass
     assert _memory_of(workspace) == before
     assert len(curator_calls) == calls

@@ -12,7 +12,7 @@ from bridge.config import LOCAL_PERSON, Settings
 from bridge.hosts.workspace import LOG, SYSTEM
 from bridge.offline.model import OfflineModel
 from bridge.store.sealed_store import SealedStore, open_store
-from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.delays import Delays
 from tests.harness import observations
 from tests.inspection import children, eventually, journal, observation_of, workspace_db
@@ -46,7 +46,7 @@ async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_tha
         {"match": "work on", "hang": True, "times": -1},
     )
     async with (
-        running_bridge(tmp_path / "data", ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="offline") as bridge,
+        bridge_process(tmp_path / "data", ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="offline") as bridge,
         open_store(Settings(bridge.data), None) as store,
     ):
         cookie = await bridge.login()
@@ -92,7 +92,7 @@ async def test_of_a_machine_destroyed_in_the_middle_of_its_steps_nothing_is_lost
     model.script.agent({"match": "work on", "tool": "Bash", "input": {"command": f"echo '{STEP}'"}, "times": -1})
     async with (
         Delays() as delays,
-        running_bridge(tmp_path / "data", ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="offline") as bridge,
+        bridge_process(tmp_path / "data", ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="offline") as bridge,
         open_store(Settings(bridge.data), None) as store,
     ):
         cookie = await bridge.login()

@@ -15,7 +15,7 @@ import pytest_asyncio
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
 from tests.emulator import Emulator
-from tests.harness import Client, Message, observations, running_sprite
+from tests.harness import Client, Message, observations, sprite_process
 from tests.inspection import (
     SharedSprite,
     agent_process,
@@ -122,7 +122,7 @@ async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_on
     model: OfflineModel, workspace: Path
 ) -> None:
     text = begins(model, in_background(ENDLESS))
-    async with running_sprite(workspace, model.url) as sprite:
+    async with sprite_process(workspace, model.url) as sprite:
         async with sprite.client() as client, sprite.client() as other:
             (mission,) = await chat(client, text)
             (work,) = (await session_of(client))["background"]
@@ -154,7 +154,7 @@ async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_on
             asked = sync["chat"][1]
             assert asked["tools"] == [{"name": "Bash", "title": ENDLESS, "is_error": False}]
             assert sync["running"] is None
-    async with running_sprite(workspace, model.url) as sprite, sprite.client(resume=start) as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client(resume=start) as client:
         assert await own_turn(client) == own
         assert (await client.end_of(own)) == end
     assert endings(workspace) == {mission: ["complete"], own: ["complete"]}
@@ -272,7 +272,7 @@ async def test_an_own_turn_in_which_the_sprite_is_killed_ends_as_crashed_with_wh
     ]
     model.script.agent({"for": "notification", "blocks": said})
     text = begins(model, in_background(QUICK))
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, text)
         (workspace / "quick").touch()
         own = await own_turn(client)
@@ -280,7 +280,7 @@ async def test_an_own_turn_in_which_the_sprite_is_killed_ends_as_crashed_with_wh
         await eventually(lambda: any(entry["event"] == "start" for entry in journal(workspace)), "its start is kept")
         start = position(client)
         await sprite.kill()
-    async with running_sprite(workspace, model.url) as sprite, sprite.client(resume=start) as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client(resume=start) as client:
         end = await client.end_of(own)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", False)
         kept = observation_of(workspace, own)
@@ -299,11 +299,11 @@ async def test_what_went_on_in_the_background_of_a_killed_sprite_is_over_for_who
     model: OfflineModel, workspace: Path
 ) -> None:
     text = begins(model, in_background(ENDLESS))
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, text)
         start = position(client)
         await sprite.kill()
-    async with running_sprite(workspace, model.url) as sprite, sprite.client(resume=start) as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client(resume=start) as client:
         assert len(await works(client, 1)) == 1
         await works(client, 0)
 
@@ -362,7 +362,7 @@ async def test_an_own_turn_without_an_end_is_ended_by_its_bound_and_says_why(
 ) -> None:
     model.script.agent({"for": "notification", "hang": True})
     text = begins(model, in_background(QUICK))
-    async with running_sprite(workspace, model.url, SPRITE_UNATTENDED_SECONDS="1") as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url, SPRITE_UNATTENDED_SECONDS="1") as sprite, sprite.client() as client:
         await chat(client, text)
         (workspace / "quick").touch()
         own = await own_turn(client)
@@ -380,7 +380,7 @@ async def test_a_vm_is_held_awake_for_work_in_the_background_until_its_bound(
     async with Emulator(tmp_path / "vms") as emulator:
         vm = await emulator.add("ada")
         environment = {"SPRITE_VM_SOCKET": str(vm.socket), "SPRITE_UNATTENDED_SECONDS": bound}
-        async with running_sprite(workspace, model.url, **environment) as sprite, sprite.client() as client:
+        async with sprite_process(workspace, model.url, **environment) as sprite, sprite.client() as client:
             await chat(client, text)
             session = await session_of(client)
             (work,) = session["background"]

@@ -14,7 +14,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.fake_secrets import TOKENS, password
-from tests.harness import observations, running_sprite
+from tests.harness import observations, sprite_process
 from tests.inspection import (
     chat,
     durable_events,
@@ -65,7 +65,7 @@ async def test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_
     text = f"My key is {secrets.key} and\nDB_PASSWORD={secrets.password}\n{SAID} Say it all back."
     # The agent repeats what it was told, without anything that would give it away.
     model.script.agent({"text": f"You said {secrets.key}, {secrets.password} and: {PRIVATE_WORDS}."})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         mission = client.send("mission", {"text": text})
         end = await client.end_of(mission)
         assert end["event"] == "complete"
@@ -111,7 +111,7 @@ async def test_what_tools_are_given_and_print_is_kept_without_its_secrets(
             ],
         }
     )
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         mission = client.send("mission", {"text": "look around"})
         assert (await client.end_of(mission))["event"] == "complete"
         assert secrets.token in str(model.requests[-1].body), "the agent itself sees what it read"
@@ -138,7 +138,7 @@ async def test_a_sprite_killed_in_mid_turn_leaves_no_secret_behind_and_comes_bac
     model.script.agent({"match": "and wait", "on": "result", "hang": True})
     text = f"Use {secrets.key} and wait. {SAID}"
     waiting = f"Then export API_SECRET={secrets.key}. {SAID} Done?"
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         mission = client.send("mission", {"text": text})
         await client.event("tool_result")
         queued = client.send("mission", {"text": waiting})
@@ -148,7 +148,7 @@ async def test_a_sprite_killed_in_mid_turn_leaves_no_secret_behind_and_comes_bac
         assert found_on_disk(workspace, secrets.forbidden) == []
         await sprite.kill()
     assert found_on_disk(workspace, secrets.forbidden) == []
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         # What was only in the killed process's memory is gone: the mission runs as it was written down.
         request = await request_seen(model, lambda r: "Done?" in r.user_text)
         assert "[redacted:" in request.user_text
@@ -172,7 +172,7 @@ async def test_a_person_is_asked_about_the_whole_call_and_the_question_is_kept_w
         "input": {"command": f"curl -u ada:{secrets.password} -H 'X-Key: {secrets.key}' localhost:9"},
     }
     model.script.agent({"match": "fetch it", "on": "prompt", **call})
-    async with running_sprite(workspace, model.url, permissions="ask") as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url, permissions="ask") as sprite, sprite.client() as client:
         mission = client.send("mission", {"text": f"fetch it {SAID}"})
         asked = await client.until(lambda m: m["type"] == "permission_request")
         # What would run; only what is kept is redacted.
@@ -187,7 +187,7 @@ async def test_an_error_that_quotes_a_secret_is_told_logged_and_kept_without_it(
 ) -> None:
     words = f"invalid key {secrets.key}, password={secrets.password}"
     model.script.agent({"match": "fail", "error": 400, "type": "invalid_request_error", "message": words, "times": -1})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         end = await client.mission("fail")
         assert end["event"] == "error"
         assert "[redacted:anthropic-api-key]" in end["message"]
@@ -201,7 +201,7 @@ async def test_an_error_that_quotes_a_secret_is_told_logged_and_kept_without_it(
 async def test_a_mission_is_known_by_its_words_also_where_they_are_not_what_is_kept(
     model: OfflineModel, workspace: Path, secrets: Secrets
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         for _ in range(2):
             assert (await client.mission(f"Hello, {secrets.token} {SAID}"))["event"] == "complete"
         kept = observations(workspace)
@@ -214,7 +214,7 @@ async def test_what_is_said_off_the_record_is_in_the_log_and_in_nothing_that_mem
     model: OfflineModel, workspace: Path
 ) -> None:
     said = "Off the record: my name is Halvorsen and I prefer rum."
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         hidden, _ = await chat(client, said, "I prefer tea.")
         assert "Halvorsen" in str(prompts(model, "I prefer tea.")[0].body["messages"]), "the session itself goes on"
         await client.ask("system", {"action": "flush"})

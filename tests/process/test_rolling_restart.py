@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.faithful_page import FaithfulPage, staying
 from tests.inspection import durable_events, eventually
 
@@ -18,7 +18,7 @@ async def test_every_page_sees_every_event_once_and_in_order(tmp_path: Path, pos
     async def start(name: str) -> BridgeProcess:
         stack = AsyncExitStack()
         bridge = await stack.enter_async_context(
-            running_bridge(tmp_path / name / "data", port=0, program=("bridge",), **shared)
+            bridge_process(tmp_path / name / "data", port=0, program=("bridge",), **shared)
         )
         bridges[name] = (bridge, stack)
         return bridge

@@ -15,7 +15,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.emulator import Emulator
-from tests.harness import Client, Message, observations, running_sprite, started_sprite
+from tests.harness import Client, Message, observations, sprite_process, started_sprite
 from tests.inspection import endings, eventually, memory, observation_of, workspace_db
 from tests.memory_stores import open_stores
 
@@ -55,7 +55,7 @@ async def next_fired(client: Client) -> str:
 
 
 async def test_an_action_fires_at_its_time_and_everybody_hears_of_it(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         later = await add(client, "Call the dentist", 3600.0)
         told = await client.ever(lambda m: m["type"] == "schedule_update")
         assert told["payload"]["next_due"]["action_id"] == later
@@ -87,14 +87,14 @@ async def test_an_action_fires_at_its_time_and_everybody_hears_of_it(model: Offl
 async def test_what_came_due_while_the_sprite_was_away_fires_once_at_its_start_and_says_how_late(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url):
+    async with sprite_process(workspace, model.url):
         pass
     four_hours_ago = time.time() - 4 * 3600
     async with open_stores(workspace / ".os/memory") as stores:
         actions = stores.actions_at(lambda: four_hours_ago)
         once = await actions.add("Call the dentist", by="person", due=four_hours_ago + 3600)
         await actions.add("Stretch", by="person", due=four_hours_ago + 1800, rrule="FREQ=MINUTELY;INTERVAL=5")
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         # Answered when both have been looked after.
         await client.ask("heartbeat")
         texts = [line["text"] for line in workspace_db(workspace, "SELECT * FROM chat_messages WHERE role = 'user'")]
@@ -105,7 +105,7 @@ async def test_what_came_due_while_the_sprite_was_away_fires_once_at_its_start_a
         asked = [turn["notice"] for turn in observations(workspace)]
         assert "3 hours late" in asked[1]
         assert "missed" in asked[0]
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("heartbeat")
     assert len(observations(workspace)) == 2
 
@@ -114,7 +114,7 @@ async def test_a_heartbeat_is_answered_when_what_is_due_has_ended_however_many_c
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.agent({"match": "due_action", "on": "prompt", "delay": 0.5, "times": -1})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         for number in range(3):
             await add(client, f"run `echo {number} >> ran`")
         beats = [client.send("heartbeat"), client.send("heartbeat")]
@@ -130,7 +130,7 @@ async def test_it_can_be_stopped_and_what_is_dismissed_before_it_begins_never_ru
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.agent({"match": "think for ever", "on": "prompt", "hang": True, "times": -1})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         hanging = await add(client, "think for ever")
         mission = await next_fired(client)
         waiting = await add(client, "run `touch never`")
@@ -149,12 +149,12 @@ async def test_killed_in_its_middle_it_is_not_run_again_and_stays_on_the_list(
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.agent({"match": "due_action", "on": "result", "hang": True})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         number = await add(client, "run `echo once >> ran`")
         mission = await next_fired(client)
         await eventually((workspace / "ran").exists, "it is at work")
         await sprite.kill()
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         failed = await has_status(workspace, number, "failed")
         assert failed["history"][-1] == "the sprite was stopped in the middle of it"
         await client.ask("heartbeat")
@@ -170,11 +170,11 @@ async def test_under_kills_at_any_moment_each_action_fires_exactly_once(model: O
     rng = random.Random(seed)  # noqa: S311 - no secret
     numbers: list[int] = []
     for life in range(LIVES):
-        async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
             numbers += [await add(client, f"run `echo {life}-{n} >> ran`", rng.uniform(0, 0.3)) for n in range(2)]
             await asyncio.sleep(rng.uniform(0, 1.5))
             await sprite.kill()
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("heartbeat")
     missions = workspace_db(workspace, "SELECT id, action_id, status FROM missions")
     assert sorted(mission["action_id"] for mission in missions) == sorted(numbers)
@@ -193,7 +193,7 @@ async def test_under_kills_at_any_moment_each_action_fires_exactly_once(model: O
 async def test_without_a_budget_it_is_kept_and_tried_again(model: OfflineModel, workspace: Path) -> None:
     refusal = {"error": 402, "type": "billing_error", "message": "The day's budget is used up.", "times": -1}
     model.script.agent({"match": "due_action", **refusal})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         number = await add(client, "Call the dentist")
         end = await client.end_of(await next_fired(client))
         assert (end["event"], end["code"]) == ("error", "budget_used_up")
@@ -208,7 +208,7 @@ async def test_in_ask_mode_it_waits_for_somebody_to_come_and_allow_it(model: Off
     def asked() -> bool:
         return any("permission_request" in str(row["frame"]) for row in workspace_db(workspace, "SELECT * FROM events"))
 
-    async with running_sprite(workspace, model.url, permissions="ask") as sprite:
+    async with sprite_process(workspace, model.url, permissions="ask") as sprite:
         async with sprite.client() as client:
             number = await add(client, "run `touch allowed`", 1.5)
         await eventually(asked, "the question waits with nobody there")
@@ -228,7 +228,7 @@ async def test_an_agent_cannot_set_up_repeats_in_a_schedules_turn_and_what_it_ma
         for wanted in ({"rrule": "FREQ=DAILY"}, {"due": "in 2 hours"})
     ]
     model.script.agent({"match": "due_action", "on": "prompt", "blocks": calls})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         number = await add(client, "Look at the kiln")
         mission = await next_fired(client)
         await has_status(workspace, number, "done")
@@ -244,7 +244,7 @@ async def test_the_vm_is_held_awake_until_it_has_ended(model: OfflineModel, work
     async with Emulator(tmp_path / "vms") as emulator:
         vm = await emulator.add("ada")
         async with (
-            running_sprite(workspace, model.url, SPRITE_VM_SOCKET=str(vm.socket)) as sprite,
+            sprite_process(workspace, model.url, SPRITE_VM_SOCKET=str(vm.socket)) as sprite,
             sprite.client() as client,
         ):
             await add(client, "think for ever")

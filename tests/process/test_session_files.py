@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from bridge.offline.model import OfflineModel
-from tests.harness import running_sprite
+from tests.harness import sprite_process
 from tests.inspection import chat, eventually, prompts, transcript
 
 #: Never said to be secret, so that only its absence shows that files are gone.
@@ -40,7 +40,7 @@ async def test_everything_that_the_cli_wrote_of_a_session_goes_when_it_ends(
     model.script.agent({"match": "much", "on": "prompt", "tool": "Bash", "input": long})
     model.script.agent({"match": "behind", "on": "prompt", "tool": "Bash", "input": behind})
     model.script.agent({"match": "delegate", "on": "prompt", "tool": "Agent", "input": agent})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "delegate", "much", "behind")
         assert outputs(model)
         assert all(path.is_relative_to(cli_folder(workspace)) for path in outputs(model))
@@ -60,7 +60,7 @@ async def test_everything_that_the_cli_wrote_of_a_session_goes_when_it_ends(
 async def test_a_killed_sprites_session_is_gone_on_with_and_what_others_left_goes_at_the_start(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, f"Hello {WORDS}")
         await eventually(lambda: with_the_words(workspace) != set(), "it is written")
         await sprite.kill()
@@ -71,7 +71,7 @@ async def test_a_killed_sprites_session_is_gone_on_with_and_what_others_left_goe
     for left in (earlier, spill, history):
         left.parent.mkdir(parents=True, exist_ok=True)
         left.write_text(WORDS)
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         assert with_the_words(workspace) == {own}
         await chat(client, "Hello again")
     assert WORDS in str(prompts(model, "Hello again")[0].body["messages"])
@@ -83,5 +83,5 @@ async def test_what_a_session_left_that_had_ended_goes_at_the_next_start(model: 
     left = cli_folder(workspace) / "projects/p/0b5c7c1e-0000-4000-8000-000000000001.jsonl"
     left.parent.mkdir(parents=True)
     left.write_text(WORDS)
-    async with running_sprite(workspace, model.url):
+    async with sprite_process(workspace, model.url):
         assert not left.exists()

@@ -13,7 +13,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
-from tests.harness import dump, running_sprite, started_sprite
+from tests.harness import dump, sprite_process, started_sprite
 from tests.inspection import (
     chat,
     curations,
@@ -28,7 +28,7 @@ from tests.inspection import (
 async def test_a_new_session_has_the_memory_of_the_old_one_and_not_its_conversation(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.", *("Hello, purple elephants" for _ in range(4)))
         status = await client.ask("system", {"action": "new_session"})
         assert status["payload"]["session"]["session_id"] is None
@@ -49,11 +49,11 @@ async def test_a_new_session_has_the_memory_of_the_old_one_and_not_its_conversat
 async def test_a_fact_and_a_correction_are_known_in_the_session_after_a_kill(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.", "No, it should be DD/MM/YYYY for dates.")
         await sprite.kill()
     assert curations(workspace) == []
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "new_session"})
         await chat(client, "Hello again")
     prompt = str(prompts(model, "Hello again")[0].body["system"])
@@ -66,7 +66,7 @@ async def test_what_no_curator_has_read_yet_is_in_the_next_sessions_prompt_as_tu
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.curator({"error": 500, "times": -1})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.")
         await client.ask("system", {"action": "new_session"})
         await chat(client, "Hello again")
@@ -75,12 +75,12 @@ async def test_what_no_curator_has_read_yet_is_in_the_next_sessions_prompt_as_tu
 
 
 async def test_a_mission_after_twelve_idle_hours_begins_a_new_session(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "Hello, purple elephants")
         await sprite.kill()
     with _database(workspace / ".os/memory/transcript.db") as db:
         db.execute("UPDATE sessions SET last_active_at = last_active_at - 12 * 3600 - 1")
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "Hello again")
         assert "purple elephants" not in str(prompts(model, "Hello again")[0].body["messages"])
         first, second = transcript(workspace, "SELECT * FROM sessions ORDER BY started_at")
@@ -92,7 +92,7 @@ async def test_a_lost_memory_and_lost_files_come_back_from_the_log_without_a_mod
     model: OfflineModel, workspace: Path
 ) -> None:
     folder = workspace / ".os/memory"
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.", "Remember to call Bob.", "I prefer short answers.")
         await client.ask("system", {"action": "flush"})
         await client.ask("memory", {"op": "resolve_action", "id": 1, "status": "done"})
@@ -106,7 +106,7 @@ async def test_a_lost_memory_and_lost_files_come_back_from_the_log_without_a_mod
         lost.unlink()
     (folder / "user.md").unlink()
     (folder / "tools.md").unlink()
-    async with running_sprite(workspace, model.url):
+    async with sprite_process(workspace, model.url):
         pass
     assert dump(folder / "memory.db") == before
     assert {name: (folder / name).read_bytes() for name in CURATED} == files
@@ -117,7 +117,7 @@ async def test_an_edit_by_hand_is_kept_as_a_version_and_is_what_the_curator_sees
     model: OfflineModel, workspace: Path
 ) -> None:
     user = workspace / ".os/memory/user.md"
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.")
         await client.ask("system", {"action": "flush"})
         user.write_text(user.read_text() + "\n- Drinks tea, by hand\n")
@@ -131,7 +131,7 @@ async def test_an_edit_by_hand_is_kept_as_a_version_and_is_what_the_curator_sees
     assert [c["kind"] for c in curations(workspace)] == ["batch", "edit", "batch"]
     assert "Drinks tea, by hand" in memory_file(workspace, "user.md")
     user.write_text("# User\n\n- Edited while it slept\n")
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "Hello again")
         assert "Edited while it slept" in str(prompts(model, "Hello again")[0].body["system"])
     assert [c["kind"] for c in curations(workspace)][:4] == ["batch", "edit", "batch", "edit"]
@@ -145,7 +145,7 @@ async def test_a_memory_database_that_cannot_be_used_is_set_aside_and_rebuilt(
     before = dump(folder / "memory.db")
     garbage = b"this is no database" * 100
     (folder / "memory.db").write_bytes(garbage)
-    async with running_sprite(workspace, model.url):
+    async with sprite_process(workspace, model.url):
         pass
     (aside,) = folder.glob("memory.db.bad-*")
     assert aside.read_bytes() == garbage
@@ -184,7 +184,7 @@ async def test_a_database_with_a_damaged_page_is_refused_and_left_as_it_is(
 async def test_a_second_sprite_on_the_same_workspace_is_refused_and_the_first_works_on(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         async with started_sprite(workspace, model.url) as second:
             assert await second.wait() == 2
         # The first one may write there as well.
@@ -195,13 +195,13 @@ async def test_a_second_sprite_on_the_same_workspace_is_refused_and_the_first_wo
 
 
 async def test_what_the_sprite_keeps_is_readable_by_its_owner_only(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite:
+    async with sprite_process(workspace, model.url) as sprite:
         modes = {
             path: stat.S_IMODE((workspace / path).stat().st_mode) for path in (".os", ".os/run/token", ".os/memory")
         }
         assert modes == {".os": 0o700, ".os/run/token": 0o600, ".os/memory": 0o700}
         token = sprite.token
-    async with running_sprite(workspace, model.url) as sprite:
+    async with sprite_process(workspace, model.url) as sprite:
         assert sprite.token == token
 
 

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from sprite.database.workspace import open_workspace
-from tests.harness import ROOT, Client, Message, SpriteProcess, running_sprite
+from tests.harness import ROOT, Client, Message, SpriteProcess, sprite_process
 from tests.inspection import eventually, workspace_db
 
 #: One sprite for the tests that do not kill it: each takes larger epochs than those before.
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def sprite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SpriteProcess]:
     workspace = tmp_path_factory.mktemp("leases") / "workspace"
     workspace.mkdir()
-    async with running_sprite(workspace, None) as running:
+    async with sprite_process(workspace, None) as running:
         yield running
 
 
@@ -134,10 +134,10 @@ async def test_a_terminal_without_a_lease_comes_and_stays_whatever_bridges_do(sp
 async def test_a_killed_sprite_still_knows_the_newest_epoch(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    async with running_sprite(workspace, None) as running, bridge(running, of("a", 7)) as (_, welcome):
+    async with sprite_process(workspace, None) as running, bridge(running, of("a", 7)) as (_, welcome):
         assert welcome["type"] == "auth_ok"
         await running.kill()
-    async with running_sprite(workspace, None) as running:
+    async with sprite_process(workspace, None) as running:
         async with bridge(running, of("b", 6)) as (_, answer):
             assert refusal(answer)[0] == "stale_owner"
         async with bridge(running, of("a", 7)) as (_, welcome):

@@ -12,7 +12,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.command_line import command
-from tests.harness import observations, running_sprite
+from tests.harness import observations, sprite_process
 from tests.inspection import (
     agent_process,
     chat,
@@ -53,7 +53,7 @@ async def test_a_turn_whose_agent_is_stopped_ends_in_words_and_the_next_mission_
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada.")
         mission = client.send("mission", {"text": "think for ever"})
         await request_seen(model, lambda r: "think for ever" in r.user_text)
@@ -72,7 +72,7 @@ async def test_a_turn_whose_agent_is_stopped_ends_in_words_and_the_next_mission_
 async def test_an_agent_that_is_stopped_hears_no_interrupt_and_is_ended_with_the_turn(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         mission = client.send("mission", {"text": "run `tail -f /dev/null`"})
         await eventually(lambda: is_running(sprite, "tail -f"), "the command runs")
         family = descendants(sprite.process.pid)
@@ -86,7 +86,7 @@ async def test_an_agent_that_is_stopped_hears_no_interrupt_and_is_ended_with_the
 async def test_a_sprite_whose_agent_is_stopped_ends_in_order_and_so_does_what_the_agent_ran(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         client.send("mission", {"text": "run `tail -f /dev/null`"})
         await eventually(lambda: is_running(sprite, "tail -f"), "the command runs")
         family = descendants(sprite.process.pid)
@@ -101,7 +101,7 @@ async def test_what_the_agent_detached_outlasts_its_session_and_ends_with_the_sp
     how: str, model: OfflineModel, workspace: Path
 ) -> None:
     model.script.agent({"match": "Begin", "tool": "Bash", "input": {"command": f"{DETACHED} > /dev/null 2>&1"}})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "Begin")
         await eventually(lambda: len(programs_in(workspace, "tail -f")) == 3, "all three run")
         begun = programs_in(workspace, "tail -f")
@@ -112,7 +112,7 @@ async def test_what_the_agent_detached_outlasts_its_session_and_ends_with_the_sp
         else:
             await sprite.kill()
     if how == "killed":
-        async with running_sprite(workspace, model.url):
+        async with sprite_process(workspace, model.url):
             await eventually(lambda: not any(runs(pid) for pid in begun), "the next one ends what it finds")
     await eventually(lambda: not any(runs(pid) for pid in begun), "all of it has ended")
 
@@ -122,7 +122,7 @@ async def test_nothing_of_a_killed_sprites_agent_runs_any_more_when_something_is
 ) -> None:
     deaf = "setsid sh -c \"trap '' TERM; tail -f /dev/null & while :; do wait; done\" > /dev/null 2>&1 & echo begun"
     model.script.agent({"match": "Begin", "tool": "Bash", "input": {"command": deaf}})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "Begin, my name is Ada")
         await eventually(lambda: programs_in(workspace, "tail -f") != [], "it runs")
         await sprite.kill()

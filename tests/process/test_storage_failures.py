@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bridge.offline.model import OfflineModel
-from tests.harness import SpriteProcess, observations, rows, running_sprite
+from tests.harness import SpriteProcess, observations, rows, sprite_process
 from tests.inspection import (
     chat,
     durable_events,
@@ -39,7 +39,7 @@ def full_disk(sprite: SpriteProcess) -> Iterator[None]:
 async def test_a_turn_on_a_full_disk_goes_on_and_is_written_with_the_next_one(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "Hello there")
         model.script.agent({"match": "echo during", "delay": 1.0, "on": "prompt"})
         mission = client.send("mission", {"text": "run `echo during`"})
@@ -75,7 +75,7 @@ async def test_a_turn_on_a_full_disk_goes_on_and_is_written_with_the_next_one(
 async def test_a_curation_on_a_full_disk_waits_and_leaves_no_half_written_file(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.")
         folder = workspace / ".os/memory"
         before = {path.name: path.read_bytes() for path in folder.glob("*.md")}

@@ -1,0 +1,253 @@
+"""Servers of the test process: each runs in an event loop of its own thread, and logs to a file of its own.
+
+A server that blocks its loop therefore never blocks the test that measures it. Start a process instead
+(tests/forking.py) only where a process is what is tested: kills, signals, orphans, locks, umask, limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import logging
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, MutableMapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar, copy_context
+from pathlib import Path
+from typing import Any, Generic, TextIO, TypeVar
+
+T = TypeVar("T")
+
+#: Bounds every wait of a test; nothing waits this long unless something is broken.
+PATIENCE = 120.0
+
+#: Starts a server: it gets a callable to report what it listens on, and the event that asks it to stop.
+Main = Callable[[Callable[[T], None], asyncio.Event], Coroutine[Any, Any, None]]
+
+_log: ContextVar[logging.Handler | None] = ContextVar("log", default=None)
+_output: ContextVar[TextIO | None] = ContextVar("output", default=None)
+_errors: ContextVar[TextIO | None] = ContextVar("errors", default=None)
+_variables: ContextVar[dict[str, str] | None] = ContextVar("variables", default=None)
+
+
+class _RoutedEnvironment(MutableMapping[str, str]):
+    """os.environ, with variables of its own for each in-thread server and command."""
+
+    def __init__(self, process: MutableMapping[str, str]) -> None:
+        self._process = process
+
+    def _chosen(self) -> MutableMapping[str, str]:
+        chosen = _variables.get()
+        return self._process if chosen is None else chosen
+
+    def __getitem__(self, name: str) -> str:
+        return self._chosen()[name]
+
+    def __setitem__(self, name: str, value: str) -> None:
+        self._chosen()[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._chosen()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._chosen())
+
+    def __len__(self) -> int:
+        return len(self._chosen())
+
+    def copy(self) -> dict[str, str]:
+        """As os.environ's."""
+        return dict(self)
+
+
+def route_environment() -> None:
+    """Let each in-thread server and command have an environment of its own."""
+    if not isinstance(os.environ, _RoutedEnvironment):
+        os.environ = _RoutedEnvironment(os.environ)  # type: ignore[assignment]  # noqa: B003 - not to clear it
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have these variables for an environment in this task, and in what it starts."""
+    token = _variables.set(dict(variables))
+    try:
+        yield
+    finally:
+        _variables.reset(token)
+
+
+class _Routed(logging.Handler):
+    """Pass each record to the log of the server whose code wrote it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (handler := _log.get()) is not None:
+            # Handlers rewrite records in place; pytest keeps its own.
+            handler.handle(logging.makeLogRecord(record.__dict__))
+
+
+def route_logs() -> None:
+    """Let in-thread servers log at the levels that the programs set, each to its own file."""
+    logging.getLogger().addHandler(_Routed())
+    for name in ("sprite", "bridge"):
+        logging.getLogger(name).setLevel(logging.INFO)
+
+
+class InThread(Generic[T]):
+    """A server in an event loop of its own thread. `ready` holds what it reported once it listened."""
+
+    def __init__(self, name: str, main: Main[T], log: logging.Handler, variables: Mapping[str, str]) -> None:
+        self._main = main
+        self._variables = variables
+        self._log = log
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self.listening: Future[T] = Future()
+        self.ended: Future[None] = Future()
+        context = copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    @property
+    def runs(self) -> bool:
+        """Whether the server has not ended."""
+        return not self.ended.done()
+
+    def ask_to_stop(self) -> None:
+        """Set the server's stop event, as its signal handler would."""
+        if self._loop is not None and self._stop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has closed
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def stop(self) -> None:
+        """Stop the server in order, and raise what it raised."""
+        self.ask_to_stop()
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.shield(asyncio.wrap_future(self.ended))
+
+    def _run(self) -> None:
+        _log.set(self._log)
+        _variables.set(dict(self._variables))
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the server gets it
+            if not self.listening.done():
+                self.listening.set_exception(error)
+                self.ended.set_result(None)
+            else:
+                self.ended.set_exception(error)
+        else:
+            if not self.listening.done():
+                self.listening.set_exception(RuntimeError("the server ended before it listened"))
+            self.ended.set_result(None)
+        finally:
+            self._log.close()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        await self._main(self._listens, self._stop)
+
+    def _listens(self, ready: T) -> None:
+        self.listening.set_result(ready)
+
+
+@asynccontextmanager
+async def in_thread(
+    name: str, main: Main[T], log: logging.Handler, variables: Mapping[str, str]
+) -> AsyncIterator[tuple[InThread[T], T]]:
+    """Run a server while the block does, with an environment of its own; yield it and what it reported."""
+    server = InThread(name, main, log, variables)
+    server.start()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            ready = await asyncio.shield(asyncio.wrap_future(server.listening))
+        yield server, ready
+    finally:
+        await server.stop()
+
+
+class _RoutedStream(io.TextIOBase):
+    """A standard stream that writes to the stream of the command whose code writes."""
+
+    def __init__(self, chosen: ContextVar[TextIO | None], default: TextIO) -> None:
+        self._chosen = chosen
+        self._default = default
+
+    def _stream(self) -> TextIO:
+        return self._chosen.get() or self._default
+
+    def write(self, text: str) -> int:
+        return self._stream().write(text)
+
+    def flush(self) -> None:
+        self._stream().flush()
+
+    def isatty(self) -> bool:
+        return self._stream().isatty()
+
+    def fileno(self) -> int:
+        return self._stream().fileno()
+
+    @property
+    def buffer(self) -> Any:
+        return self._stream().buffer  # type: ignore[attr-defined]
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+
+async def call_main(
+    main: Callable[[list[str]], int], arguments: list[str], variables: Mapping[str, str]
+) -> tuple[int, str, str]:
+    """Run a command line's `main` in a thread, with an environment of its own: exit status, stdout, stderr."""
+    out, errors = _captured(), _captured()
+
+    def run() -> int:
+        _output.set(out)
+        _errors.set(errors)
+        with environment(variables):
+            try:
+                return main(arguments)
+            except SystemExit as end:
+                return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+
+    async with asyncio.timeout(PATIENCE):
+        code = await asyncio.to_thread(_with_streams, run)
+    return code, _text_of(out), _text_of(errors)
+
+
+def _captured() -> TextIO:
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+
+
+def _text_of(stream: TextIO) -> str:
+    data: bytes = stream.buffer.getvalue()  # type: ignore[attr-defined]
+    return data.decode()
+
+
+def _with_streams(run: Callable[[], int]) -> int:
+    kept = sys.stdout, sys.stderr
+    if not isinstance(sys.stdout, _RoutedStream):
+        sys.stdout = _RoutedStream(_output, sys.stdout)
+        sys.stderr = _RoutedStream(_errors, sys.stderr)
+    try:
+        return run()
+    finally:
+        sys.stdout, sys.stderr = kept
+
+
+def log_file(path: Path, formatter: logging.Formatter | None, *filters: logging.Filter) -> logging.Handler:
+    """Append to a log file as a program appends to its stderr."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(formatter or logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for each in filters:
+        handler.addFilter(each)
+    return handler
