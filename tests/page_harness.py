@@ -16,7 +16,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 
 from bridge.offline.model import OfflineModel
-from tests.bridge_harness import BridgeProcess, bridge_process
+from tests.bridge_harness import BridgeServer, running_bridge
 from tests.ports import free_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -56,7 +56,7 @@ class PageStack:
     browser: Browser
     model: OfflineModel
     data: Path
-    bridge: BridgeProcess
+    bridge: BridgeServer
     flags: Sequence[str] = ()
     environment: dict[str, Any] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
@@ -86,7 +86,7 @@ class PageStack:
         """The same bridge again: same folder, same port."""
         port = int(self.bridge.url.rsplit(":", 1)[1])
         self.bridge = await self._running.enter_async_context(
-            bridge_process(self.data, *self.flags, host="127.0.0.1", port=port, **self.environment)
+            running_bridge(self.data, *self.flags, host="127.0.0.1", port=port, **self.environment)
         )
 
     @asynccontextmanager
@@ -140,17 +140,16 @@ class PageStack:
 
 @asynccontextmanager
 async def page_stack(
-    folder: Path, *flags: str, steps: Sequence[dict[str, Any]] = (), **environment: str
+    browser: Browser, folder: Path, *flags: str, steps: Sequence[dict[str, Any]] = (), **environment: str
 ) -> AsyncIterator[PageStack]:
-    """Everything for real. `steps` are the model's (bridge.offline.script), `flags` and `environment` the bridge's."""
+    """Everything for real, in the worker's browser. `steps` are the model's (bridge.offline.script), `flags` and `environment` the bridge's."""
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(OfflineModel())
         model.script.agent(*steps)
         environment = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "planted-key", **environment}
         running = await stack.enter_async_context(AsyncExitStack())
         data = folder / "data"
-        bridge = await running.enter_async_context(bridge_process(data, *flags, port=free_port(), **environment))
-        browser = await stack.enter_async_context(chromium())
+        bridge = await running.enter_async_context(running_bridge(data, *flags, port=free_port(), **environment))
         found = PageStack(browser, model, data, bridge, flags, environment, _running=running)
         await found.log_in()
         yield found

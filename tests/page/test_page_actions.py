@@ -13,7 +13,7 @@ from playwright.async_api import Locator, Page, expect
 from tests.inspection import memory
 from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
 
-pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 HERE = "Europe/Berlin"
 LOOKS: dict[str, dict[str, Any]] = {
@@ -23,9 +23,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
-    async with page_stack(tmp_path_factory.mktemp("actions"), "--permissions", "bypass") as found:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
+    async with page_stack(browser, tmp_path_factory.mktemp("actions"), "--permissions", "bypass") as found:
         yield found
         assert found.complaints == []
 

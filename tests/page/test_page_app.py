@@ -21,12 +21,14 @@ from tests.inspection import eventually
 from tests.page_harness import PageStack, ask, needs_chromium, page_stack, ready, say, shoot, violations
 from tests.push_service import PushService
 
-pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
-    async with page_stack(tmp_path_factory.mktemp("app"), "--permissions", "ask", BRIDGE_PUSH_INSIDE="1") as stack:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
+    async with page_stack(
+        browser, tmp_path_factory.mktemp("app"), "--permissions", "ask", BRIDGE_PUSH_INSIDE="1"
+    ) as stack:
         yield stack
         assert stack.complaints == []
 

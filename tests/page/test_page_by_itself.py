@@ -25,14 +25,14 @@ from tests.page_harness import (
     violations,
 )
 
-pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 IDLE = {"session_id": "s1", "started_at": 1.0, "turns": 1, "running_mission_id": None, "queued": 0}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
-    async with page_stack(tmp_path_factory.mktemp("itself"), "--permissions", "ask") as found:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
+    async with page_stack(browser, tmp_path_factory.mktemp("itself"), "--permissions", "ask") as found:
         yield found
         assert found.complaints == []
 

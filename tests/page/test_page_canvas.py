@@ -19,12 +19,12 @@ from tests.canvas_studio import block, card, studio
 from tests.inspection import eventually
 from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
 
-pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
-    async with page_stack(tmp_path_factory.mktemp("canvas"), "--permissions", "bypass") as found:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
+    async with page_stack(browser, tmp_path_factory.mktemp("canvas"), "--permissions", "bypass") as found:
         yield found
 
 

@@ -34,7 +34,7 @@ from tests.page_harness import (
 )
 from tests.postgres import own_server
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_chromium()]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_chromium()]
 
 PHONE = {"width": 390, "height": 780}
 STORY = "\n\n".join(
@@ -97,12 +97,12 @@ STEPS: list[dict[str, Any]] = [
 ]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
     """One bridge and browser for all tests here; agents ask before they act."""
     folder = tmp_path_factory.mktemp("page")
     story = {"match": "tell a story", "text": STORY, "chunk_delay": 0.02, "until": str(folder / GO_ON), "times": -1}
-    async with page_stack(folder, "--permissions", "ask", steps=[*STEPS, {**story, "on": "prompt"}]) as stack:
+    async with page_stack(browser, folder, "--permissions", "ask", steps=[*STEPS, {**story, "on": "prompt"}]) as stack:
         yield stack
         assert stack.complaints == []
 

@@ -11,15 +11,15 @@ from playwright.async_api import Locator, Page, expect
 from tests.inspection import eventually, memory_file
 from tests.page_harness import PageStack, needs_chromium, page_stack, say, settled, shoot, violations
 
-pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 PERSON = "# User\n\n## Facts\n- Drinks tea.\n- Works from home.\n"
 OTHER = PERSON.replace("tea", "coffee") + "- Lives in Bern.\n"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
-    async with page_stack(tmp_path_factory.mktemp("drift"), "--permissions", "bypass") as found:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
+    async with page_stack(browser, tmp_path_factory.mktemp("drift"), "--permissions", "bypass") as found:
         yield found
         assert found.complaints == []
 

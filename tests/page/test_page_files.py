@@ -15,7 +15,7 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
 
-pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 #: Whatever of it ran would be seen in the title, or as a request.
 LEAK = "document.title='ran';fetch('/leaked');new Image().src='/leaked'"
@@ -57,9 +57,9 @@ def document(words: str) -> bytes:
     return made + b"xref\n0 6\n0000000000 65535 f \n" + table + end
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
-    async with page_stack(tmp_path_factory.mktemp("files"), "--permissions", "bypass") as found:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
+    async with page_stack(browser, tmp_path_factory.mktemp("files"), "--permissions", "bypass") as found:
         put(found.workspace)
         yield found
 

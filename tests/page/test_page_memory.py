@@ -23,7 +23,7 @@ from tests.inspection import eventually
 from tests.memory_stores import open_stores
 from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
 
-pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 #: More turns than two pages of the timeline have.
 SMALL_TALK = 110
@@ -33,11 +33,11 @@ PROJECT = "/home/ada/code/lighthouse"
 MARKED = "() => [...(CSS.highlights.get('evidence') ?? [])].map(r => r.toString())"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
     folder = tmp_path_factory.mktemp("memory")
     await _live(folder / "data" / "workspaces" / "local" / ".os" / "memory")
-    async with page_stack(folder, "--permissions", "bypass") as found:
+    async with page_stack(browser, folder, "--permissions", "bypass") as found:
         yield found
 
 

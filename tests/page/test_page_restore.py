@@ -20,7 +20,7 @@ pytestmark = needs_chromium()
 
 @pytest.fixture
 async def stack(tmp_path: Path) -> AsyncIterator[PageStack]:
-    async with page_stack(tmp_path, "--permissions", "bypass") as found:
+    async with page_stack(browser, tmp_path, "--permissions", "bypass") as found:
         yield found
         assert found.complaints == []
 

@@ -12,7 +12,7 @@ from playwright.async_api import Page, WebSocketRoute, expect
 
 from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
 
-pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 #: 2026-11-22 13:20 UTC.
 AT = 1_795_353_600.0
@@ -33,9 +33,9 @@ WAYS = {
 PHONE = {"width": 360, "height": 740}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
-    async with page_stack(tmp_path_factory.mktemp("words"), "--permissions", "bypass") as found:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
+    async with page_stack(browser, tmp_path_factory.mktemp("words"), "--permissions", "bypass") as found:
         yield found
         assert found.complaints == []
 

@@ -16,7 +16,7 @@ from tests.harness import rows
 from tests.inspection import eventually
 from tests.page_harness import PageStack, needs_chromium, page_stack, ready, shoot, violations
 
-pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 #: Whatever waits for the next frame waits for half a second.
 SLOW_FRAMES = """() => {
@@ -26,9 +26,9 @@ SLOW_FRAMES = """() => {
 FRUIT = block("table", columns=["fruit", "kg"], rows=[["pears", 3], ["apples", 12], ["figs", 7]])
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
-    async with page_stack(tmp_path_factory.mktemp("writing"), "--permissions", "bypass") as found:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
+    async with page_stack(browser, tmp_path_factory.mktemp("writing"), "--permissions", "bypass") as found:
         yield found
 
 
