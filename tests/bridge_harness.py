@@ -9,7 +9,7 @@ import logging
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from http.cookies import SimpleCookie
 from pathlib import Path
 
@@ -202,6 +202,10 @@ class BridgeServer(Bridge):
     async def stop(self) -> None:
         """Stop in order, as SIGTERM does; raise what the bridge raised."""
         await self._server.stop()
+
+    def hanging(self) -> AbstractContextManager[None]:
+        """Block the bridge's event loop while the block runs."""
+        return self._server.hanging()
 
     async def ended(self) -> None:
         """Wait for an end that nobody asked for; raise what the bridge raised."""

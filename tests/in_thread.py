@@ -125,6 +125,17 @@ class InThread(Generic[T]):
             with contextlib.suppress(RuntimeError):  # the loop has closed
                 self._loop.call_soon_threadsafe(self._stop.set)
 
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Block the server's event loop while the block runs."""
+        assert self._loop is not None
+        goes_on = threading.Event()
+        self._loop.call_soon_threadsafe(goes_on.wait)
+        try:
+            yield
+        finally:
+            goes_on.set()
+
     async def stop(self) -> None:
         """Stop the server in order, and raise what it raised."""
         self.ask_to_stop()

@@ -16,10 +16,12 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 
 from bridge.offline.model import OfflineModel
-from tests.bridge_harness import BridgeServer, running_bridge
+from tests.bridge_harness import Bridge, running_bridge
 from tests.ports import free_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+#: The same without what a window needs: half the work, but no notifications.
+_HEADLESS = shutil.which("chromium-headless-shell") or CHROMIUM
 #: A page that is broken is not waited for as long as a slow machine is.
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
@@ -38,11 +40,11 @@ def needs_chromium() -> pytest.MarkDecorator:
 
 
 @asynccontextmanager
-async def chromium() -> AsyncIterator[Browser]:
+async def chromium(program: str | None = _HEADLESS) -> AsyncIterator[Browser]:
     """A headless browser with an empty profile."""
-    assert CHROMIUM is not None
+    assert program is not None
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
+        browser = await playwright.chromium.launch(executable_path=program, args=_FLAGS)
         try:
             yield browser
         finally:
@@ -56,7 +58,7 @@ class PageStack:
     browser: Browser
     model: OfflineModel
     data: Path
-    bridge: BridgeServer
+    bridge: Bridge
     flags: Sequence[str] = ()
     environment: dict[str, Any] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
@@ -140,13 +142,20 @@ class PageStack:
 
 @asynccontextmanager
 async def page_stack(
-    browser: Browser, folder: Path, *flags: str, steps: Sequence[dict[str, Any]] = (), **environment: str
+    browser: Browser, folder: Path, *flags: str, steps: Sequence[dict[str, Any]] = (), **environment: Any
 ) -> AsyncIterator[PageStack]:
-    """Everything for real, in the worker's browser. `steps` are the model's (bridge.offline.script), `flags` and `environment` the bridge's."""
+    """Everything for real, in the worker's browser.
+
+    `steps` are the model's (bridge.offline.script), `flags` and `environment` the bridge's.
+    """
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(OfflineModel())
         model.script.agent(*steps)
-        environment = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "planted-key", **environment}
+        environment = {
+            "ANTHROPIC_BASE_URL": model.url,
+            "ANTHROPIC_API_KEY": "planted-key",
+            **environment,
+        }
         running = await stack.enter_async_context(AsyncExitStack())
         data = folder / "data"
         bridge = await running.enter_async_context(running_bridge(data, *flags, port=free_port(), **environment))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.inspection import memory
 from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations

@@ -11,17 +11,35 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
-from playwright.async_api import BrowserContext, CDPSession, Locator, Page, expect
+from playwright.async_api import Browser, BrowserContext, CDPSession, Locator, Page, expect
 from playwright.async_api import Worker as WorkerHandle
 
 from bridge.notify.notice import Notice
 from bridge.notify.push import encoded, payload_of
 from tests.harness import PATIENCE, rows
 from tests.inspection import eventually
-from tests.page_harness import PageStack, ask, needs_chromium, page_stack, ready, say, shoot, violations
+from tests.page_harness import (
+    CHROMIUM,
+    PageStack,
+    ask,
+    chromium,
+    needs_chromium,
+    page_stack,
+    ready,
+    say,
+    shoot,
+    violations,
+)
 from tests.push_service import PushService
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """The whole browser: the headless shell shows no notifications."""
+    async with chromium(CHROMIUM) as browser:
+        yield browser
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import BrowserContext, Page, WebSocketRoute, expect
+from playwright.async_api import Browser, BrowserContext, Page, WebSocketRoute, expect
 
 from tests.page_harness import (
     PageStack,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Locator, Page, WebSocketRoute, expect
+from playwright.async_api import Browser, Locator, Page, WebSocketRoute, expect
 
 from tests.canvas_studio import block, card, studio
 from tests.inspection import eventually

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import FilePayload, Page, expect
+from playwright.async_api import Browser, FilePayload, Page, expect
 
-from tests.bridge_harness import bridge_process
+from bridge.hosts.child import Child
+from tests.bridge_harness import BridgeServer, running_bridge
 from tests.harness import PATIENCE, ROOT, observations
 from tests.page_harness import (
     PageStack,
@@ -234,8 +235,8 @@ async def test_a_bridge_that_hangs_is_noticed_by_a_page_that_only_looks_and_what
         await ready(page)
         await ask(page, "Hello before it hangs")
         # Nothing ends its connections: whoever waits would wait for ever.
-        stack.bridge.process.send_signal(signal.SIGSTOP)
-        try:
+        assert isinstance(stack.bridge, BridgeServer)
+        with stack.bridge.hanging():
             await say(page, "Written while it hangs")
             await page.clock.fast_forward("00:31")
             await expect(page.locator(".link-words")).to_have_text("Reconnecting")
@@ -244,8 +245,6 @@ async def test_a_bridge_that_hangs_is_noticed_by_a_page_that_only_looks_and_what
             for _ in range(4):
                 await page.clock.fast_forward("00:21")
             await expect(page.locator(".run-words")).to_contain_text("does not answer")
-        finally:
-            stack.bridge.process.send_signal(signal.SIGCONT)
         await page.clock.fast_forward("00:21")
         await ready(page)
         await settled(page, "Written while it hangs")
@@ -267,7 +266,7 @@ async def test_a_page_says_that_the_database_is_away_and_what_is_typed_goes_out_
     stack: PageStack, tmp_path: Path
 ) -> None:
     with own_server() as server:
-        async with bridge_process(tmp_path / "data", BRIDGE_DATABASE_URL=server.create()) as bridge:
+        async with running_bridge(tmp_path / "data", BRIDGE_DATABASE_URL=server.create()) as bridge:
             context = await stack.browser.new_context(service_workers="block")
             page = await context.new_page()
             await page.goto(bridge.address)
@@ -443,10 +442,9 @@ async def test_a_failed_message_says_why_and_offers_one_way_on(stack: PageStack)
         assert await violations(page) == []
 
 
-async def test_a_sprite_that_is_killed_in_mid_turn_comes_back_and_the_message_can_be_tried_again(
-    stack: PageStack,
-) -> None:
-    async with stack.page() as page:
+async def test_message_of_killed_sprite_is_retried(tmp_path: Path, browser: Browser) -> None:
+    steps = [{"match": "take long", "hang": True, "times": -1, "on": "prompt"}]
+    async with page_stack(browser, tmp_path, steps=steps, start_sprite=Child.start) as stack, stack.page() as page:
         await say(page, "take long, then die")
         await is_working(page)
         os.kill(int((stack.workspace / ".os/run/lock").read_text()), signal.SIGKILL)
@@ -457,6 +455,7 @@ async def test_a_sprite_that_is_killed_in_mid_turn_comes_back_and_the_message_ca
         await is_working(page)
         await page.get_by_role("button", name="Stop").click()
         await settled(page, "take long, then die")
+        assert stack.complaints == []
 
 
 async def test_a_message_of_a_megabyte_is_refused_in_words_and_stays_in_the_field(stack: PageStack) -> None:

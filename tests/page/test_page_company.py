@@ -6,20 +6,19 @@ import shutil
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from bridge.config import Settings
 from bridge.store.sealed_store import open_store
 from tests.bridge_harness import running_bridge
-from tests.page_harness import PATIENCE_MS, chromium, needs_chromium, violations
+from tests.page_harness import PATIENCE_MS, needs_chromium, violations
 from tests.shipping_by_hand import ship
 
-pytestmark = needs_chromium()
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.mark.asyncio
-async def test_an_operator_adds_and_revokes_somebody_on_a_phone_by_keyboard(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge, chromium() as browser:
+async def test_an_operator_adds_and_revokes_somebody_on_a_phone_by_keyboard(tmp_path: Path, browser: Browser) -> None:
+    async with running_bridge(tmp_path / "data") as bridge:
         await bridge.run("users", "add", "ada")
         context = await browser.new_context(viewport={"width": 360, "height": 740}, reduced_motion="reduce")
         context.set_default_timeout(PATIENCE_MS)
@@ -53,13 +52,14 @@ async def test_an_operator_adds_and_revokes_somebody_on_a_phone_by_keyboard(tmp_
         assert complaints == []
 
 
-@pytest.mark.asyncio
-async def test_an_operator_gives_a_machine_up_by_keyboard_once_its_name_is_typed(curated: Path, tmp_path: Path) -> None:
+async def test_an_operator_gives_a_machine_up_by_keyboard_once_its_name_is_typed(
+    curated: Path, tmp_path: Path, browser: Browser
+) -> None:
     data = tmp_path / "data"
     shutil.copytree(curated, data / "workspaces/ada")
     async with open_store(Settings(data), None) as store:
         await ship(store, "ada", curated)
-    async with running_bridge(data) as bridge, chromium() as browser:
+    async with running_bridge(data) as bridge:
         await bridge.run("users", "add", "ada")
         context = await browser.new_context(viewport={"width": 360, "height": 740}, reduced_motion="reduce")
         context.set_default_timeout(PATIENCE_MS)
@@ -85,9 +85,8 @@ async def test_an_operator_gives_a_machine_up_by_keyboard_once_its_name_is_typed
         await expect(page.get_by_role("row", name="restore ada (outcome done)")).to_be_visible()
 
 
-@pytest.mark.asyncio
-async def test_a_passkey_is_made_used_and_removed(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge, chromium() as browser:
+async def test_a_passkey_is_made_used_and_removed(tmp_path: Path, browser: Browser) -> None:
+    async with running_bridge(tmp_path / "data") as bridge:
         # Browsers keep passkeys for names.
         url = bridge.url.replace("127.0.0.1", "localhost")
         context = await browser.new_context(reduced_motion="reduce")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.inspection import eventually, memory_file
 from tests.page_harness import PageStack, needs_chromium, page_stack, say, settled, shoot, violations

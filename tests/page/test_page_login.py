@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from tests.bridge_harness import running_bridge
-from tests.page_harness import PATIENCE_MS, chromium, needs_chromium
+from tests.page_harness import PATIENCE_MS, needs_chromium
 
-pytestmark = needs_chromium()
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.asyncio
-async def test_a_browser_is_asked_before_it_becomes_somebody_else(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge, chromium() as browser:
+async def test_a_browser_is_asked_before_it_becomes_somebody_else(tmp_path: Path, browser: Browser) -> None:
+    async with running_bridge(tmp_path / "data") as bridge:
         _, said, _ = await bridge.run("users", "add", "ada")
         link = next(word for word in said.split() if "/login?token=" in word)
         context = await browser.new_context()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Locator, Page, WebSocketRoute, expect
+from playwright.async_api import Browser, Locator, Page, WebSocketRoute, expect
 
 from tests.bridge_harness import PageClient
 from tests.harness import PATIENCE, observations, rows

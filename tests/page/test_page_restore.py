@@ -10,16 +10,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+import pytest_asyncio
+from playwright.async_api import Browser, expect
 
 from tests.harness import PATIENCE
 from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
 
-pytestmark = needs_chromium()
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[PageStack]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def stack(tmp_path: Path, browser: Browser) -> AsyncIterator[PageStack]:
     async with page_stack(browser, tmp_path, "--permissions", "bypass") as found:
         yield found
         assert found.complaints == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, WebSocketRoute, expect
+from playwright.async_api import Browser, Page, WebSocketRoute, expect
 
 from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
 

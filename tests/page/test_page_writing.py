@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Locator, Page, WebSocket, expect
+from playwright.async_api import Browser, Locator, Page, WebSocket, expect
 
 from tests.canvas_studio import Block, block, card, studio
 from tests.harness import rows
