@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.offline.model import OfflineModel, RecordedRequest
-from tests.harness import PATIENCE, Client, SpriteProcess, observations, rows, running_sprite
+from tests.harness import PATIENCE, Client, Sprite, SpriteProcess, observations, rows, running_sprite
 
 ENDINGS = frozenset({"complete", "interrupted", "error"})
 
@@ -145,20 +146,28 @@ def _parent(process: Path) -> int:
     return int((process / "stat").read_text().rpartition(")")[2].split()[1])
 
 
-def agents(sprite: SpriteProcess) -> list[int]:
+def agents(sprite: Sprite) -> list[int]:
     """The CLI's processes; the sprite has short-lived ones beside."""
     found = []
-    for pid in children(sprite.process.pid):
+    # An in-thread sprite is not the only one whose agents are children of this process.
+    state = os.fsencode(f"CLAUDE_CONFIG_DIR={sprite.workspace / '.os/run/claude'}\0")
+    for pid in children(sprite.process.pid if isinstance(sprite, SpriteProcess) else os.getpid()):
         with contextlib.suppress(OSError):
-            if b"stream-json" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            process = Path(f"/proc/{pid}")
+            if b"stream-json" in (process / "cmdline").read_bytes() and state in (process / "environ").read_bytes():
                 found.append(pid)
     return found
 
 
-def agent_process(sprite: SpriteProcess) -> int:
+def agent_process(sprite: Sprite) -> int:
     """The process id of the CLI."""
     (pid,) = agents(sprite)
     return pid
+
+
+def family(sprite: Sprite) -> list[int]:
+    """The CLI's processes, and every process below them."""
+    return [pid for agent in agents(sprite) for pid in (agent, *descendants(agent))]
 
 
 def runs(pid: int) -> bool:
@@ -175,7 +184,7 @@ class SharedSprite:
 
     model: OfflineModel
     workspace: Path
-    sprite: SpriteProcess
+    sprite: Sprite
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
@@ -189,17 +198,22 @@ class SharedSprite:
 
 
 @asynccontextmanager
-async def shared_sprite(folder: Path, *, permissions: str = "bypass") -> AsyncIterator[SharedSprite]:
+async def shared_sprite(
+    folder: Path, *, permissions: str = "bypass", **environment: str
+) -> AsyncIterator[SharedSprite]:
     """A model and a sprite that talks to it."""
     workspace = folder / "workspace"
-    workspace.mkdir()
-    async with OfflineModel() as model, running_sprite(workspace, model.url, permissions=permissions) as sprite:
+    workspace.mkdir(exist_ok=True)
+    async with (
+        OfflineModel() as model,
+        running_sprite(workspace, model.url, permissions=permissions, **environment) as sprite,
+    ):
         yield SharedSprite(model, workspace, sprite)
 
 
-def is_running(sprite: SpriteProcess, words: str) -> bool:
-    """Whether a command with these words runs below the sprite."""
-    for pid in descendants(sprite.process.pid):
+def is_running(sprite: Sprite, words: str) -> bool:
+    """Whether a command with these words runs below the agent."""
+    for pid in family(sprite):
         with contextlib.suppress(OSError):
             if words.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "):
                 return True

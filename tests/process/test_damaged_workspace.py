@@ -17,8 +17,8 @@ import pytest
 from bridge.offline.model import OfflineModel
 from sprite.config import is_root
 from tests.command_line import command, restart_server
-from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
-from tests.inspection import chat, learnings, memory_file
+from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment, started_sprite
+from tests.inspection import learnings, memory_file
 
 #: A session log of Claude Code's, of long ago.
 PROMPT = json.dumps(
@@ -32,11 +32,14 @@ PROMPT = json.dumps(
 )
 
 
-async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_deleted(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "Hello there")
+async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_deleted(workspace: Path) -> None:
+    async with running_sprite(workspace, None) as sprite, sprite.client() as client:
+        async with started_sprite(workspace, None) as second:
+            assert await second.wait() == 2
+        # The first one may write there as well.
+        (refusal,) = (line for line in (workspace.parent / "stderr.log").read_text().splitlines() if "owns" in line)
+        assert str(os.getpid()) in refusal
+        assert (workspace / ".os/run/address").read_text().strip() == f"{sprite.host}:{sprite.port}"
         (workspace / ".os/run/lock").unlink()
         code, _, err = await command(workspace, "serve", "--port", "0")
         assert (code, "already owns" in err, "Traceback" in err) == (2, True, False), err
@@ -51,7 +54,8 @@ async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_delete
             (workspace / "session.jsonl").write_text(PROMPT)
             code, _, err = await command(workspace, *arguments)
             assert (code, "owns" in err, "Traceback" in err) == (2, True, False), (arguments, err)
-        await chat(client, "Hello again")
+        made = await client.ask("canvas_interaction", {"action": "create_stack", "name": "Still here"})
+        assert made["payload"]["status"] == "done"
 
 
 async def test_a_restored_older_log_is_said_by_every_command_and_mended_by_the_next_start(
@@ -151,10 +155,14 @@ case {how} in
   read-only) mount -o remount,ro {disk} || exit 99 ;;
   full) cat /dev/zero > {disk}/filler ;;
 esac
-for command in "serve --port 0" status rebuild "import {log}" "memory search Ada" "memory forget --text Ada --yes"; do
-  {python} -m sprite $command --workspace {disk}; echo "$command: exit $?"
-done
-{python} -m sprite doctor --without-model --workspace {disk}
+{python} - <<'END'
+from sprite.__main__ import main
+for command in (
+    *("serve --port 0", "status", "rebuild", "import {log}", "memory search Ada", "memory forget --text Ada --yes"),
+    "doctor --without-model",
+):
+    print(command + ": exit", main([*command.split(), "--workspace", "{disk}"]), flush=True)
+END
 mount -o remount,rw {disk}; rm -f {disk}/filler
 cp -a {disk}/. {workspace}
 """
