@@ -23,6 +23,7 @@ from bridge.offline.model import OfflineModel
 from bridge.tasks import TaskDiedError
 from sprite.config import Settings
 from sprite.server import serve
+from sprite.tasks import TaskDiedError as SpriteTaskDiedError
 from tests.acp_stage import acp_stage
 from tests.bridge_harness import bridge_process
 from tests.emulator import Emulator, Machine
@@ -126,6 +127,25 @@ async def test_a_sprite_at_rest_runs_these_tasks_and_no_other(
 
 
 @pytest.mark.parametrize("name", SPRITE)
+async def test_sprite_ends_when_one_of_its_tasks_dies(name: str, workspace: Path, vm: Machine) -> None:
+    before, stop = task_names(), asyncio.Event()
+    listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    settings = Settings(workspace, port=0, vm_socket=vm.socket, spare_seconds=0)
+    serving = asyncio.create_task(serve(settings, lambda _host, _port: listening.set_result(None), stop), name="test")
+    await listening
+    await eventually(lambda: name in task_names(), "it runs")
+    next(task for task in asyncio.all_tasks() if task.get_name() == name).cancel()
+    with pytest.raises(SpriteTaskDiedError, match=f'The task "{name}" was cancelled'):
+        await asyncio.wait_for(serving, PATIENCE)
+    assert stop.is_set(), "who runs the sprite was told, and not only at its end"
+    assert task_names() == before
+
+
+#: Those with a part in ending a turn: its VM, its memory, its events, and the turn itself.
+WITH_A_TURN = ("awake", "curation", "feed", "runtime")
+
+
+@pytest.mark.parametrize("name", WITH_A_TURN)
 async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_and_ends_with_an_error(
     name: str, model: OfflineModel, workspace: Path, vm: Machine
 ) -> None:
@@ -179,18 +199,14 @@ async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
     assert log.splitlines()[-1] == f'sprite: The task "{AT_START}" failed (ImportError); see the log.'
 
 
-async def test_a_connection_whose_sender_dies_is_cut_and_the_sprite_lives_on(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with sprite_process(
-        workspace, model.url, program=("tests.killable", "sprite"), KILL_TASK=CONNECTION
-    ) as sprite:
+async def test_a_connection_whose_sender_dies_is_cut_and_the_sprite_lives_on(workspace: Path) -> None:
+    async with sprite_process(workspace, None, program=("tests.killable", "sprite"), KILL_TASK=CONNECTION) as sprite:
         async with sprite.client() as client:
             sprite.process.send_signal(signal.SIGUSR1)
             with suppress(ConnectionError):
                 assert await client.next() is None or await client.next() is None
         async with sprite.client() as client:
-            await chat(client, "Hello")
+            assert (await client.ask("system", {"action": "status"}))["type"] == "status"
         assert await sprite.stop() == 0
     assert f'CRITICAL sprite.tasks: the task "{CONNECTION}"' in (workspace.parent / "stderr.log").read_text()
 
@@ -225,14 +241,9 @@ async def test_a_bridge_at_rest_runs_these_tasks_and_no_other(tmp_path: Path, mo
     assert task_names() == before
 
 
-#: Of what a bridge cannot be without: what everybody comes by, what the agents' model is paid by, what is only its own.
-WITH_SPRITES = ("accept", "ledger", "write behind")
-
-
-@pytest.mark.parametrize("name", WITH_SPRITES)
-async def test_a_bridge_one_of_whose_tasks_dies_stops_its_sprites_in_order_and_ends_with_an_error(
-    name: str, tmp_path: Path
-) -> None:
+async def test_bridge_whose_task_dies_stops_its_sprites(tmp_path: Path) -> None:
+    # The agents' model is paid by it.
+    name = "ledger"
     async with bridge_process(tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK=name) as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
@@ -244,7 +255,6 @@ async def test_a_bridge_one_of_whose_tasks_dies_stops_its_sprites_in_order_and_e
         assert await bridge.ended() == 1
     log = bridge.stderr.read_text().splitlines()
     assert log[-1] == f'bridge: The task "{name}" was cancelled; see the log.'
-    # Operators' connections are accepted by a task of the same name.
     said = {line["message"] for line in map(json.loads, log[:-1]) if line["level"] == "critical"}
     assert said == {f'the task "{name}" was cancelled'}
     assert [row["outcome"] for row in observations(bridge.workspace)] == ["interrupted"]
@@ -298,7 +308,7 @@ async def test_a_room_that_cannot_go_on_is_closed_and_whoever_comes_again_gets_a
             await page.closed()
         async with bridge.page(cookie) as page:
             await page.link("ready")
-            assert (await page.mission("Hello"))["event"] == "complete"
+            assert (await page.ask("system", {"action": "status"}))["type"] == "status"
         assert await bridge.stop() == 0
     assert '"level":"critical"' in bridge.stderr.read_text()
 
@@ -315,5 +325,5 @@ async def test_a_sprite_that_nobody_keeps_up_any_more_is_started_again_by_the_ne
             os.kill(int((bridge.workspace / ".os/run/lock").read_text()), signal.SIGKILL)
             await page.link("unavailable")
             await page.link("ready")
-            assert (await page.mission("Hello"))["event"] == "complete"
+            assert (await page.ask("system", {"action": "status"}))["type"] == "status"
         assert await bridge.stop() == 0
