@@ -363,6 +363,8 @@ async def test_vm_is_held_awake_for_background_work(home: SharedSprite, vm: Mach
         await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
         (home.workspace / "go").touch()
         await client.end_of(await own_turn(client))
+        # Turns that wait for their curation hold it, too.
+        await client.ask("system", {"action": "flush"})
         await eventually(lambda: not vm.tasks, "the VM is let go")
 
 

@@ -82,6 +82,8 @@ async def test_what_a_program_claims_of_the_person_is_its_word_until_they_say_it
         async with mcp_client(bridge, planner) as client:
             refused, text, _ = await called(client, "ask_sprite", text=CLAIM)
             assert not refused, text
+            said = await page.type("chat_said")
+            assert (said["text"], said["asked_by"]) == (CLAIM, "planner")
             assert await learned(bridge, page) == [("FACT", "program")]
             assert told(bridge) == []
             # Whoever looks for it is told whose word it is, and so is the curator.
@@ -105,21 +107,9 @@ async def test_what_a_program_claims_of_the_person_is_its_word_until_they_say_it
         assert "user.md" in told(bridge)
         assert observations(bridge.workspace)[-1]["asked_by"] is None
         assert "<program>" not in curators(model)[-1]
-
-
-async def test_the_page_hears_whose_message_it_is_live_and_later(tmp_path: Path) -> None:
-    async with believing(tmp_path) as (bridge, _), bridge.page(await bridge.login()) as page:
-        await page.link("ready")
-        async with mcp_client(bridge, await person_token(bridge, "ask", name="planner")) as client:
-            await called(client, "ask_sprite", text="Hello")
-        said = await page.type("chat_said")
-        assert (said["text"], said["asked_by"]) == ("Hello", "planner")
-        await page.mission("Hello yourself")
         lines = (await page.ask("memory", {"op": "chat", "limit": 10}))["payload"]["chat"]
-        assert [(line["text"], line["asked_by"]) for line in lines if line["role"] == "user"] == [
-            ("Hello", "planner"),
-            ("Hello yourself", None),
-        ]
+        users = [(line["text"], line["asked_by"]) for line in lines if line["role"] == "user"]
+        assert users == [(CLAIM, "planner"), (CLAIM, None)]
 
 
 async def test_on_this_machine_and_without_a_name_it_is_a_programs_word_too_and_stays_one_in_the_log(
