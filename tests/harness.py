@@ -179,6 +179,11 @@ class SpriteServer(Sprite):
         super().__init__(workspace, host, port)
         self._server = server
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._server.runs
+
     async def stop(self) -> None:
         """Stop in order, as SIGTERM does; raise what the server raised."""
         await self._server.stop()
