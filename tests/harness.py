@@ -23,8 +23,14 @@ from sprite.errors import SpriteError
 from sprite.folders import refuse_what_is_no_file
 from sprite.privacy.log_filter import DiscreetFilter
 from sprite.server import serve
-from tests.forking import ROOT, ForkedProcess, fork_module
-from tests.in_thread import PATIENCE, InThread, Main, in_thread, log_file
+from tests import forking
+from tests.forking import ForkedProcess, fork_module
+from tests.in_thread import PATIENCE as _PATIENCE
+from tests.in_thread import InThread, Main, in_thread, log_file
+
+ROOT = forking.ROOT
+#: Bounds every wait of a test; nothing waits this long unless something is broken.
+PATIENCE = _PATIENCE
 
 Message = dict[str, Any]
 Process = asyncio.subprocess.Process | ForkedProcess
@@ -147,6 +153,11 @@ class Sprite:
         self.port = port
 
     @property
+    def pid(self) -> int:
+        """Of the process that it runs in."""
+        return os.getpid()
+
+    @property
     def token(self) -> str:
         return (self.workspace / ".os/run/token").read_text().strip()
 
@@ -200,6 +211,10 @@ class SpriteProcess(Sprite, RunningProcess):
     def __init__(self, workspace: Path, process: Process, host: str, port: int) -> None:
         Sprite.__init__(self, workspace, host, port)
         RunningProcess.__init__(self, process)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
 
 def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:

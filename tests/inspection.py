@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.offline.model import OfflineModel, RecordedRequest
-from tests.harness import PATIENCE, Client, Sprite, SpriteProcess, observations, rows, running_sprite
+from tests.harness import PATIENCE, Client, Sprite, observations, rows, running_sprite
 
 ENDINGS = frozenset({"complete", "interrupted", "error"})
 
@@ -151,7 +151,7 @@ def agents(sprite: Sprite) -> list[int]:
     found = []
     # An in-thread sprite is not the only one whose agents are children of this process.
     state = os.fsencode(f"CLAUDE_CONFIG_DIR={sprite.workspace / '.os/run/claude'}\0")
-    for pid in children(sprite.process.pid if isinstance(sprite, SpriteProcess) else os.getpid()):
+    for pid in children(sprite.pid):
         with contextlib.suppress(OSError):
             process = Path(f"/proc/{pid}")
             if b"stream-json" in (process / "cmdline").read_bytes() and state in (process / "environ").read_bytes():
