@@ -19,13 +19,14 @@ import pytest
 
 from bridge.app import running
 from bridge.config import from_environment
+from bridge.hosts.child import Child
 from bridge.offline.model import OfflineModel
 from bridge.tasks import TaskDiedError
 from sprite.config import Settings
 from sprite.server import serve
 from sprite.tasks import TaskDiedError as SpriteTaskDiedError
 from tests.acp_stage import acp_stage
-from tests.bridge_harness import bridge_process
+from tests.bridge_harness import bridge_process, running_bridge
 from tests.emulator import Emulator, Machine
 from tests.harness import PATIENCE, ROOT, observations, sprite_process, started_sprite
 from tests.inspection import (
@@ -62,7 +63,8 @@ def owned_names(program: str) -> set[str]:
     """The names of all tasks whose death is told, as they are written in the source."""
     found = set()
     for path in (ROOT / program).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if "owned_task(" in source else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "owned_task":
                 (name,) = [keyword.value for keyword in node.keywords if keyword.arg == "name"]
                 parts = name.values if isinstance(name, ast.JoinedStr) else [name]
@@ -191,7 +193,8 @@ async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
     broken.mkdir()
     settings = {"PYTHONPATH": str(broken), "SPRITE_SPARE_SECONDS": "600"}
     (broken / "claude_agent_sdk.py").write_text("raise ImportError('half of it is missing')\n")
-    async with started_sprite(workspace, model.url, **settings) as process, asyncio.timeout(PATIENCE):
+    # With a command it is not forked from a process that has imported the agent's.
+    async with started_sprite(workspace, model.url, within=("env",), **settings) as process, asyncio.timeout(PATIENCE):
         assert await process.wait() == 1
     log = (workspace.parent / "stderr.log").read_text()
     assert f'CRITICAL sprite.tasks: the task "{AT_START}" failed (ImportError)' in log
@@ -300,30 +303,26 @@ async def dies_of(name: str, runs_on: set[str], folder: Path) -> None:
 async def test_a_room_that_cannot_go_on_is_closed_and_whoever_comes_again_gets_a_new_one(
     name: str, tmp_path: Path
 ) -> None:
-    async with bridge_process(tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK=name) as bridge:
+    async with running_bridge(tmp_path / "data") as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             await page.link("ready")
-            bridge.process.send_signal(signal.SIGUSR1)
+            bridge.cancel_task(name)
             await page.closed()
         async with bridge.page(cookie) as page:
             await page.link("ready")
             assert (await page.ask("system", {"action": "status"}))["type"] == "status"
-        assert await bridge.stop() == 0
-    assert '"level":"critical"' in bridge.stderr.read_text()
+    assert '"level":"critical"' in bridge.log
 
 
 async def test_a_sprite_that_nobody_keeps_up_any_more_is_started_again_by_the_next_wish(tmp_path: Path) -> None:
-    async with bridge_process(
-        tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK="keeper of local"
-    ) as bridge:
+    async with running_bridge(tmp_path / "data", start_sprite=Child.start) as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
-            bridge.process.send_signal(signal.SIGUSR1)
-            # The signal is handled before the next answer is.
+            bridge.cancel_task("keeper of local")
+            # The cancellation is handled before the next answer is.
             await page.ask("system", {"action": "status"})
             os.kill(int((bridge.workspace / ".os/run/lock").read_text()), signal.SIGKILL)
             await page.link("unavailable")
             await page.link("ready")
             assert (await page.ask("system", {"action": "status"}))["type"] == "status"
-        assert await bridge.stop() == 0
