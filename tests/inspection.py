@@ -104,7 +104,7 @@ async def eventually(condition: Callable[[], bool], what: str, patience: float =
     try:
         async with asyncio.timeout(patience):
             while not condition():  # noqa: ASYNC110 - another process cannot set an event of ours
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
     except TimeoutError:
         raise AssertionError(what) from None
 
@@ -129,21 +129,23 @@ async def chat(client: Client, *texts: str) -> list[str]:
     return ids
 
 
-def children(pid: int) -> list[int]:
-    """The direct children of a process.
+def _families() -> dict[int, list[int]]:
+    """The direct children of every process.
 
     By each process's own word: the kernel's list of children skips some when another ends while it is read (proc(5)).
     """
-    found = []
+    found: dict[int, list[int]] = {}
     for process in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if process.name.isdecimal() and _parent(process) == pid:
-                found.append(int(process.name))
+        if process.name.isdecimal():
+            with contextlib.suppress(OSError):
+                parent = int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
+                found.setdefault(parent, []).append(int(process.name))
     return found
 
 
-def _parent(process: Path) -> int:
-    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+def children(pid: int) -> list[int]:
+    """The direct children of a process."""
+    return _families().get(pid, [])
 
 
 def agents(sprite: Sprite) -> list[int]:
@@ -167,7 +169,8 @@ def agent_process(sprite: Sprite) -> int:
 
 def family(sprite: Sprite) -> list[int]:
     """The CLI's processes, and every process below them."""
-    return [pid for agent in agents(sprite) for pid in (agent, *descendants(agent))]
+    found = agents(sprite)
+    return [pid for agent in found for pid in (agent, *descendants(agent))]
 
 
 def runs(pid: int) -> bool:
@@ -222,8 +225,9 @@ def is_running(sprite: Sprite, words: str) -> bool:
 
 def descendants(pid: int) -> list[int]:
     """Every process below one."""
-    found = []
-    with contextlib.suppress(OSError):
-        for child in children(pid):
-            found += [child, *descendants(child)]
-    return found
+    families = _families()
+
+    def below(parent: int) -> list[int]:
+        return [found for child in families.get(parent, []) for found in (child, *below(child))]
+
+    return below(pid)

@@ -98,7 +98,7 @@ async def test_the_shell_finds_no_way_in(home: SharedSprite) -> None:
     files = (home.workspace / ".os" / name for name in ("run/token", "memory/user.md"))
     places = {
         "W": home.workspace,
-        "P": home.sprite.process.pid,
+        "P": home.sprite.pid,
         "PORT": home.sprite.port,
         "INODES": " ".join(str(file.stat().st_ino) for file in files),
         "BAIT": BAIT,
@@ -145,7 +145,7 @@ FILE_TOOLS: dict[str, tuple[str, dict[str, str]]] = {
 
 async def test_the_file_tools_are_denied_with_a_sentence(home: SharedSprite) -> None:
     (home.workspace / "link").symlink_to(".os")
-    places = {"w": home.workspace, "p": home.sprite.process.pid}
+    places = {"w": home.workspace, "p": home.sprite.pid}
     before = [row for row in curations(home.workspace) if row["kind"] != "batch"]
     wanted = [
         (tool, {key: value.format(**places) for key, value in template.items()})

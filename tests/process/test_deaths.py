@@ -316,13 +316,15 @@ async def test_a_room_that_cannot_go_on_is_closed_and_whoever_comes_again_gets_a
 
 
 async def test_a_sprite_that_nobody_keeps_up_any_more_is_started_again_by_the_next_wish(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data", start_sprite=Child.start) as bridge:
-        async with bridge.page(await bridge.login()) as page:
-            await page.link("ready")
-            bridge.cancel_task("keeper of local")
-            # The cancellation is handled before the next answer is.
-            await page.ask("system", {"action": "status"})
-            os.kill(int((bridge.workspace / ".os/run/lock").read_text()), signal.SIGKILL)
-            await page.link("unavailable")
-            await page.link("ready")
-            assert (await page.ask("system", {"action": "status"}))["type"] == "status"
+    async with (
+        running_bridge(tmp_path / "data", start_sprite=Child.start) as bridge,
+        bridge.page(await bridge.login()) as page,
+    ):
+        await page.link("ready")
+        bridge.cancel_task("keeper of local")
+        # The cancellation is handled before the next answer is.
+        await page.ask("system", {"action": "status"})
+        os.kill(int((bridge.workspace / ".os/run/lock").read_text()), signal.SIGKILL)
+        await page.link("unavailable")
+        await page.link("ready")
+        assert (await page.ask("system", {"action": "status"}))["type"] == "status"

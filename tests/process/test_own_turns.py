@@ -64,7 +64,7 @@ async def conversation(home: SharedSprite) -> AsyncIterator[Client]:
 
 def until(name: str) -> str:
     """A command that runs until there is such a file."""
-    return f"until [ -e {name} ]; do python3 -c 'import time; time.sleep(0.05)'; done"
+    return f"until [ -e {name} ]; do sleep 0.05; done"
 
 
 ENDLESS = until("go")
