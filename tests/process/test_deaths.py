@@ -28,7 +28,7 @@ from sprite.tasks import TaskDiedError as SpriteTaskDiedError
 from tests.acp_stage import acp_stage
 from tests.bridge_harness import bridge_process, running_bridge
 from tests.emulator import Emulator, Machine
-from tests.harness import PATIENCE, ROOT, observations, sprite_process, started_sprite
+from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_process, started_sprite
 from tests.inspection import (
     agent_process,
     chat,
@@ -203,14 +203,13 @@ async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
 
 
 async def test_a_connection_whose_sender_dies_is_cut_and_the_sprite_lives_on(workspace: Path) -> None:
-    async with sprite_process(workspace, None, program=("tests.killable", "sprite"), KILL_TASK=CONNECTION) as sprite:
+    async with running_sprite(workspace, None) as sprite:
         async with sprite.client() as client:
-            sprite.process.send_signal(signal.SIGUSR1)
+            sprite.cancel_task(CONNECTION)
             with suppress(ConnectionError):
                 assert await client.next() is None or await client.next() is None
         async with sprite.client() as client:
             assert (await client.ask("system", {"action": "status"}))["type"] == "status"
-        assert await sprite.stop() == 0
     assert f'CRITICAL sprite.tasks: the task "{CONNECTION}"' in (workspace.parent / "stderr.log").read_text()
 
 
@@ -218,18 +217,14 @@ async def test_a_conversation_that_nobody_reads_any_more_ends_its_mission_and_th
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    async with (
-        sprite_process(workspace, model.url, program=("tests.killable", "sprite"), KILL_TASK="agent stream") as sprite,
-        sprite.client() as client,
-    ):
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         mission = client.send("mission", {"text": "think for ever"})
         await request_seen(model, lambda r: "think for ever" in r.user_text)
         process = agent_process(sprite)
-        sprite.process.send_signal(signal.SIGUSR1)
+        sprite.cancel_task("agent stream")
         assert (await client.end_of(mission))["event"] == "error"
         await chat(client, "Hello")
         assert not runs(process)
-        assert await sprite.stop() == 0
 
 
 # --- the bridge ---
