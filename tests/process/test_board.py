@@ -63,6 +63,7 @@ async def test_agent_learns_persons_canvas_changes_once(model: OfflineModel, wor
         assert found_on_disk(workspace, ["divorce papers"]) == []
         await chat(client, "hello two")
         assert len(changes(prompts(model, "hello two")[0].body)) == 2, "what was told is in the conversation once"
+        await agents_late_change_is_refused(workspace, model, client, card_id, block_id)
         await does(client, "archive_card", card_id=card_id)
         await sprite.kill()
     async with running_sprite(workspace, model.url) as again, again.client() as client:
@@ -87,34 +88,29 @@ async def test_agent_learns_persons_canvas_changes_once(model: OfflineModel, wor
         assert "This is on the canvas" in client.events()[-1]["text"]
 
 
-async def test_the_agents_late_change_is_refused_with_what_the_person_wrote_in_mid_turn(
-    model: OfflineModel, workspace: Path
+async def agents_late_change_is_refused(
+    workspace: Path, model: OfflineModel, client: Client, card_id: str, block_id: str
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "make a note titled Plan with call Bo")
-        plan = await card(workspace, "Plan")
-        (block,) = plan["blocks"]
-        new = {"id": block["id"], "type": "note", "data": {"content": "the agent's"}}
-        update = {"card_id": plan["card_id"], "blocks": [new]}
-        model.script.agent(
-            {
-                "match": "change it",
-                "on": "prompt",
-                "tool": "Bash",
-                "input": {"command": "while [ ! -e go ]; do sleep 0.1; done"},
-            },
-            {"match": "change it", "on": "result", "tool": "mcp__sprite__update_card", "input": update},
-            {"match": "change it", "on": "result", "text": "I keep what you wrote."},
-        )
-        mission = client.send("mission", {"text": "change it"})
-        await client.event("tool_use")
-        edit = {"card_id": plan["card_id"], "block_id": block["id"], "data": {"content": "call Cy"}, "seen": 1}
-        await does(client, "update_block", **edit)
-        (workspace / "go").touch()
-        assert (await client.end_of(mission))["event"] == "complete"
-        refused = observation_of(workspace, mission)["tool_calls"][1]
-        assert refused["is_error"]
-        assert "the person changed what you would replace" in str(refused["result"])
-        assert "call Cy" in str(refused["result"])
-        kept = (await card(workspace, "Plan"))["blocks"][0]
-        assert (kept["data"], kept["version"], kept["by"]) == ({"content": "call Cy"}, 2, "person")
+    """It is answered with what the person wrote in the middle of the turn."""
+    update = {"card_id": card_id, "blocks": [{"id": block_id, "type": "note", "data": {"content": "the agent's"}}]}
+    model.script.agent(
+        {
+            "match": "change it",
+            "on": "prompt",
+            "tool": "Bash",
+            "input": {"command": "while [ ! -e go ]; do sleep 0.1; done"},
+        },
+        {"match": "change it", "on": "result", "tool": "mcp__sprite__update_card", "input": update},
+        {"match": "change it", "on": "result", "text": "I keep what you wrote."},
+    )
+    mission = client.send("mission", {"text": "change it"})
+    await client.event("tool_use")
+    await does(client, "update_block", card_id=card_id, block_id=block_id, data={"content": "call Cy"}, seen=2)
+    (workspace / "go").touch()
+    assert (await client.end_of(mission))["event"] == "complete"
+    refused = observation_of(workspace, mission)["tool_calls"][1]
+    assert refused["is_error"]
+    assert "the person changed what you would replace" in str(refused["result"])
+    assert "call Cy" in str(refused["result"])
+    kept = (await card(workspace, "Plan"))["blocks"][0]
+    assert (kept["data"], kept["version"], kept["by"]) == ({"content": "call Cy"}, 3, "person")

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+import pytest_asyncio
+
 from bridge.offline.model import OfflineModel
-from tests.harness import Client, observations, running_sprite, sprite_process
+from tests.harness import Client, SpriteServer, observations, running_sprite, sprite_process
 from tests.inspection import (
+    SharedSprite,
     agent_process,
     chat,
     endings,
@@ -20,7 +25,11 @@ from tests.inspection import (
     prompts,
     request_seen,
     runs,
+    shared_sprite,
 )
+
+#: For tests of the sprite that they share, in their order.
+shared = pytest.mark.asyncio(loop_scope="module")
 
 
 def _conversation(model: OfflineModel, text: str) -> str:
@@ -28,39 +37,63 @@ def _conversation(model: OfflineModel, text: str) -> str:
     return str(prompts(model, text)[0].body["messages"])
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("crashes")) as home:
+        home.model.script.agent({"match": "think for ever", "hang": True, "times": -1})
+        yield home
+
+
+@shared
 async def test_a_killed_agent_process_ends_its_mission_and_the_next_one_resumes_the_conversation(
-    model: OfflineModel, workspace: Path
+    home: SharedSprite,
 ) -> None:
-    model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with home.client() as client:
         await chat(client, "My name is Ada.")
         mission = client.send("mission", {"text": "think for ever"})
-        await request_seen(model, lambda r: "think for ever" in r.user_text)
-        os.kill(agent_process(sprite), signal.SIGKILL)
+        await request_seen(home.model, lambda r: "think for ever" in r.user_text)
+        os.kill(agent_process(home.sprite), signal.SIGKILL)
         end = await client.end_of(mission)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "agent", True)
-        assert observation_of(workspace, mission)["outcome"] == "error"
+        assert observation_of(home.workspace, mission)["outcome"] == "error"
 
         # It dies at rest, too: the next mission must not suffer for it.
         await chat(client, "Hello once more")
-        assert "My name is Ada." in _conversation(model, "Hello once more")
-        killed = agent_process(sprite)
+        assert "My name is Ada." in _conversation(home.model, "Hello once more")
+        killed = agent_process(home.sprite)
         os.kill(killed, signal.SIGKILL)
         await chat(client, "Hello a third time")
-        assert "Hello once more" in _conversation(model, "Hello a third time")
-        assert agent_process(sprite) != killed
-        assert len({o["session_id"] for o in observations(workspace)}) == 1
-        assert len(observations(workspace)) == 4
-        assert journal(workspace) == []
+        assert "Hello once more" in _conversation(home.model, "Hello a third time")
+        assert agent_process(home.sprite) != killed
+        assert len({o["session_id"] for o in observations(home.workspace)}) == 1
+        assert len(observations(home.workspace)) == 4
 
 
+@shared
+async def test_unread_conversation_ends_mission_and_resumes(home: SharedSprite) -> None:
+    """So it is where the task that reads what the agent says dies."""
+    home.model.requests.clear()
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "think for ever"})
+        await request_seen(home.model, lambda r: "think for ever" in r.user_text)
+        process = agent_process(home.sprite)
+        assert isinstance(home.sprite, SpriteServer)
+        home.sprite.cancel_task("agent stream")
+        assert (await client.end_of(mission))["event"] == "error"
+        await chat(client, "Hello a fourth time")
+        assert "Hello once more" in _conversation(home.model, "Hello a fourth time")
+        assert not runs(process)
+
+
+@shared
 async def test_a_turn_of_the_agents_own_holds_up_neither_an_interrupt_nor_after_its_death_the_next_mission(
-    model: OfflineModel, workspace: Path
+    home: SharedSprite,
 ) -> None:
-    model.script.agent({"for": "notification", "hang": True, "times": -1})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    home.model.script.agent({"for": "notification", "hang": True, "times": -1})
+    async with home.client() as client:
+        before = len(observations(home.workspace))
         await chat(client, "use a subagent to run `echo from below`")
-        await request_seen(model, lambda r: r.kind == "notification")
+        await request_seen(home.model, lambda r: r.kind == "notification")
         waits = client.send("mission", {"text": "Hello, and stop"})
         # Its own beginning, not that of the agent's turn.
         await client.until(
@@ -70,16 +103,15 @@ async def test_a_turn_of_the_agents_own_holds_up_neither_an_interrupt_nor_after_
         )
         await client.ask("interrupt")
         assert (await client.end_of(waits))["event"] == "interrupted"
-        os.kill(agent_process(sprite), signal.SIGKILL)
+        os.kill(agent_process(home.sprite), signal.SIGKILL)
         await chat(client, "Hello again")
-        assert [(o["trigger"], o["outcome"]) for o in observations(workspace)] == [
+        assert [(o["trigger"], o["outcome"]) for o in observations(home.workspace)[before:]] == [
             ("user", "complete"),
             ("user", "interrupted"),
             ("task", "error"),
             ("user", "complete"),
         ]
-        assert "echo from below" in observations(workspace)[2]["tool_calls_json"]
-        assert journal(workspace) == []
+        assert "echo from below" in observations(home.workspace)[before + 2]["tool_calls_json"]
 
 
 async def test_killed_sprite_keeps_turn_and_queue(model: OfflineModel, workspace: Path) -> None:
@@ -104,7 +136,9 @@ async def test_killed_sprite_keeps_turn_and_queue(model: OfflineModel, workspace
         assert again["payload"] == {"status": "duplicate"}
         await eventually(lambda: [e["event"] for e in journal(workspace)].count("start") == 3, "the last call runs")
         position = {"epoch": client.received[0]["payload"]["epoch"], "last_seq": _last_seq(client)}
+        processes = family(sprite)
         await sprite.kill()
+    await eventually(lambda: not any(runs(pid) for pid in processes), "the agent has ended")
     assert [o["mission_id"] for o in observations(workspace)] == [done]
     killed = sent[0]
     async with sprite_process(workspace, model.url) as sprite, sprite.client(resume=position) as client:
@@ -155,19 +189,12 @@ async def test_restart_ends_what_killed_sprites_agent_left(model: OfflineModel, 
 
 
 async def test_agent_ends_with_killed_sprite(model: OfflineModel, workspace: Path) -> None:
-    """In the middle of an answer; and in the middle of a tool, with a command in the background beside it."""
+    """With a tool that is deaf to signals, and a command in the background."""
     behind = {"command": "tail -f /dev/null", "run_in_background": True}
     model.script.agent(
-        {"match": "Think", "hang": True},
         {"match": "Wait", "on": "prompt", "tool": "Bash", "input": behind},
         {"match": "Wait", "on": "result", "tool": "Bash", "input": {"command": "trap '' TERM HUP; sleep 600"}},
     )
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        client.send("mission", {"text": "Think"})
-        await request_seen(model, lambda request: "Think" in request.user_text)
-        processes = family(sprite)
-        await sprite.kill()
-    await eventually(lambda: not any(runs(pid) for pid in processes), "the agent has ended")
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         client.send("mission", {"text": "Wait"})
         await eventually(lambda: is_running(sprite, "tail -f") and is_running(sprite, "sleep 600"), "both run")

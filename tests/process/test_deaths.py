@@ -30,8 +30,6 @@ from tests.bridge_harness import bridge_process, running_bridge
 from tests.emulator import Emulator, Machine
 from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_process, started_sprite
 from tests.inspection import (
-    agent_process,
-    chat,
     descendants,
     endings,
     eventually,
@@ -211,20 +209,6 @@ async def test_a_connection_whose_sender_dies_is_cut_and_the_sprite_lives_on(wor
         async with sprite.client() as client:
             assert (await client.ask("system", {"action": "status"}))["type"] == "status"
     assert f'CRITICAL sprite.tasks: the task "{CONNECTION}"' in (workspace.parent / "stderr.log").read_text()
-
-
-async def test_a_conversation_that_nobody_reads_any_more_ends_its_mission_and_the_next_one_resumes_it(
-    model: OfflineModel, workspace: Path
-) -> None:
-    model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        mission = client.send("mission", {"text": "think for ever"})
-        await request_seen(model, lambda r: "think for ever" in r.user_text)
-        process = agent_process(sprite)
-        sprite.cancel_task("agent stream")
-        assert (await client.end_of(mission))["event"] == "error"
-        await chat(client, "Hello")
-        assert not runs(process)
 
 
 # --- the bridge ---

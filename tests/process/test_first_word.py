@@ -84,15 +84,6 @@ async def test_next_agent_starts_and_knows_newest_memory(home: SharedSprite) -> 
 
 
 @shared
-async def test_one_that_dies_unseen_costs_the_first_mission_nothing(home: SharedSprite) -> None:
-    async with home.client() as client:
-        await client.ask("system", {"action": "new_session"})
-        os.kill(await spare(home.sprite), signal.SIGKILL)
-        await chat(client, "Hello")
-    assert {o["outcome"] for o in observations(home.workspace)} == {"complete"}
-
-
-@shared
 async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(home: SharedSprite) -> None:
     async with home.client() as client:
         os.kill(agent_process(home.sprite), signal.SIGKILL)
@@ -107,33 +98,28 @@ async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(home: 
 
 
 @shared
-async def test_messages_and_errands_that_come_while_it_starts_wait_for_that_one(home: SharedSprite) -> None:
+async def test_errands_wait_for_starting_agent(home: SharedSprite) -> None:
+    """The agent that starts after the last errand ends with its sprite."""
     async with home.client() as client:
-        before = len(endings(home.workspace))
         await client.ask("system", {"action": "new_session"})
         mission = client.send("mission", {"text": "Hello"})
         fresh = client.send("system", {"action": "new_session"})
-        second = client.send("mission", {"text": "Hello again"})
         assert (await client.end_of(mission))["event"] == "complete"
         await client.reply(fresh)
-        assert (await client.end_of(second))["event"] == "complete"
-        assert len(agents(home.sprite)) == 1
-    assert list(endings(home.workspace).values())[before:] == [["complete"]] * 2
+        ahead = await spare(home.sprite)
+    await home.sprite.stop()
+    assert not Path(f"/proc/{ahead}").exists()
+    assert endings(home.workspace)[mission] == ["complete"]
 
 
-async def test_resumed_ahead_after_kill_and_ends_with_sprite(model: OfflineModel, workspace: Path) -> None:
+async def test_agent_resumes_ahead_after_kill(model: OfflineModel, workspace: Path) -> None:
     async with sprite_process(workspace, model.url, **AHEAD) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.")
         await sprite.kill()
-    async with running_sprite(workspace, model.url, **AHEAD) as again:
-        async with again.client() as client:
-            ahead = await spare(again)
-            await chat(client, "Hello")
-            assert agent_process(again) == ahead
-            await client.ask("system", {"action": "new_session"})
-            ahead = await spare(again)
-        await again.stop()
-        assert not Path(f"/proc/{ahead}").exists()
+    async with running_sprite(workspace, model.url, **AHEAD) as again, again.client() as client:
+        ahead = await spare(again)
+        await chat(client, "Hello")
+        assert agent_process(again) == ahead
     assert "Ada Lovelace" in str(prompts(model, "Hello")[0].body["messages"])
     sessions = rows(workspace / ".os/memory/transcript.db", "SELECT * FROM sessions")
     assert len(sessions) == 1

@@ -386,4 +386,3 @@ async def test_unattended_bound_frees_vm_and_ends_own_turn(
         end = await client.end_of(own)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "too_long", False)
         assert [row["role"] for row in chat_rows(workspace, own)] == ["error"]
-        await chat(client, "Hello again")

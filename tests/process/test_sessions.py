@@ -133,8 +133,9 @@ async def test_an_edit_by_hand_is_kept_as_a_version_and_is_what_the_curator_sees
     assert "Drinks tea, by hand" in memory_file(workspace, "user.md")
     user.write_text("# User\n\n- Edited while it slept\n")
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "Hello again")
-        assert "Edited while it slept" in str(prompts(model, "Hello again")[0].body["system"])
+        await client.ask("system", {"action": "flush"})
+        file = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
+        assert "Edited while it slept" in file["content"]
     assert [c["kind"] for c in curations(workspace)][:4] == ["batch", "edit", "batch", "edit"]
 
 
