@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.offline.model import OfflineModel
-from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
+from tests.bridge_harness import Bridge, PageClient, running_bridge
 from tests.command_line import rebuild
 from tests.harness import observations, rows, running_sprite
 from tests.inspection import chat, memory_file
@@ -33,7 +33,7 @@ def obeys(body: dict[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def believing(tmp_path: Path) -> AsyncIterator[tuple[BridgeProcess, OfflineModel]]:
+async def believing(tmp_path: Path) -> AsyncIterator[tuple[Bridge, OfflineModel]]:
     """A bridge whose model notes everything and whose curator obeys."""
     async with (
         OfflineModel() as model,
@@ -46,7 +46,7 @@ async def believing(tmp_path: Path) -> AsyncIterator[tuple[BridgeProcess, Offlin
         yield bridge, model
 
 
-async def completed(bridge: BridgeProcess, token: str) -> None:
+async def completed(bridge: Bridge, token: str) -> None:
     body = {"model": "sprite", "messages": [{"role": "user", "content": CLAIM}]}
     async with bridge.http() as session:
         headers = {"Authorization": f"Bearer {token}"}
@@ -54,14 +54,14 @@ async def completed(bridge: BridgeProcess, token: str) -> None:
             assert response.status == 200, await response.text()
 
 
-async def learned(bridge: BridgeProcess, page: PageClient) -> list[tuple[str, str]]:
+async def learned(bridge: Bridge, page: PageClient) -> list[tuple[str, str]]:
     """The type and the origin of what was learned, once everything is curated."""
     await page.ask("system", {"action": "flush"})
     found = rows(bridge.workspace / ".os/memory/memory.db", "SELECT type, origin FROM learnings ORDER BY id")
     return [(row["type"], row["origin"]) for row in found]
 
 
-def told(bridge: BridgeProcess) -> list[str]:
+def told(bridge: Bridge) -> list[str]:
     """The curated files that have the claim."""
     return [
         name
