@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
-from tests.harness import Client, Sprite, observations, rows, running_sprite, sprite_process
+from tests.harness import Client, Sprite, SpriteServer, observations, rows, running_sprite, sprite_process
 from tests.inspection import (
     SharedSprite,
     agent_process,
@@ -107,6 +107,7 @@ async def test_errands_wait_for_starting_agent(home: SharedSprite) -> None:
         assert (await client.end_of(mission))["event"] == "complete"
         await client.reply(fresh)
         ahead = await spare(home.sprite)
+    assert isinstance(home.sprite, SpriteServer)
     await home.sprite.stop()
     assert not Path(f"/proc/{ahead}").exists()
     assert endings(home.workspace)[mission] == ["complete"]
