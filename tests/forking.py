@@ -276,6 +276,9 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         stream = open(number, "w" if number else "r", encoding="utf-8", buffering=1)  # noqa: PTH123, SIM115 - for good
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    for name in ("sprite.__main__", "bridge.__main__"):
+        # runpy warns on stderr where it is imported already.
+        sys.modules.pop(name, None)
     sys.argv = [request["module"], *request["arguments"]]
     runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 

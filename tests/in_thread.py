@@ -136,6 +136,11 @@ class InThread(Generic[T]):
         finally:
             goes_on.set()
 
+    def cancel_task(self, name: str) -> None:
+        """Cancel the server's tasks of this name from outside, as none of our code does."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(lambda: [t.cancel() for t in asyncio.all_tasks() if t.get_name() == name])
+
     async def stop(self) -> None:
         """Stop the server in order, and raise what it raised."""
         self.ask_to_stop()

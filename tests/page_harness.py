@@ -20,7 +20,7 @@ from tests.bridge_harness import Bridge, running_bridge
 from tests.ports import free_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-#: The same without what a window needs: half the work, but no notifications.
+#: The same without what a window needs: half the work, but neither notifications nor PDF files.
 _HEADLESS = shutil.which("chromium-headless-shell") or CHROMIUM
 #: A page that is broken is not waited for as long as a slow machine is.
 PATIENCE_MS = 60_000

@@ -19,10 +19,8 @@ from bridge.notify.push import encoded, payload_of
 from tests.harness import PATIENCE, rows
 from tests.inspection import eventually
 from tests.page_harness import (
-    CHROMIUM,
     PageStack,
     ask,
-    chromium,
     needs_chromium,
     page_stack,
     ready,
@@ -36,16 +34,9 @@ pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def browser() -> AsyncIterator[Browser]:
-    """The whole browser: the headless shell shows no notifications."""
-    async with chromium(CHROMIUM) as browser:
-        yield browser
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
+async def stack(tmp_path_factory: pytest.TempPathFactory, whole_browser: Browser) -> AsyncIterator[PageStack]:
     async with page_stack(
-        browser, tmp_path_factory.mktemp("app"), "--permissions", "ask", BRIDGE_PUSH_INSIDE="1"
+        whole_browser, tmp_path_factory.mktemp("app"), "--permissions", "ask", BRIDGE_PUSH_INSIDE="1"
     ) as stack:
         yield stack
         assert stack.complaints == []

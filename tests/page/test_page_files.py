@@ -58,8 +58,8 @@ def document(words: str) -> bytes:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
-    async with page_stack(browser, tmp_path_factory.mktemp("files"), "--permissions", "bypass") as found:
+async def stack(tmp_path_factory: pytest.TempPathFactory, whole_browser: Browser) -> AsyncIterator[PageStack]:
+    async with page_stack(whole_browser, tmp_path_factory.mktemp("files"), "--permissions", "bypass") as found:
         put(found.workspace)
         yield found
 

@@ -13,7 +13,6 @@ from tests.page_harness import PATIENCE_MS, needs_chromium
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.mark.asyncio
 async def test_a_browser_is_asked_before_it_becomes_somebody_else(tmp_path: Path, browser: Browser) -> None:
     async with running_bridge(tmp_path / "data") as bridge:
         _, said, _ = await bridge.run("users", "add", "ada")
