@@ -23,7 +23,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 #: The same without what a window needs: half the work, but neither notifications nor PDF files.
 _HEADLESS = shutil.which("chromium-headless-shell") or CHROMIUM
 #: A page that is broken is not waited for as long as a slow machine is.
-PATIENCE_MS = 60_000
+PATIENCE_MS = 120_000
 expect.set_options(timeout=PATIENCE_MS)
 #: Without these Chromium asks for hosts that are not there.
 _FLAGS = (
