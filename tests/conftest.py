@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import hypothesis
 import msgspec
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-from bridge.offline.model import OfflineModel
-from tests.curated_workspace import curate_workspace
-from tests.emulator import Emulator
 from tests.forking import close_parent
 from tests.in_thread import route_environment, route_logs
-from tests.postgres import Server, shared_server
-from tests.session_logs import Recorded, record
-from tests.vms import Disk, Tokens, deployed_disk
+
+# Tests of one function must not wait for the programs and their SDKs: each fixture imports what it starts.
+if TYPE_CHECKING:
+    from bridge.offline.model import OfflineModel
+    from tests.emulator import Emulator
+    from tests.postgres import Server
+    from tests.session_logs import Recorded
+    from tests.vms import Disk, Tokens
 
 T = TypeVar("T")
 
@@ -44,9 +47,12 @@ LONGEST_FIRST = (
 #: Any worker takes any test of these files. Those of any other file stay together: they share fixtures.
 SHARED_OUT = {"test_kill_anytime"}
 
-# How long an example takes says how busy the machine is. What was green is green the next time: new inputs are for
-# `make soak`.
-hypothesis.settings.register_profile("sprite", deadline=None, derandomize=True)
+# An example's duration depends on how busy the machine is. The inputs are the same in each run: `make soak` sets
+# SOAK_EXAMPLES for other and more inputs.
+_EXAMPLES = os.environ.get("SOAK_EXAMPLES")
+hypothesis.settings.register_profile(
+    "sprite", deadline=None, derandomize=_EXAMPLES is None, max_examples=int(_EXAMPLES or 30)
+)
 hypothesis.settings.load_profile("sprite")
 
 #: What the tests of a folder may not start, as Python's audit events name it: pure/ is computation alone, stores/ may
@@ -72,10 +78,17 @@ def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Itera
 
 
 def pytest_configure() -> None:
+    # Modules and collected tests live until the end: do not search them for cycles every 700 new objects.
+    gc.set_threshold(10_000, 20, 20)
     route_environment()
     route_logs()
     # Whoever ends a run by `timeout` has what its tests started ended, too, as by Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -103,6 +116,8 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture
 async def model() -> AsyncIterator[OfflineModel]:
+    from bridge.offline.model import OfflineModel
+
     async with OfflineModel() as model:
         yield model
 
@@ -117,6 +132,8 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Session logs that the real CLI wrote (15 s, once); nobody may change them."""
+    from tests.session_logs import Recorded, record
+
     return _made_once("recorded", tmp_path_factory, Recorded, lambda folder: asyncio.run(record(folder)))
 
 
@@ -127,6 +144,8 @@ def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def _curated(workspace: Path) -> Path:
+    from tests.curated_workspace import curate_workspace
+
     await curate_workspace(workspace)
     return workspace
 
@@ -134,6 +153,8 @@ async def _curated(workspace: Path) -> Path:
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A real Postgres that all tests of the run share (1 s, once); without one they are skipped (tests/postgres.py)."""
+    from tests.postgres import shared_server
+
     own = tmp_path_factory.getbasetemp()
     with shared_server(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) as server:
         yield server
@@ -167,18 +188,24 @@ def database_at(chosen_server: Server | None, tmp_path: Path) -> Iterator[Path |
 @pytest.fixture
 async def emulator(tmp_path: Path) -> AsyncIterator[Emulator]:
     """The Sprites API on loopback."""
+    from tests.emulator import Emulator
+
     async with Emulator(tmp_path / "vms") as emulator:
         yield emulator
 
 
 @pytest.fixture
 def tokens() -> Tokens:
+    from tests.vms import Tokens
+
     return Tokens()
 
 
 @pytest.fixture(scope="session")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
     """A VM that this checkout's code was deployed to (7 s, once); nobody may change it."""
+    from tests.vms import Disk, deployed_disk
+
     return _made_once("disk", tmp_path_factory, Disk, deployed_disk)
 
 

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import signal
-import sqlite3
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -25,6 +24,9 @@ from sprite.privacy.log_filter import DiscreetFilter
 from sprite.server import serve
 from tests.forking import ROOT, ForkedProcess, fork_module
 from tests.in_thread import PATIENCE, InThread, Main, in_thread, log_file
+from tests.looks import dump as dump  # noqa: PLC0414 - for those who import it from here
+from tests.looks import observations as observations  # noqa: PLC0414
+from tests.looks import rows as rows  # noqa: PLC0414
 
 Message = dict[str, Any]
 Process = asyncio.subprocess.Process | ForkedProcess
@@ -345,28 +347,3 @@ async def sprite_process(
         sprite = SpriteProcess(workspace, process, host, int(port))
         yield sprite
         await sprite.stop()
-
-
-def rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
-    """Rows of a database of the sprite's, read beside it."""
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    connection.row_factory = sqlite3.Row
-    try:
-        return [dict(row) for row in connection.execute(sql, parameters)]
-    finally:
-        connection.close()
-
-
-def observations(workspace: Path) -> list[dict[str, Any]]:
-    """The log's turns, oldest first."""
-    return rows(workspace / ".os/memory/transcript.db", "SELECT * FROM observations ORDER BY id")
-
-
-def dump(path: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Every table of a database with all its rows: what "byte for byte" compares."""
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        names = [r[0] for r in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-        return {name: sorted(connection.execute(f'SELECT * FROM "{name}"'), key=repr) for name in names}
-    finally:
-        connection.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 from bridge.offline.model import OfflineModel, RecordedRequest
 from tests.harness import PATIENCE, Client, SpriteProcess, observations, rows, running_sprite
+from tests.looks import eventually as eventually  # noqa: PLC0414 - for those who import it from here
 
 ENDINGS = frozenset({"complete", "interrupted", "error"})
 
@@ -96,16 +97,6 @@ def found_on_disk(workspace: Path, forbidden: Sequence[str], *, session: bool = 
 def prompts(model: OfflineModel, text: str) -> list[RecordedRequest]:
     """The agent's requests in which a person has just said this."""
     return [r for r in model.requests if r.kind == "main" and text in r.user_text]
-
-
-async def eventually(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
-    """Polls, with a bound: only where nothing says when it has happened. What was true once need not be so any more."""
-    try:
-        async with asyncio.timeout(patience):
-            while not condition():  # noqa: ASYNC110 - another process cannot set an event of ours
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(what) from None
 
 
 async def comes_to_rest(value: Callable[[], int]) -> int:

@@ -26,7 +26,7 @@ from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.hits import Found
 from sprite.memory.recall.search import search
 from sprite.shipping.shipping import Shipping
-from tests.harness import dump
+from tests.looks import dump
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 

@@ -26,8 +26,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.harness import PATIENCE, ROOT
-from tests.inspection import children
+from tests.forking import ROOT
+from tests.in_thread import PATIENCE
 from tests.ports import free_port
 
 _MISSING = "no Postgres here (Debian: apt-get install postgresql)"
@@ -125,6 +125,8 @@ class Server:
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, number: int) -> None:
+        from tests.inspection import children  # it imports the programs
+
         assert self.process is not None
         head = self.process.pid
         self.signal(number)

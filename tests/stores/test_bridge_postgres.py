@@ -14,8 +14,8 @@ import pytest
 from bridge.database import MIGRATIONS, Database, DatabaseAwayError, DatabaseError, Transaction, open_database
 from bridge.errors import OperatorError
 from bridge.sql.postgres import Patience, open_postgres
-from tests.harness import PATIENCE
-from tests.inspection import eventually
+from tests.in_thread import PATIENCE
+from tests.looks import eventually
 from tests.postgres import Server
 
 

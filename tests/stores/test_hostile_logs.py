@@ -11,7 +11,7 @@ import pytest
 
 from sprite.commands.import_logs import import_logs
 from sprite.config import Settings
-from tests.harness import observations
+from tests.looks import observations
 
 ENTRY = {"type": "user", "uuid": "u", "sessionId": "s", "timestamp": "2026-01-01T10:00:00Z"}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVarTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.database.connection import _all_or_nothing
@@ -24,8 +24,7 @@ from sprite.database.curations import NewCuration
 from sprite.errors import PeerError
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, over_limits, template
 from sprite.memory.projection.rules import FIRST_PROMPT
-from tests.harness import dump
-from tests.inspection import eventually
+from tests.looks import dump, eventually
 from tests.memory_stores import Stores, call, open_stores, rebuilt
 
 _Ts = TypeVarTuple("_Ts")
@@ -687,7 +686,6 @@ async def live_through(stores: Stores, event: tuple[Any, ...]) -> None:
             await stores.projection.settle()
 
 
-@settings(max_examples=40)
 @given(st.lists(EVENTS, max_size=12), st.booleans())
 async def test_a_rebuild_from_the_log_equals_the_live_memory_byte_for_byte(
     events: list[tuple[Any, ...]], without_files: bool

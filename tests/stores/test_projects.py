@@ -21,7 +21,7 @@ from sprite.memory.recall.project_boot import BOOT_TOKENS, ProjectBoot
 from sprite.memory.recall.search import search
 from sprite.memory.sections import heading, split
 from sprite.memory.tokens import estimate_tokens
-from tests.harness import dump
+from tests.looks import dump
 from tests.memory_stores import Stores, call, open_stores, rebuilt
 
 WEB, API = "/home/ada/web", "/home/ada/api"

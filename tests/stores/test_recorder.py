@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.database.connection import open_database
@@ -268,7 +268,6 @@ def told(turn: Observation) -> dict[str, Any]:
     return {key: value for key, value in asdict(turn).items() if key not in {"id", "timestamp"}}
 
 
-@settings(max_examples=60)
 @given(interleavings())
 async def test_hooks_and_stream_in_any_order_tell_the_same_turn(steps: list[Step]) -> None:
     assert told(await play(steps)) == told(await play([*STREAM, *HOOKS]))
@@ -285,7 +284,6 @@ async def test_the_turn_they_tell_is_the_true_one() -> None:
     ]
 
 
-@settings(max_examples=40)
 @given(st.permutations([*STREAM, *HOOKS[1:]]))
 async def test_no_order_at_all_loses_the_words_or_makes_a_second_turn(steps: list[Step]) -> None:
     turn = await play([HOOKS[0], *steps])

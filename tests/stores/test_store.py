@@ -37,7 +37,7 @@ from bridge.store.store import (
 )
 from bridge.store.upkeep import pieces_of_other_keys, sealed_anew, verified
 from sprite.protocol.shipping import Shipped, ShippedChunk, ShippedRow
-from tests.harness import PATIENCE
+from tests.in_thread import PATIENCE
 from tests.postgres import Server
 from tests.shipments import LOG, TURNS, all_rows, bytes_in, chunk, new_keys, sha, shipped, store_at, turn, words
 
