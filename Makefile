@@ -14,7 +14,7 @@ TSC := $(BIN)/node node_modules/typescript/bin/tsc
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test fast lint types soak bench clean
+.PHONY: help run chat test fast units lint ruff mypy page types soak bench clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -25,20 +25,31 @@ run: $(VENV)/.run ## start your agent and print the address of its page (ARGS="-
 chat: $(VENV)/.run ## talk to your agent in this terminal
 	@$(BIN)/python -m bridge chat $(ARGS)
 
-# Four at once also on two cores: tests wait a lot. conftest.py says what stays on one worker, and what begins first.
+# Tests wait a lot: four workers also on two cores. Each file stays on one worker (conftest.py).
 WORKERS ?= 4
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest
+# GNU make 3.81 (macOS) cannot keep the outputs of parallel targets apart.
+TOGETHER := $(MAKE) --no-print-directory -j 8 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 test: $(VENV)/.dev lint ## lint, types and every test
-	$(PYTEST)
+	$(PYTEST) -n $(WORKERS)
 
-fast: $(VENV)/.dev lint ## lint, types and the tests that start no process: under a minute
-	$(PYTEST) tests/pure tests/stores
+fast: $(VENV)/.dev $(PAGE_TOOLS) ## lint, types and the tests that start no process, side by side: under a minute
+	@$(TOGETHER) lint units
 
-lint: $(VENV)/.dev $(PAGE_TOOLS) ## ruff and mypy, Biome and tsc for the page
+units:
+	$(PYTEST) -n 2 tests/pure tests/stores
+
+lint: ruff mypy page ## ruff and mypy, Biome and tsc for the page
+
+ruff: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+mypy: $(VENV)/.dev
 	$(BIN)/mypy
+
+page: $(VENV)/.dev $(PAGE_TOOLS)
 	$(BIOME) check --error-on-warnings
 	$(TSC)
 	$(TSC) --project tsconfig.worker.json

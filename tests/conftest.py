@@ -20,6 +20,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.forking import close_parent
 from tests.in_thread import route_environment, route_logs
+from tests.inherited import drop_inherited
 
 # Tests of one function must not wait for the programs and their SDKs: each fixture imports what it starts.
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Itera
 
 
 def pytest_configure() -> None:
+    drop_inherited()
     # Modules and collected tests live until the end: do not search them for cycles every 700 new objects.
     gc.set_threshold(10_000, 20, 20)
     route_environment()

@@ -120,8 +120,9 @@ def formats() -> tuple[Format, ...]:
     return (*own_formats(), *library_formats())
 
 
-FINDERS = (*SHAPES, *PLACES.place, *PLACES.block, *PLACES.half)
-NAMED = (*NAMES.word, *NAMES.spaced_name, *NAMES.link)
+Finder = Shape | Place | Block | Half
+FINDERS: tuple[Finder, ...] = (*SHAPES, *PLACES.place, *PLACES.block, *PLACES.half)
+NAMED: tuple[NamePart, ...] = (*NAMES.word, *NAMES.spaced_name, *NAMES.link)
 
 
 def test_a_secret_is_redacted_as_what_the_rule_says() -> None:
