@@ -19,6 +19,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +171,8 @@ async def fork_module(
     closing = [null]
     for name, stream in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
         if stream == subprocess.PIPE:
-            reading, writing = os.pipe()
-            theirs, mine = (reading, writing) if name == "stdin" else (writing, reading)
+            readable, writable = os.pipe()
+            theirs, mine = (readable, writable) if name == "stdin" else (writable, readable)
             ours[name] = mine
             closing.append(theirs)
             given.append(theirs)
@@ -195,13 +196,13 @@ async def fork_module(
     for name, descriptor in ours.items():
         pipe = os.fdopen(descriptor, "wb" if name == "stdin" else "rb", 0)
         if name == "stdin":
-            transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipe)
-            streams[name] = asyncio.StreamWriter(transport, protocol, None, loop)
+            writing, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipe)
+            streams[name] = asyncio.StreamWriter(writing, protocol, None, loop)
+            streams["transports"].append(writing)
         else:
-            reader = asyncio.StreamReader(limit=64 * 2**20)
-            transport, _ = await loop.connect_read_pipe(lambda r=reader: asyncio.StreamReaderProtocol(r), pipe)
-            streams[name] = reader
-        streams["transports"].append(transport)
+            streams[name] = reader = asyncio.StreamReader(limit=64 * 2**20)
+            reading, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), pipe)
+            streams["transports"].append(reading)
     return ForkedProcess(pid, ended, streams)
 
 

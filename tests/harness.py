@@ -22,11 +22,15 @@ from sprite.errors import SpriteError
 from sprite.folders import refuse_what_is_no_file
 from sprite.privacy.log_filter import DiscreetFilter
 from sprite.server import serve
-from tests.forking import ROOT, ForkedProcess, fork_module
-from tests.in_thread import PATIENCE, InThread, Main, in_thread, log_file
-from tests.looks import dump as dump  # noqa: PLC0414 - for those who import it from here
-from tests.looks import observations as observations  # noqa: PLC0414
-from tests.looks import rows as rows  # noqa: PLC0414
+from tests import forking, looks
+from tests.forking import ForkedProcess, fork_module
+from tests.in_thread import PATIENCE as _PATIENCE
+from tests.in_thread import InThread, Main, in_thread, log_file
+
+ROOT = forking.ROOT
+dump, observations, rows = looks.dump, looks.observations, looks.rows
+#: Bounds every wait of a test; nothing waits this long unless something is broken.
+PATIENCE = _PATIENCE
 
 Message = dict[str, Any]
 Process = asyncio.subprocess.Process | ForkedProcess
@@ -149,6 +153,11 @@ class Sprite:
         self.port = port
 
     @property
+    def pid(self) -> int:
+        """Of the process that it runs in."""
+        return os.getpid()
+
+    @property
     def token(self) -> str:
         return (self.workspace / ".os/run/token").read_text().strip()
 
@@ -197,6 +206,10 @@ class SpriteProcess(Sprite, RunningProcess):
     def __init__(self, workspace: Path, process: Process, host: str, port: int) -> None:
         Sprite.__init__(self, workspace, host, port)
         RunningProcess.__init__(self, process)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
 
 def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:

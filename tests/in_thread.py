@@ -197,7 +197,7 @@ class _RoutedStream(io.TextIOBase):
 
     @property
     def buffer(self) -> Any:
-        return self._stream().buffer  # type: ignore[attr-defined]
+        return self._stream().buffer
 
     @property
     def encoding(self) -> str:  # type: ignore[override]

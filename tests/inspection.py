@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bridge.offline.model import OfflineModel, RecordedRequest
-from tests.harness import PATIENCE, Client, SpriteProcess, observations, rows, running_sprite
-from tests.looks import eventually as eventually  # noqa: PLC0414 - for those who import it from here
+from tests import looks
+from tests.harness import PATIENCE, Client, Sprite, observations, rows, running_sprite
+
+eventually = looks.eventually
 
 ENDINGS = frozenset({"complete", "interrupted", "error"})
 
@@ -136,17 +138,17 @@ def _parent(process: Path) -> int:
     return int((process / "stat").read_text().rpartition(")")[2].split()[1])
 
 
-def agents(sprite: SpriteProcess) -> list[int]:
+def agents(sprite: Sprite) -> list[int]:
     """The CLI's processes; the sprite has short-lived ones beside."""
     found = []
-    for pid in children(sprite.process.pid):
+    for pid in children(sprite.pid):
         with contextlib.suppress(OSError):
             if b"stream-json" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return found
 
 
-def agent_process(sprite: SpriteProcess) -> int:
+def agent_process(sprite: Sprite) -> int:
     """The process id of the CLI."""
     (pid,) = agents(sprite)
     return pid
@@ -166,7 +168,7 @@ class SharedSprite:
 
     model: OfflineModel
     workspace: Path
-    sprite: SpriteProcess
+    sprite: Sprite
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
@@ -188,9 +190,9 @@ async def shared_sprite(folder: Path, *, permissions: str = "bypass") -> AsyncIt
         yield SharedSprite(model, workspace, sprite)
 
 
-def is_running(sprite: SpriteProcess, words: str) -> bool:
+def is_running(sprite: Sprite, words: str) -> bool:
     """Whether a command with these words runs below the sprite."""
-    for pid in descendants(sprite.process.pid):
+    for pid in descendants(sprite.pid):
         with contextlib.suppress(OSError):
             if words.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "):
                 return True

@@ -13,9 +13,14 @@ import pytest
 
 from sprite.privacy.redaction import redact
 from sprite.privacy.rule_files import (
+    Block,
+    Half,
     NameFile,
+    NamePart,
+    Place,
     PlaceFile,
     Rule,
+    Shape,
     ShapeFile,
     ValueFile,
     read,
