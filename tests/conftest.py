@@ -164,7 +164,15 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def postgres_url(postgres: Server) -> Iterator[str]:
-    """The address of a new and empty database."""
+    """The address of a database that has the bridge's tables and no rows."""
+    url = postgres.lend()
+    yield url
+    postgres.take_back(url)
+
+
+@pytest.fixture
+def bare_postgres_url(postgres: Server) -> Iterator[str]:
+    """The address of a new database without tables."""
     url = postgres.create()
     yield url
     postgres.drop(url)
@@ -178,13 +186,16 @@ def chosen_server(request: pytest.FixtureRequest) -> Server | None:
 
 @pytest.fixture
 def database_at(chosen_server: Server | None, tmp_path: Path) -> Iterator[Path | str]:
-    """Where `open_database` finds a new and empty database: every test that asks for it runs on both."""
+    """Where `open_database` finds a database without rows: every test that asks for it runs on both."""
     if chosen_server is None:
+        from tests.new_databases import put_bridge
+
+        put_bridge(tmp_path / "bridge.db")
         yield tmp_path / "bridge.db"
         return
-    url = chosen_server.create()
+    url = chosen_server.lend()
     yield url
-    chosen_server.drop(url)
+    chosen_server.take_back(url)
 
 
 @pytest.fixture
