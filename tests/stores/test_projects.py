@@ -269,7 +269,7 @@ async def test_what_a_session_there_begins_with_is_bounded_whatever_there_is(sto
         (stores.folder / name).write_text(f"# F\n\n## All\n{long}\n{section}\n")
     await stores.projection.settle()
     for number in range(30):
-        await elsewhere(stores, WEB if number % 2 else API, f"Turn {number} " + "wörd " * 4_000, "語" * 5_000)
+        await elsewhere(stores, WEB if number % 2 else API, f"Turn {number} " + "wörd " * 800, "語" * 1_000)
     text = await ProjectBoot(stores.files, stores.memory, stores.transcript).text(WEB)
     assert BOOT_TOKENS // 2 < estimate_tokens(text) <= BOOT_TOKENS
     assert text.count("- Mine.") == 15

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sprite.database.connection import open_database
@@ -268,6 +268,7 @@ def told(turn: Observation) -> dict[str, Any]:
     return {key: value for key, value in asdict(turn).items() if key not in {"id", "timestamp"}}
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(interleavings())
 async def test_hooks_and_stream_in_any_order_tell_the_same_turn(steps: list[Step]) -> None:
     assert told(await play(steps)) == told(await play([*STREAM, *HOOKS]))
