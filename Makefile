@@ -27,7 +27,7 @@ chat: $(VENV)/.run ## talk to your agent in this terminal
 
 # Tests wait a lot: four workers also on two cores. Each file stays on one worker (conftest.py).
 WORKERS ?= 4
-PYTEST := $(BIN)/python -m pytest
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 # GNU make 3.81 (macOS) cannot keep the outputs of parallel targets apart.
 TOGETHER := $(MAKE) --no-print-directory -j 8 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
@@ -60,12 +60,12 @@ types: $(VENV)/.dev $(PAGE_TOOLS) ## the page's types of messages, from the prot
 # Random inputs for so long, all targets together.
 FUZZ_SECONDS ?= 600
 
+# The files with a campaign read how long it is from SOAK_*.
 soak: $(VENV)/.dev ## kills, cut connections, pulled plugs and hostile inputs, many times as long (FUZZ_SECONDS=3600: an hour of these)
+	SOAK_EXAMPLES=1000 $(PYTEST) -n 2 tests/pure tests/stores
 	SOAK_KILLS=500 SOAK_CUTS=200 SOAK_SPRITES=40 SOAK_PAGES=200 SOAK_STOPPED_SECONDS=20 FUZZ_SECONDS=$(FUZZ_SECONDS) \
-		$(BIN)/python -m pytest -s tests/fuzz \
-		tests/process/test_kill_anytime.py tests/process/test_kill_upkeep.py tests/process/test_relay_cuts.py \
-		tests/process/test_cluster.py tests/process/test_lost_vm.py tests/process/test_schedules.py \
-		tests/process/test_shipping_wire.py
+		$(BIN)/python -m pytest -s tests/fuzz $(wildcard tests/soak) \
+		$(shell grep -rl SOAK_ tests/process tests/page --include='test_*.py')
 
 bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one run
 	@for script in $(filter-out %/bench_locomo.py %/bench_retrieval.py,$(wildcard benchmarks/bench_*.py)); do \

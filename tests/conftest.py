@@ -11,12 +11,11 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import hypothesis
 import msgspec
 import pytest
-from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.forking import close_parent
 from tests.in_thread import route_environment, route_logs
@@ -32,27 +31,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The files that take longest begin first, so that nobody is alone with one at the end (see the Makefile).
+#: Files that take longest begin first, so that no worker is alone with one at the end. The other folders follow in this
+#: order; `--dist loadfile` keeps each file on one worker.
 LONGEST_FIRST = (
-    "kill_anytime cluster rolling_restart any_bridge chat_gives_way page_chat bootstrap_interrupted page_memory "
-    "page_canvas quarantine bootstrap "
-    "bootstrap_failures own_turns deaths sessions chat_end_to_end curation_at_rest page_drift session_log forget "
-    "crashes doors capture import page_by_itself page_actions page_writing page_promise page_app readme mcp "
-    "first_word mcp_door mcp_oauth claude_code_plugin one_memory boundary acp rebuild following curation_failures "
-    "bridge_operator privacy waking_vm archive_commands drift_waits events bridge_sprites hosts_local acceptance "
-    "commands bridge_serve schedules hosts_sprites awake relay_cuts offline_model first_request kill_upkeep "
-    "memory_passes_over connection permissions second_page protocol bridge_discreet storage_failures stopped_agent "
-    "fuzz_frames fuzz_messages fuzz_answers fuzz_logs"
+    "kill_anytime cluster rolling_restart any_bridge chat_gives_way bootstrap bootstrap_interrupted page_promise "
+    "quarantine deaths sessions curation_at_rest crashes"
 ).split()
-
-#: Any worker takes any test of these files. Those of any other file stay together: they share fixtures.
-SHARED_OUT = {"test_kill_anytime"}
+FOLDERS = {"process": 0, "page": 1, "fuzz": 2, "stores": 3, "pure": 4}
 
 # An example's duration depends on how busy the machine is. The inputs are the same in each run: `make soak` sets
 # SOAK_EXAMPLES for other and more inputs.
 _EXAMPLES = os.environ.get("SOAK_EXAMPLES")
 hypothesis.settings.register_profile(
-    "sprite", deadline=None, derandomize=_EXAMPLES is None, max_examples=int(_EXAMPLES or 30)
+    "sprite",
+    deadline=None,
+    derandomize=_EXAMPLES is None,
+    max_examples=int(_EXAMPLES or 30),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("sprite")
 
@@ -94,22 +89,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders files; inside a file tests stay as they are written."""
+    """Order files; inside a file tests stay as they are written."""
     places = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
-
-
-class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]
-    """Keeps each file on one worker. (xdist's own marks for that do nothing under pytest 9.2.)"""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return nodeid if Path(file).stem in SHARED_OUT else file
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesWhole:
-    return FilesWhole(config, log)
+    last = len(places)
+    items.sort(key=lambda item: (places.get(item.path.stem, last), FOLDERS.get(item.path.parent.name, 0)))
 
 
 def pytest_unconfigure() -> None:
