@@ -14,7 +14,7 @@ TSC := $(BIN)/node node_modules/typescript/bin/tsc
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test fast lint types soak bench clean
+.PHONY: help run chat test fast units lint ruff mypy page types soak bench clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -25,20 +25,31 @@ run: $(VENV)/.run ## start your agent and print the address of its page (ARGS="-
 chat: $(VENV)/.run ## talk to your agent in this terminal
 	@$(BIN)/python -m bridge chat $(ARGS)
 
-# Four at once also on two cores: tests wait a lot. conftest.py says what stays on one worker, and what begins first.
+# Tests wait a lot: four workers also on two cores. Each file stays on one worker (conftest.py).
 WORKERS ?= 4
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+# GNU make 3.81 (macOS) cannot keep the outputs of parallel targets apart.
+TOGETHER := $(MAKE) --no-print-directory -j 8 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 test: $(VENV)/.dev lint ## lint, types and every test
-	$(PYTEST)
+	$(PYTEST) -n $(WORKERS)
 
-fast: $(VENV)/.dev lint ## lint, types and the tests that start no process: under a minute
-	$(PYTEST) tests/pure tests/stores
+fast: $(VENV)/.dev $(PAGE_TOOLS) ## lint, types and the tests that start no process, side by side: under a minute
+	@$(TOGETHER) lint units
 
-lint: $(VENV)/.dev $(PAGE_TOOLS) ## ruff and mypy, Biome and tsc for the page
+units:
+	$(PYTEST) -n 2 tests/pure tests/stores
+
+lint: ruff mypy page ## ruff and mypy, Biome and tsc for the page
+
+ruff: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+mypy: $(VENV)/.dev
 	$(BIN)/mypy
+
+page: $(VENV)/.dev $(PAGE_TOOLS)
 	$(BIOME) check --error-on-warnings
 	$(TSC)
 	$(TSC) --project tsconfig.worker.json
@@ -49,12 +60,12 @@ types: $(VENV)/.dev $(PAGE_TOOLS) ## the page's types of messages, from the prot
 # Random inputs for so long, all targets together.
 FUZZ_SECONDS ?= 600
 
+# The files with a campaign read how long it is from SOAK_*.
 soak: $(VENV)/.dev ## kills, cut connections, pulled plugs and hostile inputs, many times as long (FUZZ_SECONDS=3600: an hour of these)
+	SOAK_EXAMPLES=1000 $(PYTEST) -n 2 tests/pure tests/stores
 	SOAK_KILLS=500 SOAK_CUTS=200 SOAK_SPRITES=40 SOAK_PAGES=200 SOAK_STOPPED_SECONDS=20 FUZZ_SECONDS=$(FUZZ_SECONDS) \
-		$(BIN)/python -m pytest -s tests/fuzz \
-		tests/process/test_kill_anytime.py tests/process/test_kill_upkeep.py tests/process/test_relay_cuts.py \
-		tests/process/test_cluster.py tests/process/test_lost_vm.py tests/process/test_schedules.py \
-		tests/process/test_shipping_wire.py
+		$(BIN)/python -m pytest -s tests/fuzz $(wildcard tests/soak) \
+		$(shell grep -rl SOAK_ tests/process tests/page --include='test_*.py')
 
 bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one run
 	@for script in $(filter-out %/bench_locomo.py %/bench_retrieval.py,$(wildcard benchmarks/bench_*.py)); do \

@@ -14,7 +14,7 @@ from sprite.protocol.frames import (
 from sprite.protocol.messages import AuthOk, ServerPayload, StateSync
 from sprite.protocol.rows import LearningRow
 from sprite.protocol.shapes import MemoryState, SessionState
-from tests.harness import PATIENCE
+from tests.in_thread import PATIENCE
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -14,14 +14,18 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import claude_agent_sdk
+from tests.forking import ROOT
+from tests.in_thread import PATIENCE
 
-from bridge.offline.model import RecordedRequest
-from tests.harness import PATIENCE, ROOT, sprite_environment
+if TYPE_CHECKING:
+    from bridge.offline.model import RecordedRequest
 
-CLI = Path(claude_agent_sdk.__file__).parent / "_bundled/claude"
+_SDK = importlib.util.find_spec("claude_agent_sdk")  # importing it takes 1.4 s
+assert _SDK is not None
+assert _SDK.origin is not None
+CLI = Path(_SDK.origin).parent / "_bundled/claude"
 PLUGIN = ROOT / "integrations/claude-code"
 REMOTE_PLUGIN = ROOT / "integrations/claude-code-remote"
 _PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX", "XDG_")
@@ -99,6 +103,8 @@ class ClaudeCode:
 @asynccontextmanager
 async def following(logs: Path, workspace: Path) -> AsyncIterator[None]:
     """`python -m sprite follow` beside the sessions; it is past what was there already."""
+    from tests.harness import sprite_environment
+
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sprite", "follow", str(logs), "--workspace", str(workspace)),
         cwd=ROOT,

@@ -4,49 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import hypothesis
 import msgspec
 import pytest
-from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-from bridge.offline.model import OfflineModel
-from tests.curated_workspace import curate_workspace
-from tests.emulator import Emulator
 from tests.forking import close_parent
 from tests.in_thread import route_environment, route_logs
-from tests.postgres import Server, shared_server
-from tests.session_logs import Recorded, record
-from tests.vms import Disk, Tokens, deployed_disk
+from tests.inherited import drop_inherited
+
+# Tests of one function must not wait for the programs and their SDKs: each fixture imports what it starts.
+if TYPE_CHECKING:
+    from bridge.offline.model import OfflineModel
+    from tests.emulator import Emulator
+    from tests.postgres import Server
+    from tests.session_logs import Recorded
+    from tests.vms import Disk, Tokens
 
 T = TypeVar("T")
 
-#: The files that take longest begin first, so that nobody is alone with one at the end (see the Makefile).
+#: Files that take longest begin first, so that no worker is alone with one at the end. The other folders follow in this
+#: order; `--dist loadfile` keeps each file on one worker.
 LONGEST_FIRST = (
-    "kill_anytime cluster rolling_restart any_bridge chat_gives_way page_chat bootstrap_interrupted page_memory "
-    "page_canvas quarantine bootstrap "
-    "bootstrap_failures own_turns deaths sessions chat_end_to_end curation_at_rest page_drift session_log forget "
-    "crashes doors capture import page_by_itself page_actions page_writing page_promise page_app readme mcp "
-    "first_word mcp_door mcp_oauth claude_code_plugin one_memory boundary acp rebuild following curation_failures "
-    "bridge_operator privacy waking_vm archive_commands drift_waits events bridge_sprites hosts_local acceptance "
-    "commands bridge_serve schedules hosts_sprites awake relay_cuts offline_model first_request kill_upkeep "
-    "memory_passes_over connection permissions second_page protocol bridge_discreet storage_failures stopped_agent "
-    "fuzz_frames fuzz_messages fuzz_answers fuzz_logs"
+    "kill_anytime cluster rolling_restart any_bridge chat_gives_way bootstrap bootstrap_interrupted page_promise "
+    "quarantine deaths sessions curation_at_rest crashes"
 ).split()
+FOLDERS = {"process": 0, "page": 1, "fuzz": 2, "stores": 3, "pure": 4}
 
-#: Any worker takes any test of these files. Those of any other file stay together: they share fixtures.
-SHARED_OUT = {"test_kill_anytime"}
-
-# How long an example takes says how busy the machine is. What was green is green the next time: new inputs are for
-# `make soak`.
-hypothesis.settings.register_profile("sprite", deadline=None, derandomize=True)
+# An example's duration depends on how busy the machine is. The inputs are the same in each run: `make soak` sets
+# SOAK_EXAMPLES for other and more inputs.
+_EXAMPLES = os.environ.get("SOAK_EXAMPLES")
+hypothesis.settings.register_profile(
+    "sprite",
+    deadline=None,
+    derandomize=_EXAMPLES is None,
+    max_examples=int(_EXAMPLES or 30),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("sprite")
 
 #: What the tests of a folder may not start, as Python's audit events name it: pure/ is computation alone, stores/ may
@@ -72,29 +74,25 @@ def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Itera
 
 
 def pytest_configure() -> None:
+    drop_inherited()
+    # Modules and collected tests live until the end: do not search them for cycles every 700 new objects.
+    gc.set_threshold(10_000, 20, 20)
     route_environment()
     route_logs()
     # Whoever ends a run by `timeout` has what its tests started ended, too, as by Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders files; inside a file tests stay as they are written."""
+    """Order files; inside a file tests stay as they are written."""
     places = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
-
-
-class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]
-    """Keeps each file on one worker. (xdist's own marks for that do nothing under pytest 9.2.)"""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return nodeid if Path(file).stem in SHARED_OUT else file
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesWhole:
-    return FilesWhole(config, log)
+    last = len(places)
+    items.sort(key=lambda item: (places.get(item.path.stem, last), FOLDERS.get(item.path.parent.name, 0)))
 
 
 def pytest_unconfigure() -> None:
@@ -103,6 +101,8 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture
 async def model() -> AsyncIterator[OfflineModel]:
+    from bridge.offline.model import OfflineModel
+
     async with OfflineModel() as model:
         yield model
 
@@ -117,6 +117,8 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Session logs that the real CLI wrote (15 s, once); nobody may change them."""
+    from tests.session_logs import Recorded, record
+
     return _made_once("recorded", tmp_path_factory, Recorded, lambda folder: asyncio.run(record(folder)))
 
 
@@ -127,6 +129,8 @@ def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def _curated(workspace: Path) -> Path:
+    from tests.curated_workspace import curate_workspace
+
     await curate_workspace(workspace)
     return workspace
 
@@ -134,6 +138,8 @@ async def _curated(workspace: Path) -> Path:
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A real Postgres that all tests of the run share (1 s, once); without one they are skipped (tests/postgres.py)."""
+    from tests.postgres import shared_server
+
     own = tmp_path_factory.getbasetemp()
     with shared_server(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) as server:
         yield server
@@ -141,7 +147,15 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def postgres_url(postgres: Server) -> Iterator[str]:
-    """The address of a new and empty database."""
+    """The address of a database that has the bridge's tables and no rows."""
+    url = postgres.lend()
+    yield url
+    postgres.take_back(url)
+
+
+@pytest.fixture
+def bare_postgres_url(postgres: Server) -> Iterator[str]:
+    """The address of a new database without tables."""
     url = postgres.create()
     yield url
     postgres.drop(url)
@@ -155,30 +169,39 @@ def chosen_server(request: pytest.FixtureRequest) -> Server | None:
 
 @pytest.fixture
 def database_at(chosen_server: Server | None, tmp_path: Path) -> Iterator[Path | str]:
-    """Where `open_database` finds a new and empty database: every test that asks for it runs on both."""
+    """Where `open_database` finds a database without rows: every test that asks for it runs on both."""
     if chosen_server is None:
+        from tests.new_databases import put_bridge
+
+        put_bridge(tmp_path / "bridge.db")
         yield tmp_path / "bridge.db"
         return
-    url = chosen_server.create()
+    url = chosen_server.lend()
     yield url
-    chosen_server.drop(url)
+    chosen_server.take_back(url)
 
 
 @pytest.fixture
 async def emulator(tmp_path: Path) -> AsyncIterator[Emulator]:
     """The Sprites API on loopback."""
+    from tests.emulator import Emulator
+
     async with Emulator(tmp_path / "vms") as emulator:
         yield emulator
 
 
 @pytest.fixture
 def tokens() -> Tokens:
+    from tests.vms import Tokens
+
     return Tokens()
 
 
 @pytest.fixture(scope="session")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
     """A VM that this checkout's code was deployed to (7 s, once); nobody may change it."""
+    from tests.vms import Disk, deployed_disk
+
     return _made_once("disk", tmp_path_factory, Disk, deployed_disk)
 
 

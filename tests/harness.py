@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import signal
-import sqlite3
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -23,12 +22,13 @@ from sprite.errors import SpriteError
 from sprite.folders import refuse_what_is_no_file
 from sprite.privacy.log_filter import DiscreetFilter
 from sprite.server import serve
-from tests import forking
+from tests import forking, looks
 from tests.forking import ForkedProcess, fork_module
 from tests.in_thread import PATIENCE as _PATIENCE
 from tests.in_thread import InThread, Main, in_thread, log_file
 
 ROOT = forking.ROOT
+dump, observations, rows = looks.dump, looks.observations, looks.rows
 #: Bounds every wait of a test; nothing waits this long unless something is broken.
 PATIENCE = _PATIENCE
 
@@ -369,28 +369,3 @@ async def sprite_process(
         sprite = SpriteProcess(workspace, process, host, int(port))
         yield sprite
         await sprite.stop()
-
-
-def rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
-    """Rows of a database of the sprite's, read beside it."""
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    connection.row_factory = sqlite3.Row
-    try:
-        return [dict(row) for row in connection.execute(sql, parameters)]
-    finally:
-        connection.close()
-
-
-def observations(workspace: Path) -> list[dict[str, Any]]:
-    """The log's turns, oldest first."""
-    return rows(workspace / ".os/memory/transcript.db", "SELECT * FROM observations ORDER BY id")
-
-
-def dump(path: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Every table of a database with all its rows: what "byte for byte" compares."""
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        names = [r[0] for r in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-        return {name: sorted(connection.execute(f'SELECT * FROM "{name}"'), key=repr) for name in names}
-    finally:
-        connection.close()

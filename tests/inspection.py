@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from bridge.offline.model import OfflineModel, RecordedRequest
+from tests import looks
 from tests.harness import PATIENCE, Client, Sprite, observations, rows, running_sprite
+
+eventually = looks.eventually
 
 ENDINGS = frozenset({"complete", "interrupted", "error"})
 
@@ -97,16 +100,6 @@ def found_on_disk(workspace: Path, forbidden: Sequence[str], *, session: bool = 
 def prompts(model: OfflineModel, text: str) -> list[RecordedRequest]:
     """The agent's requests in which a person has just said this."""
     return [r for r in model.requests if r.kind == "main" and text in r.user_text]
-
-
-async def eventually(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
-    """Polls, with a bound: only where nothing says when it has happened. What was true once need not be so any more."""
-    try:
-        async with asyncio.timeout(patience):
-            while not condition():  # noqa: ASYNC110 - another process cannot set an event of ours
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(what) from None
 
 
 async def comes_to_rest(value: Callable[[], int]) -> int:

@@ -26,7 +26,8 @@ from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.hits import Found
 from sprite.memory.recall.search import search
 from sprite.shipping.shipping import Shipping
-from tests.harness import dump
+from tests.looks import dump
+from tests.new_databases import put_memory
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 
@@ -93,6 +94,7 @@ class Stores:
 @asynccontextmanager
 async def open_stores(folder: Path) -> AsyncIterator[Stores]:
     """Opens (or makes) a memory folder with one session in its log; nothing is settled yet."""
+    put_memory(folder)
     async with AsyncExitStack() as stack:
         transcript = await stack.enter_async_context(open_transcript(folder / "transcript.db"))
         memory = await stack.enter_async_context(open_memory(folder / "memory.db"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from sprite.database.transcript import Observation, TranscriptDB, open_transcript
 from sprite.memory.capture.recorder import TurnRecorder
+from tests.new_databases import put_transcript
 
 SESSION = "s-1"
 
@@ -37,6 +38,7 @@ class Recording:
 
 @asynccontextmanager
 async def recording(folder: Path) -> AsyncIterator[Recording]:
+    put_transcript(folder)
     async with open_transcript(folder / "transcript.db") as transcript:
         if await transcript.session_count() == 0:
             await transcript.start_session(SESSION)

@@ -23,7 +23,7 @@ from sprite.protocol.frames import encode
 from sprite.protocol.messages import MAX_FRAME_BYTES
 from sprite.protocol.shipping import Ship, Shipped, Unpacker, whole_row
 from sprite.shipping.shipping import Shipping
-from tests.harness import PATIENCE
+from tests.in_thread import PATIENCE
 from tests.memory_stores import Stores, open_stores
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sprite.arrivals import Arrivals, room
-from tests.harness import ROOT
+from tests.forking import ROOT
 
 
 def test_both_programs_have_the_same_file() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.memory.curation.answer import plain_text
@@ -225,7 +225,6 @@ TURNS = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(TURNS, st.integers(300, 4_000))
 def test_the_turns_that_fit_keep_to_the_budget_uncut_and_one_more_would_not(
     turns: list[CuratorTurn], room: int

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sprite.memory.files import AT_WORK, DEPLOYED, SHIPPED, MemoryFiles, sha256, template
-from tests.harness import ROOT
+from tests.forking import ROOT
 
 
 @pytest.fixture

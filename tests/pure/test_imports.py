@@ -1,16 +1,15 @@
-"""The direction of imports: downwards, without a cycle of any kind; each layer knows only what it may."""
+"""The sources: imports point downwards without a cycle, each layer knows only what it may, each task has an owner."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.harness import ROOT
+from tests.forking import ROOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,13 @@ def package_of(name: str, path: Path) -> str:
 PATHS = {module_name(path): path for folder in ("sprite", "bridge") for path in sorted((ROOT / folder).rglob("*.py"))}
 
 
+SOURCES = {name: path.read_text(encoding="utf-8") for name, path in PATHS.items()}
+
+
 @cache
-def trees() -> dict[str, ast.Module]:
-    """Every module, parsed; only for who runs these tests."""
-    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in PATHS.items()}
+def tree(name: str) -> ast.Module:
+    """A module, parsed once."""
+    return ast.parse(SOURCES[name])
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -70,33 +72,50 @@ def reached(node: ast.AST) -> str | None:
     return ".".join(parts) if parts and parts[0] in {"sprite", "bridge"} else None
 
 
-def imports_in(node: ast.AST, package: str, *, at_start: bool = True) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        if (name := reached(child)) is not None:
-            by_path = isinstance(child, ast.BinOp)
-            yield Import(name, getattr(child, "lineno", 0), at_start=False, by_path=by_path)
+#: Only modules with one of these reach others without an import statement: their expressions are looked through.
+REACHING = ("import_module", '"sprite', '"bridge')
+
+
+def imports_in(root: ast.AST, package: str, *, expressions: bool = True) -> list[Import]:
+    """Return the imports in the order of their lines, of statements alone or of expressions, too."""
+    found: list[Import] = []
+    waiting = [(root, True)]
+    while waiting:
+        node, at_start = waiting.pop()
+        if isinstance(node, ast.Import):
+            found += [Import(alias.name, node.lineno, at_start) for alias in node.names]
+            continue
+        if isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                # `from sprite.memory import files` imports a module, `from sprite.errors import PeerError` a name.
+                whole = f"{source}.{alias.name}"
+                found.append(Import(whole if whole in PATHS else source, node.lineno, at_start))
+            continue
+        if (name := reached(node)) is not None:
+            by_path = isinstance(node, ast.BinOp)
+            found.append(Import(name, getattr(node, "lineno", 0), at_start=False, by_path=by_path))
             if by_path:
                 # Its beginning is a shorter path to the same file.
                 continue
-        if isinstance(child, ast.Import):
-            yield from (Import(alias.name, child.lineno, at_start) for alias in child.names)
-        elif isinstance(child, ast.ImportFrom):
-            base = package.split(".")[: len(package.split(".")) - child.level + 1] if child.level else []
-            source = ".".join([*base, *([child.module] if child.module else [])])
-            for alias in child.names:
-                # `from sprite.memory import files` imports a module, `from sprite.errors import PeerError` a name.
-                whole = f"{source}.{alias.name}"
-                yield Import(whole if whole in PATHS else source, child.lineno, at_start)
-        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or is_type_checking(child):
-            yield from imports_in(child, package, at_start=False)
-        else:
-            yield from imports_in(child, package, at_start=at_start)
+        at_start &= not (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or is_type_checking(node)
+        )
+        kinds = ast.AST if expressions else (ast.stmt, ast.ExceptHandler, ast.match_case)
+        waiting += [(child, at_start) for child in ast.iter_child_nodes(node) if isinstance(child, kinds)]
+    return sorted(found, key=lambda each: each.line)
 
 
 @cache
 def imports() -> dict[str, list[Import]]:
-    """What every module imports."""
-    return {name: list(imports_in(tree, package_of(name, PATHS[name]))) for name, tree in trees().items()}
+    """Return what every module imports."""
+    return {
+        name: imports_in(
+            tree(name), package_of(name, path), expressions=any(mark in SOURCES[name] for mark in REACHING)
+        )
+        for name, path in PATHS.items()
+    }
 
 
 def within(name: str, *packages: str) -> bool:
@@ -134,7 +153,7 @@ class A:
         asyncio.to_thread(importlib.import_module, "sprite.agent.equipment")
         return ROOT / "sprite" / "prices.json"
 """
-    found = list(imports_in(ast.parse(source), "sprite.memory"))
+    found = imports_in(ast.parse(source), "sprite.memory")
     assert [(i.name, i.at_start) for i in found] == [
         ("asyncio", True),
         ("sprite.feed", True),
@@ -370,9 +389,9 @@ def test_only_the_stores_speak_sql() -> None:
 def environment_readers(package: str) -> set[str]:
     return {
         name
-        for name, tree in trees().items()
-        if within(name, package)
-        for node in ast.walk(tree)
+        for name, source in SOURCES.items()
+        if within(name, package) and ("env" in source)
+        for node in ast.walk(tree(name))
         if (isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "environb"})
         or (
             isinstance(node, ast.ImportFrom)
@@ -402,3 +421,39 @@ def test_what_must_answer_at_once_does_not_wait_for_the_sdks(starts: list[str]) 
         f"{name} imports {i.name}" for name in reached for i in imports()[name] if i.at_start and within(i.name, *heavy)
     ]
     assert guilty == []
+
+
+#: Where a task is made by hand: its maker awaits it in the same function or hands its exception on.
+BY_HAND = {
+    "bridge.chat.bridge_link",
+    "bridge.chat.endpoints",
+    "bridge.door.visitors",
+    "bridge.mcp.asgi",
+    "bridge.operating.audit",
+    "bridge.relay.link",
+    "bridge.relay.relay",
+    "bridge.relay.room",
+    "bridge.waking.waker",
+    "sprite.agent.conversation",
+}
+#: Task groups end with what fails in them.
+GROUPS = {
+    "bridge.chat.client",
+    "bridge.chat.terminal",
+    "bridge.llm.shared_accounts",
+    "bridge.operating.steps",
+}
+
+
+def test_every_task_has_a_name_and_an_owner() -> None:
+    makers = set()
+    for name, source in SOURCES.items():
+        if not ("create_task" in source or "ensure_future" in source):
+            continue
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                assert node.func.attr != "ensure_future", name
+                if node.func.attr == "create_task":
+                    assert "name" in {keyword.arg for keyword in node.keywords}, f"{name}:{node.lineno}"
+                    makers.add(name)
+    assert makers == BY_HAND | GROUPS | {"sprite.tasks", "bridge.tasks"}

@@ -51,9 +51,9 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
-@pytest.mark.parametrize("around", ["@", 'the key "@" is wrong', "abc@", '{"error":{"message":"@"}}'])
-def test_the_key_is_recognised_however_it_is_written(written: str, around: str) -> None:
-    assert TRACES.in_any(around.replace("@", written).encode())
+def test_the_key_is_recognised_however_it_is_written(written: str) -> None:
+    for around in ("@", 'the key "@" is wrong', "abc@", '{"error":{"message":"@"}}'):
+        assert TRACES.in_any(around.replace("@", written).encode()), around
 
 
 def test_the_key_is_recognised_in_packed_and_wide_words() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.llm.content import Content
@@ -208,7 +208,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200)
 @given(st.dictionaries(st.text(max_size=9), VALUES, max_size=5), CUTS, st.booleans())
 def test_a_skeleton_has_all_but_long_texts_however_it_is_cut(
     value: dict[str, Any],

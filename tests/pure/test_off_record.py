@@ -5,20 +5,21 @@ from __future__ import annotations
 import pytest
 
 from sprite.privacy.off_record import compiled_wishes, is_off_record
-from sprite.privacy.rule_files import Rule, WishFile, read
+from sprite.privacy.rule_files import WishFile, read
 
 WISHES = read("wishes.toml", WishFile)
 
 
-@pytest.mark.parametrize(("rule", "said"), [(rule, said) for rule in WISHES.wish for said in rule.matches])
-def test_a_wish_in_the_persons_own_words_is_heard_by_its_rule(rule: Rule, said: str) -> None:
-    assert is_off_record(said)
-    assert compiled_wishes(WISHES, (rule,)).search(said.lower().replace("\u2019", "'"))
+def test_a_wish_in_the_persons_own_words_is_heard_by_its_rule() -> None:
+    for rule in WISHES.wish:
+        own = compiled_wishes(WISHES, (rule,))
+        for said in rule.matches:
+            assert is_off_record(said), said
+            assert own.search(said.lower().replace("\u2019", "'")), said
 
 
-@pytest.mark.parametrize("said", [said for rule in WISHES.wish for said in rule.ignores])
-def test_what_only_talks_about_it_is_none(said: str) -> None:
-    assert not is_off_record(said)
+def test_what_only_talks_about_it_is_none() -> None:
+    assert [said for rule in WISHES.wish for said in rule.ignores if is_off_record(said)] == []
 
 
 @pytest.mark.parametrize(
@@ -46,4 +47,4 @@ def test_a_wish_before_or_after_a_paste_is_heard() -> None:
     "piece", ["off the record ", "don't remember ", "not for your ", "> ", "'", '"', "`", ", and "]
 )
 def test_a_text_full_of_what_it_looks_for_is_read_to_its_end(piece: str) -> None:
-    assert is_off_record(piece * (300_000 // len(piece))) in {True, False}
+    assert is_off_record(piece * (30_000 // len(piece))) in {True, False}

@@ -62,15 +62,13 @@ def test_nothing_of_a_card_runs_or_is_loaded() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in EVERY_BLOCK])
-@pytest.mark.parametrize(
-    "value",
-    [None, 5, 1e400, float("nan"), 10**40, "x" * 100_000, [[[]]], {"a": {"b": []}}, [None, 3, "x"], "\ud800", True],
-)
-def test_whatever_a_block_holds_is_shown_somehow(kind: str, value: Any) -> None:
+def test_whatever_a_block_holds_is_shown_somehow(kind: str) -> None:
     names = ["text", "level", "label", "value", "description", "pairs", "columns", "rows", "content", "path", "title"]
-    odd = card((kind, dict.fromkeys(names, value)), (kind, {"rows": [value, [value]], "columns": [value]}))
-    cards_html("x", [odd]).encode()
-    card_text(odd).encode()
+    odd_values: list[Any] = [None, 5, 1e400, float("nan"), 10**40, "x" * 100_000, [[[]]], {"a": {"b": []}}]
+    for value in (*odd_values, [None, 3, "x"], "\ud800", True):
+        odd = card((kind, dict.fromkeys(names, value)), (kind, {"rows": [value, [value]], "columns": [value]}))
+        cards_html("x", [odd]).encode()
+        card_text(odd).encode()
 
 
 def test_a_table_is_text_for_a_client_that_shows_no_apps() -> None:

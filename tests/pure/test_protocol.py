@@ -6,6 +6,7 @@ Long, since it is one table of what a frame may be.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import re
@@ -227,15 +228,14 @@ def test_a_payload_that_does_not_fit_is_the_peers_fault_and_names_the_message(na
     assert (refused.value.code, refused.value.reply_to) == ("bad_payload", "id-1")
 
 
-@pytest.mark.parametrize("far", [1e308, -1e308, 1_000_001, "NaN", "Infinity", "-Infinity", "1e400", "9" * 400])
 @pytest.mark.parametrize("name", ["x", "y", "width", "height"])
-def test_no_card_goes_where_no_canvas_reaches(name: str, far: float | str) -> None:
+def test_no_card_goes_where_no_canvas_reaches(name: str) -> None:
     places = {"position": {"x": 1, "y": 1}, "size": {"width": 9, "height": 9}}
     bad = frame("canvas_interaction", {"action": "move_card", "card_id": "c", **places})
-    number = far if isinstance(far, str) else json.dumps(far)
-    with pytest.raises(PeerError):
-        decode_client(re.sub(rb'("%s": )\d+' % name.encode(), rb"\g<1>" + number.encode(), bad))
     decode_client(bad)
+    for number in ("1e308", "-1e308", "1000001", "NaN", "Infinity", "-Infinity", "1e400", "9" * 400):
+        with pytest.raises(PeerError):
+            decode_client(re.sub(rb'("%s": )\d+' % name.encode(), rb"\g<1>" + number.encode(), bad))
 
 
 @pytest.mark.parametrize(
@@ -343,21 +343,20 @@ MEMBERS = [
 ]
 
 
-@pytest.mark.parametrize(("side", "member"), MEMBERS, ids=lambda value: getattr(value, "__name__", value))
-@settings(max_examples=15, deadline=None)
-@given(data=st.data())
-def test_every_type_of_payload_is_read_as_it_was_sent_and_fits_its_schema(
-    side: str, member: type, data: st.DataObject
-) -> None:
-    payload = data.draw(values(inspect.type_info(member)))
-    wire = encode(payload)
+@pytest.mark.parametrize("side", SIDES)
+def test_every_payload_survives_the_wire_and_fits_its_schema(side: str) -> None:
     _, decode = SIDES[side]
-    assert decode(wire[:-1]).payload == payload
-    sent = json.loads(wire)
-    validator(side, sent["type"]).validate(sent["payload"])
+
+    def survives(payload: Any) -> None:
+        wire = encode(payload)
+        assert decode(wire[:-1]).payload == payload
+        sent = json.loads(wire)
+        validator(side, sent["type"]).validate(sent["payload"])
+
+    for payloads in [values(inspect.type_info(member)) for sender, member in MEMBERS if sender == side]:
+        settings(max_examples=5)(given(payloads)(survives))()
 
 
-@settings(max_examples=300)
 @given(messages(CLIENT_TYPES))
 def test_every_client_message_survives_the_way_over_the_wire(payload: ClientPayload) -> None:
     wire = encode(payload, message_id="m")
@@ -367,7 +366,6 @@ def test_every_client_message_survives_the_way_over_the_wire(payload: ClientPayl
     assert (message.id, message.payload) == ("m", payload)
 
 
-@settings(max_examples=300)
 @given(messages(SERVER_TYPES), st.none() | st.integers(0, 2**53), st.none() | st.text(min_size=1, max_size=9))
 def test_every_server_message_survives_the_way_over_the_wire(
     payload: ServerPayload, seq: int | None, reply_to: str | None
@@ -410,6 +408,7 @@ def test_text_that_is_no_unicode_is_sent_with_a_replacement_and_stops_nothing(br
 SCHEMA = json_schema()
 
 
+@functools.cache
 def validator(side: str, name: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator({**SCHEMA[side][name], "$defs": SCHEMA["$defs"]})
 

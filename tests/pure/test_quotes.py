@@ -128,17 +128,17 @@ def test_words_that_deny_are_known_in_either_spelling() -> None:
 
 
 TEXTS = {
-    "prose": "".join(random.Random(5).choices("abcdefgh ", k=3_000_000)),  # noqa: S311 - no secret
-    "one word": "word " * 600_000,
-    "nearly the quote": "keep the books of the studio in kronor and " * 70_000,
-    "no space": "x" * 3_000_000,
-    "signs": "`-" * 1_500_000,
-    "no space between words": "日" * 1_000_000,
+    "prose": "".join(random.Random(5).choices("abcdefgh ", k=200_000)),  # noqa: S311 - no secret
+    "one word": "word " * 40_000,
+    "nearly the quote": "keep the books of the studio in kronor and " * 5_000,
+    "no space": "x" * 200_000,
+    "signs": "`-" * 100_000,
+    "no space between words": "日" * 70_000,
 }
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_megabytes_are_looked_through_in_seconds(name: str) -> None:
+def test_long_texts_are_looked_through_in_passing(name: str) -> None:
     quotes = [
         "keep all books of our studio in kronor or in euros and pay it",
         "word " * 150,
@@ -146,11 +146,11 @@ def test_megabytes_are_looked_through_in_seconds(name: str) -> None:
         "a ... b ... x",
     ]
     spoken = Spoken(TEXTS[name])
-    began = time.process_time()
+    began = time.thread_time()
     for quote in quotes:
         for read in (spoken.as_it_is, spoken.in_parts, spoken.nearly):
             next(read(quote_of(quote)), None)
-    assert time.process_time() - began < 20
+    assert time.thread_time() - began < 1.5
 
 
 WORDS = st.lists(st.sampled_from(["Ada", "lives", "in", "Lund", "not", "5", "日", "don't"]), min_size=1, max_size=30)

@@ -7,6 +7,8 @@ import logging
 import random
 import re
 import resource
+import time
+from collections import Counter
 from io import StringIO
 
 import pytest
@@ -30,7 +32,7 @@ from sprite.privacy.secret_places import places
 from tests.fake_secrets import ALL_FORMATS, TOKENS, TWENTY, fake_secrets, leaks, password
 from tests.harmless_strings import BACKTRACKING_BAIT, WRITTEN, harmless_strings
 from tests.heldout_secrets import heldout_secrets
-from tests.tuning_secrets import TUNING, tuning_secrets
+from tests.tuning_secrets import tuning_secrets
 
 MARK = re.compile(r"\[redacted:[a-z0-9-]+\]")
 
@@ -54,17 +56,15 @@ def test_of_200_secrets_in_20_formats_at_least_190_are_caught(seed: int) -> None
     assert len(missed) <= 10, missed
 
 
-@pytest.mark.parametrize("format_", ALL_FORMATS)
-def test_every_format_is_caught_nearly_everywhere(format_: str) -> None:
-    missed = [plant for plant in fake_secrets((format_,), 24, 4) if leaks(plant.secret, redact(plant.text))]
-    assert len(missed) <= 2, missed
+def test_every_format_is_caught_nearly_everywhere() -> None:
+    for format_ in ALL_FORMATS:
+        missed = [plant for plant in fake_secrets((format_,), 12, 4) if leaks(plant.secret, redact(plant.text))]
+        assert len(missed) <= 1, missed
 
 
-@pytest.mark.parametrize("name", TUNING)
-def test_a_secret_in_the_surroundings_that_rules_are_tried_on_is_caught(name: str) -> None:
-    plants = [plant for plant in tuning_secrets(each=6) if plant.format == name]
-    missed = [plant for plant in plants if leaks(plant.secret, redact(plant.text))]
-    assert len(missed) <= 1, missed
+def test_a_secret_in_the_surroundings_that_rules_are_tried_on_is_caught() -> None:
+    missed = [plant for plant in tuning_secrets(each=4) if leaks(plant.secret, redact(plant.text))]
+    assert max(Counter(plant.format for plant in missed).values(), default=0) <= 1, missed
 
 
 def test_of_secrets_in_surroundings_that_no_rule_was_tried_on_19_in_20_are_caught() -> None:
@@ -90,14 +90,13 @@ def test_a_process_knows_its_own_token_wherever_it_turns_up() -> None:
     assert confidences.others(f"cat token\n{token} offline") == "cat token\n[redacted:sprite-token] offline"
 
 
-@pytest.mark.parametrize("text", WRITTEN)
-def test_what_people_and_programs_write_about_secrets_stays_as_it_is(text: str) -> None:
-    assert redact(text) == text
+def test_what_people_and_programs_write_about_secrets_stays_as_it_is() -> None:
+    assert [text for text in WRITTEN if redact(text) != text] == []
 
 
 def test_of_ordinary_strings_fewer_than_one_in_a_thousand_is_changed() -> None:
-    changed = [text for text in harmless_strings(10_000, 5) if redact(text) != text]
-    assert len(changed) < 10, changed
+    changed = [text for text in harmless_strings(3_000, 5) if redact(text) != text]
+    assert len(changed) < 3, changed
 
 
 def test_what_is_redacted_says_of_what_kind_it_was_and_leaves_the_rest() -> None:
@@ -136,8 +135,10 @@ def test_texts_full_of_what_it_looks_for_do_not_make_it_raise(text: str) -> None
 
 @pytest.mark.parametrize("piece", BACKTRACKING_BAIT)
 def test_a_text_full_of_what_it_looks_for_is_read_to_its_end(piece: str) -> None:
-    text = piece * (200_000 // len(piece))
+    text = piece * (20_000 // len(piece))
+    began = time.thread_time()
     assert isinstance(redact(f"{text} the end"), str)
+    assert time.thread_time() - began < 1
 
 
 # --- what is said in private ---
@@ -204,13 +205,13 @@ def test_nothing_nested_too_deeply_makes_it_raise() -> None:
     assert "nested too deeply" in json.dumps(discreet_value(deep))
 
 
-@pytest.mark.parametrize("place", range(MAX_STRING - 160, MAX_STRING + 20, 7))
-def test_a_cut_leaves_no_half_of_a_secret(place: int) -> None:
+def test_a_cut_leaves_no_half_of_a_secret() -> None:
     key = _key()
-    for text in (f"{'x ' * (place // 2)}{key} end", f"{'x ' * (place // 2)}{key} end" + " y" * 40_000):
-        kept = cut(text)
-        assert len(kept) <= MAX_STRING
-        assert key[:20] not in kept
+    for place in range(MAX_STRING - 160, MAX_STRING + 20, 7):
+        for text in (f"{'x ' * (place // 2)}{key} end", f"{'x ' * (place // 2)}{key} end" + " y" * 40_000):
+            kept = cut(text)
+            assert len(kept) <= MAX_STRING
+            assert key[:20] not in kept
 
 
 def test_a_cut_through_a_long_private_key_leaves_none_of_it_and_counts_what_it_cut() -> None:

@@ -19,9 +19,10 @@ class Clock(asyncio.SelectorEventLoop):
         return self.now
 
     def passes(self, seconds: float) -> None:
-        """Lets time pass, in steps of a second, and whatever falls into it happen."""
-        for _ in range(round(seconds)):
-            self.now += 1
+        """Lets time pass, in small steps, and whatever falls into it happen."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += min(end - self.now, 10)
             self.run_until_complete(asyncio.sleep(0))
             self.run_until_complete(asyncio.sleep(0))
 

@@ -6,7 +6,6 @@ import functools
 import random
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -31,7 +30,7 @@ from sprite.privacy.secret_names import Names
 from sprite.privacy.secret_places import Places
 from sprite.privacy.secret_values import Style, Values
 from tests.fake_secrets import ALNUM, BASE64, HEX, LOWER, UPPER, WORD
-from tests.harness import ROOT
+from tests.forking import ROOT
 from tests.heldout_secrets import BASE58
 
 Span = tuple[int, int, str]
@@ -86,25 +85,23 @@ def named(rule: Rule) -> str:
     return f"{getattr(rule, 'kind', 'no secret')}: {rule.about}"
 
 
-def matches(rules: Iterable[Rule]) -> list[object]:
-    return [
-        pytest.param(rule, expanded(text), id=f"{named(rule)}: {text}"[:120]) for rule in rules for text in rule.matches
-    ]
+R = TypeVar("R", bound=Rule)
 
 
-def ignores(rules: Iterable[Rule]) -> list[object]:
-    return [pytest.param(expanded(text), id=f"{named(rule)}: {text}"[:120]) for rule in rules for text in rule.ignores]
+def matches(rules: Iterable[R]) -> list[tuple[R, str]]:
+    return [(rule, expanded(text)) for rule in rules for text in rule.matches]
+
+
+def ignores(rules: Iterable[Rule]) -> list[str]:
+    return [expanded(text) for rule in rules for text in rule.ignores]
 
 
 def kinds(spans: Iterable[Span]) -> set[str]:
     return {kind for _, _, kind in spans}
 
 
-@pytest.mark.parametrize("rule", ALL, ids=named)
-def test_every_rule_says_what_it_recognises_and_has_examples_of_both_kinds(rule: Rule) -> None:
-    assert rule.about
-    assert rule.matches
-    assert rule.ignores
+def test_every_rule_says_what_it_recognises_and_has_examples_of_both_kinds() -> None:
+    assert [named(rule) for rule in ALL if not (rule.about and rule.matches and rule.ignores)] == []
 
 
 def test_a_rule_with_a_misspelt_field_or_without_examples_is_refused() -> None:
@@ -115,9 +112,8 @@ def test_a_rule_with_a_misspelt_field_or_without_examples_is_refused() -> None:
             msgspec.convert(wrong, Rule)
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
-def test_the_rules_contain_nothing_that_a_scanner_takes_for_a_secret(path: Path) -> None:
-    text = path.read_text("utf-8")
+def test_the_rules_contain_nothing_that_a_scanner_takes_for_a_secret() -> None:
+    text = "\n".join(path.read_text("utf-8") for path in sorted(FOLDER.iterdir()))
     assert [(rule.kind, text[start:end]) for rule in formats() for start, end, _ in rule.spans(text)] == []
 
 
@@ -129,54 +125,59 @@ def formats() -> tuple[Format, ...]:
     return (*own_formats(), *library_formats())
 
 
-FINDERS = (*SHAPES, *PLACES.place, *PLACES.block, *PLACES.half)
-NAMED = (*NAMES.word, *NAMES.spaced_name, *NAMES.link)
+Finder = Shape | Place | Block | Half
+FINDERS: tuple[Finder, ...] = (*SHAPES, *PLACES.place, *PLACES.block, *PLACES.half)
+NAMED: tuple[NamePart, ...] = (*NAMES.word, *NAMES.spaced_name, *NAMES.link)
 
 
-@pytest.mark.parametrize(("rule", "text"), matches((*FINDERS, *NAMED)))
-def test_a_secret_is_redacted_as_what_the_rule_says(rule: Shape | Place | Block | NamePart, text: str) -> None:
-    assert f"[redacted:{rule.kind}]" in redact(text)
+def test_a_secret_is_redacted_as_what_the_rule_says() -> None:
+    redacted = [(named(rule), rule.kind, redact(text)) for rule, text in matches((*FINDERS, *NAMED))]
+    assert [each for each in redacted if f"[redacted:{each[1]}]" not in each[2]] == []
 
 
-@pytest.mark.parametrize("text", ignores((*FINDERS, *NAMED)))
-def test_what_is_none_is_left_as_it_is(text: str) -> None:
-    assert redact(text) == text
+def test_what_is_none_is_left_as_it_is() -> None:
+    assert [text for text in ignores((*FINDERS, *NAMED)) if redact(text) != text] == []
 
 
-@pytest.mark.parametrize(("rule", "text"), matches(SHAPES))
-def test_no_other_shape_of_its_kind_finds_the_example_of_a_shape(rule: Shape, text: str) -> None:
-    others = [format_of(other) for other in SHAPES if other is not rule] + list(library_formats())
-    assert format_of(rule).spans(text)
-    assert [other.spans(text) for other in others if other.kind == rule.kind and other.spans(text)] == []
+def test_no_other_shape_of_its_kind_finds_the_example_of_a_shape() -> None:
+    of_shapes = [(shape, format_of(shape)) for shape in SHAPES]
+    for rule, text in matches(SHAPES):
+        finders = [shape for shape, found in of_shapes if found.kind == rule.kind and found.spans(text)]
+        assert finders == [rule], (named(rule), text)
+        assert not any(found.spans(text) for found in library_formats() if found.kind == rule.kind), named(rule)
 
 
-@pytest.mark.parametrize("rule", [shape for shape in SHAPES if shape.token], ids=named)
-def test_a_token_is_not_found_in_the_middle_of_a_word(rule: Shape) -> None:
-    for text in map(expanded, rule.matches):
+def test_a_token_is_not_found_in_the_middle_of_a_word() -> None:
+    for rule, text in matches([shape for shape in SHAPES if shape.token]):
         ((start, _, _),) = format_of(rule).spans(text)
         found = format_of(rule).spans(f"{text[:start]}x{text[start:]}")
-        assert start + 1 not in {begin for begin, _, _ in found}
+        assert start + 1 not in {begin for begin, _, _ in found}, named(rule)
 
 
-@pytest.mark.parametrize(("rule", "text"), matches(FINDERS[len(SHAPES) :]))
-def test_without_a_rule_about_a_place_its_example_is_not_found_there(rule: Place | Block | Half, text: str) -> None:
-    def found(rules: PlaceFile) -> set[str]:
-        return kinds(Places(rules).spans(text, text.lower(), text.lower()))
-
-    assert rule.kind in found(PLACES)
-    assert rule.kind not in found(without(PLACES, rule))
-
-
-def by_name(rules: NameFile, text: str) -> set[str]:
-    names, lower = Names(rules, Values(VALUES, rules)), text.lower()
-    return kinds(names.spans(text, lower, names.words(lower)))
+def test_without_a_rule_about_a_place_its_example_is_not_found_there() -> None:
+    whole = Places(PLACES)
+    for rule in FINDERS[len(SHAPES) :]:
+        fewer = Places(without(PLACES, rule))
+        for text in map(expanded, rule.matches):
+            assert rule.kind in kinds(whole.spans(text, text.lower(), text.lower())), named(rule)
+            assert rule.kind not in kinds(fewer.spans(text, text.lower(), text.lower())), named(rule)
 
 
-@pytest.mark.parametrize(("rule", "text"), matches(NAMED))
-def test_without_a_word_or_a_link_its_example_is_not_found(rule: NamePart, text: str) -> None:
-    fewer = without(NAMES, rule)
-    assert rule.kind in by_name(NAMES, text)
-    assert rule.kind not in by_name(fewer, text)
+def names_of(rules: NameFile) -> Names:
+    return Names(rules, Values(VALUES, rules))
+
+
+def by_name(names: Names, text: str) -> set[str]:
+    return kinds(names.spans(text, text.lower(), names.words(text.lower())))
+
+
+def test_without_a_word_or_a_link_its_example_is_not_found() -> None:
+    whole = names_of(NAMES)
+    for rule in NAMED:
+        fewer = names_of(without(NAMES, rule))
+        for text in map(expanded, rule.matches):
+            assert rule.kind in by_name(whole, text), named(rule)
+            assert rule.kind not in by_name(fewer, text), named(rule)
 
 
 # --- what is no secret: a rule and no other saves its example ---
@@ -187,15 +188,14 @@ def as_a_url(word: str, rules: PlaceFile) -> list[Span]:
     return list(Places(rules).spans(text, text, text))
 
 
-@pytest.mark.parametrize(("rule", "word"), matches(PLACES.variable))
-def test_a_variable_in_the_place_of_a_secret_is_saved_by_its_rule_alone(rule: Rule, word: str) -> None:
-    assert not as_a_url(word, PLACES)
-    assert as_a_url(word, without(PLACES, rule))
+def test_a_variable_in_the_place_of_a_secret_is_saved_by_its_rule_alone() -> None:
+    for rule, word in matches(PLACES.variable):
+        assert not as_a_url(word, PLACES), named(rule)
+        assert as_a_url(word, without(PLACES, rule)), named(rule)
 
 
-@pytest.mark.parametrize("word", ignores(PLACES.variable))
-def test_what_is_no_variable_is_not_saved(word: str) -> None:
-    assert as_a_url(word, PLACES)
+def test_what_is_no_variable_is_not_saved() -> None:
+    assert [word for word in ignores(PLACES.variable) if not as_a_url(word, PLACES)] == []
 
 
 STYLES: tuple[Style, ...] = ("literal", "code", "prose")
@@ -220,33 +220,40 @@ def all_values() -> Values:
     return Values(VALUES, NAMES)
 
 
-def is_saved(rule: Rule, pairs: list[tuple[str, str]]) -> bool:
-    """Whether, without the rule, one of the values would be taken for a secret that now is none."""
-    fewer = Values(without(VALUES, rule), without(NAMES, rule))
+def is_saved(fewer: Values, pairs: list[tuple[str, str]]) -> bool:
+    """Whether, without a rule, one of the values would be taken for a secret that now is none."""
     now, then = verdicts(all_values(), pairs), verdicts(fewer, pairs)
     return any(after and not before for before, after in zip(now, then, strict=True))
+
+
+def values_without(rule: Rule) -> Values:
+    return Values(without(VALUES, rule), without(NAMES, rule))
 
 
 EXCEPTIONS = [rule for some in lists(VALUES).values() for rule in some]
 
 
-@pytest.mark.parametrize(("rule", "name"), matches(NAMES.harmless_name))
-def test_a_harmless_name_is_known_by_its_rule_alone(rule: Rule, name: str) -> None:
-    pairs = [(name, value) for value in PLAIN_VALUES]
-    assert not any(verdicts(all_values(), pairs))
-    assert is_saved(rule, pairs)
+def test_a_harmless_name_is_known_by_its_rule_alone() -> None:
+    for rule in NAMES.harmless_name:
+        fewer = values_without(rule)
+        for name in map(expanded, rule.matches):
+            pairs = [(name, value) for value in PLAIN_VALUES]
+            assert not any(verdicts(all_values(), pairs)), named(rule)
+            assert is_saved(fewer, pairs), named(rule)
 
 
-@pytest.mark.parametrize("name", ignores(NAMES.harmless_name))
-def test_a_name_that_is_not_harmless_has_secrets(name: str) -> None:
-    assert any(verdicts(all_values(), [(name, value) for value in PLAIN_VALUES]))
+def test_a_name_that_is_not_harmless_has_secrets() -> None:
+    for name in ignores(NAMES.harmless_name):
+        assert any(verdicts(all_values(), [(name, value) for value in PLAIN_VALUES])), name
 
 
-@pytest.mark.parametrize(("rule", "value"), matches(EXCEPTIONS))
-def test_a_value_is_saved_by_its_rule_alone(rule: Rule, value: str) -> None:
-    assert is_saved(rule, [(name, value) for name in PLAIN_NAMES])
+def test_a_value_is_saved_by_its_rule_alone() -> None:
+    for rule in EXCEPTIONS:
+        fewer = values_without(rule)
+        for value in map(expanded, rule.matches):
+            assert is_saved(fewer, [(name, value) for name in PLAIN_NAMES]), (named(rule), value)
 
 
-@pytest.mark.parametrize("value", ignores(EXCEPTIONS))
-def test_a_value_that_only_comes_close_is_a_secret(value: str) -> None:
-    assert any(verdicts(all_values(), [(name, value) for name in PLAIN_NAMES]))
+def test_a_value_that_only_comes_close_is_a_secret() -> None:
+    for value in ignores(EXCEPTIONS):
+        assert any(verdicts(all_values(), [(name, value) for name in PLAIN_NAMES])), value

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.notify.signature import headers, new_key, read_key, shown
-from tests.harness import ROOT
+from tests.forking import ROOT
 
 
 def the_manuals() -> Any:

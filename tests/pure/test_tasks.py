@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
@@ -12,9 +11,7 @@ import pytest
 import bridge.tasks
 import sprite.tasks
 from sprite.tasks import TaskDiedError, TaskSet, owned_task
-from tests.harness import ROOT
-
-SOURCES = [path for program in ("sprite", "bridge") for path in sorted((ROOT / program).rglob("*.py"))]
+from tests.forking import ROOT
 
 
 async def for_ever() -> None:
@@ -128,37 +125,3 @@ async def test_a_set_logs_what_fails_and_ends_what_runs(caplog: pytest.LogCaptur
         assert list(tasks) == [waiting]
     assert waiting.cancelled()
     assert errors(caplog, logging.ERROR) == ['the task "failing" failed']
-
-
-#: Where a task is made by hand: its maker awaits it in the same function or hands its exception on.
-BY_HAND = {
-    "bridge/chat/bridge_link.py",
-    "bridge/chat/endpoints.py",
-    "bridge/door/visitors.py",
-    "bridge/mcp/asgi.py",
-    "bridge/operating/audit.py",
-    "bridge/relay/link.py",
-    "bridge/relay/relay.py",
-    "bridge/relay/room.py",
-    "bridge/waking/waker.py",
-    "sprite/agent/conversation.py",
-}
-#: Task groups end with what fails in them.
-GROUPS = {
-    "bridge/chat/client.py",
-    "bridge/chat/terminal.py",
-    "bridge/llm/shared_accounts.py",
-    "bridge/operating/steps.py",
-}
-
-
-def test_every_task_has_a_name_and_an_owner() -> None:
-    makers = set()
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                assert node.func.attr != "ensure_future", path
-                if node.func.attr == "create_task":
-                    assert "name" in {keyword.arg for keyword in node.keywords}, f"{path}:{node.lineno}"
-                    makers.add(str(path.relative_to(ROOT)))
-    assert makers == BY_HAND | GROUPS | {"sprite/tasks.py", "bridge/tasks.py"}

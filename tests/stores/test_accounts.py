@@ -11,7 +11,7 @@ from bridge.llm.accounts import Accounts, Bounds
 from bridge.llm.budgets import BudgetError, Limits
 from bridge.llm.calls import Spend
 from tests.accounts import accounts, let_in, settled
-from tests.harness import PATIENCE
+from tests.in_thread import PATIENCE
 
 
 async def refused(at: Accounts, most: float, least: float | None = None) -> BudgetError:

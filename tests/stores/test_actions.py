@@ -16,7 +16,7 @@ from sprite.database.curations import NewCuration
 from sprite.errors import PeerError
 from sprite.memory.actions import Actions
 from sprite.memory.projection.action_rows import MOST_SCHEDULED
-from tests.harness import dump
+from tests.looks import dump
 from tests.memory_stores import Stores, open_stores, rebuilt
 
 BERLIN = "Europe/Berlin"

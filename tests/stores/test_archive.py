@@ -49,7 +49,8 @@ from sprite.protocol.archive import FORMAT, MANIFEST, PARTS, Part, from_line, is
 from sprite.protocol.shapes import Block, Card, Point, UsedTool
 from sprite.protocol.whole_file import whole_file
 from tests.command_line import settings_of
-from tests.harness import ROOT, dump, rows
+from tests.forking import ROOT
+from tests.looks import dump, rows
 from tests.memory_stores import SESSION, Stores, call, open_stores
 
 ODD = 'caf\u00e9 \u2028 \U0001f980 \x00 "quoted" \\ \r\n end'

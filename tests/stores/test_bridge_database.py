@@ -19,7 +19,7 @@ from bridge.llm.calls import Spend, spend
 from bridge.llm.ledger import Ledger
 from bridge.sql.sqlite import APPLICATION_ID
 from sprite.database import connection as sprite_database
-from tests.harness import PATIENCE
+from tests.in_thread import PATIENCE
 
 
 def add(name: str) -> Callable[[Transaction], object]:

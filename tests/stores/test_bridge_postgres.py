@@ -14,8 +14,8 @@ import pytest
 from bridge.database import MIGRATIONS, Database, DatabaseAwayError, DatabaseError, Transaction, open_database
 from bridge.errors import OperatorError
 from bridge.sql.postgres import Patience, open_postgres
-from tests.harness import PATIENCE
-from tests.inspection import eventually
+from tests.in_thread import PATIENCE
+from tests.looks import eventually
 from tests.postgres import Server
 
 
@@ -56,17 +56,19 @@ async def counted(database: Database) -> float:
 # --- at the start ---
 
 
-async def test_bridges_that_start_at_once_make_the_tables_once(postgres_url: str) -> None:
+async def test_bridges_that_start_at_once_make_the_tables_once(bare_postgres_url: str) -> None:
     async def start() -> None:
-        async with open_database(postgres_url) as database:
+        async with open_database(bare_postgres_url) as database:
             await database.statement("SELECT * FROM people")
 
     await asyncio.gather(*(start() for _ in range(5)))
-    assert run(postgres_url, "SELECT version FROM bridge_version") == [(len(MIGRATIONS),)]
+    assert run(bare_postgres_url, "SELECT version FROM bridge_version") == [(len(MIGRATIONS),)]
 
 
-async def test_every_version_reaches_the_same_tables_and_keeps_its_rows(postgres: Server, postgres_url: str) -> None:
-    async with open_database(postgres_url):
+async def test_every_version_reaches_the_same_tables_and_keeps_its_rows(
+    postgres: Server, bare_postgres_url: str
+) -> None:
+    async with open_database(bare_postgres_url):
         pass
     for version in (1, len(MIGRATIONS) - 1):
         older = postgres.create()
@@ -74,7 +76,7 @@ async def test_every_version_reaches_the_same_tables_and_keeps_its_rows(postgres
             await add_ada(database)
         async with open_database(older) as database:
             assert await counted(database) == 0
-        assert sorted(tables(older)) == sorted(tables(postgres_url))
+        assert sorted(tables(older)) == sorted(tables(bare_postgres_url))
         postgres.drop(older)
 
 
@@ -85,11 +87,11 @@ async def test_a_database_of_a_newer_bridge_is_refused_and_left_untouched(postgr
     assert run(postgres_url, "SELECT version FROM bridge_version") == [(len(MIGRATIONS) + 1,)]
 
 
-async def test_a_foreign_database_is_refused_and_left_untouched(postgres_url: str) -> None:
-    run(postgres_url, "CREATE TABLE somebody_elses (x int)")
-    before = tables(postgres_url)
-    assert "somebody_elses" in await refused(postgres_url)
-    assert tables(postgres_url) == before
+async def test_a_foreign_database_is_refused_and_left_untouched(bare_postgres_url: str) -> None:
+    run(bare_postgres_url, "CREATE TABLE somebody_elses (x int)")
+    before = tables(bare_postgres_url)
+    assert "somebody_elses" in await refused(bare_postgres_url)
+    assert tables(bare_postgres_url) == before
 
 
 async def test_a_migration_that_fails_leaves_the_version_before(postgres_url: str) -> None:
@@ -103,12 +105,12 @@ async def test_a_migration_that_fails_leaves_the_version_before(postgres_url: st
     assert run(postgres_url, "SELECT version FROM bridge_version") == [(len(MIGRATIONS),)]
 
 
-async def test_a_user_who_may_make_no_tables_is_told_so(postgres: Server, postgres_url: str) -> None:
-    name = postgres_url.rpartition("/")[2]
-    run(postgres_url, f"CREATE ROLE guest_{name} LOGIN")
+async def test_a_user_who_may_make_no_tables_is_told_so(postgres: Server, bare_postgres_url: str) -> None:
+    name = bare_postgres_url.rpartition("/")[2]
+    run(bare_postgres_url, f"CREATE ROLE guest_{name} LOGIN")
     words = await refused(postgres.url(name, user=f"guest_{name}"))
     assert "OWNER" in words
-    run(postgres_url, f"DROP ROLE guest_{name}")
+    run(bare_postgres_url, f"DROP ROLE guest_{name}")
 
 
 @pytest.mark.parametrize(

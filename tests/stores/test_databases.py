@@ -22,7 +22,8 @@ from sprite.database import memory, transcript, transcript_schema, workspace
 from sprite.database.connection import Database, Schema, open_database, open_reader
 from sprite.database.lock import workspace_lock
 from sprite.errors import DatabaseUnusableError, StorageError, WorkspaceLockedError
-from tests.harness import PATIENCE, rows
+from tests.in_thread import PATIENCE
+from tests.looks import rows
 from tests.memory_stores import SESSION, open_stores
 
 SCHEMAS = [transcript_schema.SCHEMA, memory.SCHEMA, workspace.SCHEMA]

@@ -24,7 +24,7 @@ from sprite.memory.projection.results import kind_of
 from sprite.memory.projects import Projects
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.observing import Observe
-from tests.harness import observations
+from tests.looks import observations
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 #: So long ago a log was last written to that what ended in it has settled.

@@ -13,7 +13,7 @@ from sprite.database.workspace import open_workspace
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.recall.view import MemoryView
 from sprite.protocol.rows import Forgotten
-from tests.harness import dump
+from tests.looks import dump
 from tests.memory_stores import Stores, forgetter_of, open_stores, rebuilt
 
 

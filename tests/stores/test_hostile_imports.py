@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.database.claude_mem import NotClaudeMemError, open_claude_mem
@@ -22,7 +22,7 @@ from sprite.memory.importing.finding import READERS
 from sprite.memory.importing.reader import MAX_KINDS, Surroundings, Tally
 from tests.elsewhere import CODEX, GEMINI, claude_mem, conversation, export, imported, json_lines, message
 from tests.fuzz.inputs import damaged
-from tests.harness import observations
+from tests.looks import observations
 
 (FIRST, SECOND) = sorted(CODEX.iterdir())
 CHAT = next(path for path in (GEMINI / "house/chats").iterdir() if path.stat().st_size > 5000)
@@ -67,7 +67,6 @@ def test_json_as_programs_write_it_is_read() -> None:
     assert decode(b'{"a": NaN, "b": "\\ud800", "c": "\\u0000"}')["b"] == "\ud800"
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=8),
@@ -193,7 +192,6 @@ def test_ids_that_are_said_again_and_values_of_any_shape_break_nothing(tmp_path:
         turn.observation.user_message.encode()
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_damaged_files_are_read_as_far_as_they_go(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -15,7 +15,7 @@ from sprite.memory.importing.proposals import propose
 from sprite.memory.importing.reader import Note
 from sprite.memory.sections import split
 from tests.elsewhere import SECRET, imported, json_lines
-from tests.harness import observations, rows
+from tests.looks import observations, rows
 
 SHIPPED = {name: template(name) for name in CURATED}
 

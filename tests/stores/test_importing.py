@@ -30,7 +30,7 @@ from tests.elsewhere import (
     json_lines,
     message,
 )
-from tests.harness import observations, rows
+from tests.looks import observations, rows
 
 
 async def hearing(workspace: Path) -> tuple[list[Observation], Hearing]:

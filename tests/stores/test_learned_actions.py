@@ -17,8 +17,7 @@ from sprite.database.curations import NewCuration
 from sprite.memory.curation.extraction import Extractor
 from sprite.memory.curation.model import CuratorModel
 from sprite.memory.projection.action_rows import MOST_SCHEDULED
-from tests.harness import dump
-from tests.inspection import eventually
+from tests.looks import dump, eventually
 from tests.memory_stores import Stores, open_stores, rebuilt
 
 BERLIN = "Europe/Berlin"

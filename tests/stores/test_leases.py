@@ -24,8 +24,8 @@ from sprite.clients.leases import Leases as SpriteLeases
 from sprite.database.workspace import open_workspace
 from sprite.errors import FatalPeerError, StaleOwnerError
 from sprite.protocol.shipping import EPOCHS_AHEAD, Lease
-from tests.harness import PATIENCE
-from tests.inspection import eventually
+from tests.in_thread import PATIENCE
+from tests.looks import eventually
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from sprite.memory.files import CURATED, MemoryFiles
 from sprite.memory.opening import misfit, open_own_memory
 from sprite.memory.projection.projection import Projection
 from sprite.memory.set_aside import set_aside
-from tests.harness import dump, rows
+from tests.looks import dump, rows
 from tests.memory_stores import Stores, open_stores
 
 FIRST = "Ada lives in Lund."

@@ -53,12 +53,12 @@ async def test_people_sessions_tokens_and_keys_are_as_they_were(tmp_path: Path, 
         assert await everything(database, tables) == before
 
 
-async def test_many_rows_in_their_order_and_numbers_that_go_on(tmp_path: Path, postgres_url: str) -> None:
+async def test_many_rows_in_their_order_and_numbers_that_go_on(tmp_path: Path, bare_postgres_url: str) -> None:
     async with open_sqlite(tmp_path / "a.db", THINGS) as file:
         await file.statement("INSERT INTO boxes VALUES ('small')")
         things = [(number, "small", number / 3, bytes([number % 256])) for number in range(1, 5001)]
         await file.write(lambda tx: tx.executemany("INSERT INTO things VALUES (?, ?, ?, ?)", things))
-    async with open_postgres(postgres_url, THINGS) as database:
+    async with open_postgres(bare_postgres_url, THINGS) as database:
 
         def move(tx: Transaction) -> dict[str, int]:
             counts = copy(tx, tmp_path / "a.db")

@@ -27,8 +27,8 @@ from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, Running
 from sprite.protocol.shapes import ChatMessage
 from tests.chat_stand_in import state_sync
-from tests.harness import PATIENCE
-from tests.inspection import eventually
+from tests.in_thread import PATIENCE
+from tests.looks import eventually
 
 if TYPE_CHECKING:
     from sprite.protocol.messages import ServerPayload

@@ -57,12 +57,12 @@ async def curator_tokens(stores: Stores) -> int:
 
 
 @pytest.mark.parametrize("name", BOOT_ORDER)
-async def test_three_megabytes_are_set_aside_whole_and_the_prompts_stay_small(
+async def test_a_megabyte_is_set_aside_whole_and_the_prompts_stay_small(
     name: str, stores: Stores, projection: Projection, told: list[str]
 ) -> None:
     before = await boot(stores).text()
     for sign in ("a", "b"):
-        content = f"- {sign * 70}\n" * 45_000
+        content = f"- {sign * 70}\n" * 15_000
         stores.path(name).write_text(content)
         assert len(await boot(stores).text()) < MOST_BOOT_CHARS, "also before anybody has looked"
         await projection.settle()
@@ -70,7 +70,7 @@ async def test_three_megabytes_are_set_aside_whole_and_the_prompts_stay_small(
     kept = {path.read_text()[2] for path in stores.folder.glob(f"{name}.too-large*")}
     assert kept == {"a", "b"}, "the second is not written over the first"
     assert stores.path(name).read_text() == (MINE if name == "user.md" else template(name))
-    assert [words.startswith(f"{name} has 3285000 bytes, and a memory file at most") for words in told] == [True] * 2
+    assert [words.startswith(f"{name} has 1095000 bytes, and a memory file at most") for words in told] == [True] * 2
     assert len(set_aside(stores.folder)) == 2
 
 

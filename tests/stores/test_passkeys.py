@@ -63,58 +63,54 @@ async def test_devices_are_asked_to_see_their_person_and_to_know_whose_key_they_
     assert not asked.get("allowCredentials")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"origin": "https://evil.example"},
-        {"origin": "http://localhost:8081"},
-        {"origin": None},
-        {"rp_id": "evil.example"},
-        {"challenge": "AAAA"},
-        {"challenge": ""},
-        {"kind": "webauthn.create"},
-        {"flags": PRESENT},
-        {"flags": 0},
-        {"count": 0},
-        {"key": ec.generate_private_key(ec.SECP256R1())},
-        {"user": user_handle("bob")},
-        {"user": b""},
-    ],
-    ids="".join,
-)
-async def test_an_answer_with_one_thing_wrong_opens_nothing(flow: PasskeyFlow, change: dict[str, Any]) -> None:
+WRONG_ANSWERS: list[dict[str, Any]] = [
+    {"origin": "https://evil.example"},
+    {"origin": "http://localhost:8081"},
+    {"origin": None},
+    {"rp_id": "evil.example"},
+    {"challenge": "AAAA"},
+    {"challenge": ""},
+    {"kind": "webauthn.create"},
+    {"flags": PRESENT},
+    {"flags": 0},
+    {"count": 0},
+    {"key": ec.generate_private_key(ec.SECP256R1())},
+    {"user": user_handle("bob")},
+    {"user": b""},
+]
+
+
+async def test_an_answer_with_one_thing_wrong_opens_nothing(flow: PasskeyFlow) -> None:
     device = await added(flow)
-    asked, options = flow.begin_login()
-    assert await flow.end_login(asked, device.signed(options)) == "ada"
-    asked, options = flow.begin_login()
-    with pytest.raises(PasskeyError):
-        await flow.end_login(asked, device.signed(options, **change))
-    # It was not the device.
-    asked, options = flow.begin_login()
-    assert await flow.end_login(asked, device.signed(options)) == "ada"
+    for change in WRONG_ANSWERS:
+        asked, options = flow.begin_login()
+        with pytest.raises(PasskeyError):
+            await flow.end_login(asked, device.signed(options, **change))
+        # It was not the device.
+        asked, options = flow.begin_login()
+        assert await flow.end_login(asked, device.signed(options)) == "ada", change
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"origin": "https://evil.example"},
-        {"rp_id": "evil.example"},
-        {"challenge": "AAAA"},
-        {"kind": "webauthn.get"},
-        {"flags": PRESENT},
-        {"attestation": b""},
-        {"attestation": b"\xff" * 100},
-        {"attestation": b"\x81" * 5000},
-        {"attestation": cbor2.dumps({"fmt": "packed", "attStmt": {"alg": -7, "sig": b"x"}, "authData": b"x" * 37})},
-        {"attestation": cbor2.dumps({"fmt": "none", "attStmt": {}, "authData": b"x" * 54 + b"\xff\xff"})},
-    ],
-    ids=lambda change: repr(change)[:60],
-)
-async def test_a_key_that_was_not_made_as_it_must_be_is_not_kept(flow: PasskeyFlow, change: dict[str, Any]) -> None:
-    asked, options = await flow.begin_new("ada")
-    with pytest.raises(PasskeyError):
-        await flow.end_new(asked, "ada", Authenticator().made(options, **change), "x")
-    assert await flow.passkeys.of("ada") == []
+WRONG_KEYS: list[dict[str, Any]] = [
+    {"origin": "https://evil.example"},
+    {"rp_id": "evil.example"},
+    {"challenge": "AAAA"},
+    {"kind": "webauthn.get"},
+    {"flags": PRESENT},
+    {"attestation": b""},
+    {"attestation": b"\xff" * 100},
+    {"attestation": b"\x81" * 5000},
+    {"attestation": cbor2.dumps({"fmt": "packed", "attStmt": {"alg": -7, "sig": b"x"}, "authData": b"x" * 37})},
+    {"attestation": cbor2.dumps({"fmt": "none", "attStmt": {}, "authData": b"x" * 54 + b"\xff\xff"})},
+]
+
+
+async def test_a_key_that_was_not_made_as_it_must_be_is_not_kept(flow: PasskeyFlow) -> None:
+    for change in WRONG_KEYS:
+        asked, options = await flow.begin_new("ada")
+        with pytest.raises(PasskeyError):
+            await flow.end_new(asked, "ada", Authenticator().made(options, **change), "x")
+        assert await flow.passkeys.of("ada") == [], change
 
 
 async def test_a_challenge_is_answered_once_and_by_whom_it_was_made_for(flow: PasskeyFlow) -> None:
@@ -155,23 +151,22 @@ async def test_a_device_that_does_not_count_may_come_again(flow: PasskeyFlow) ->
         assert await flow.end_login(asked, device.signed(options, count=0)) == "ada"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *(b"", b"[]", b"7", b'"x"', b"\xff", b'{"id": 7}', b'{"id": "AA", "response": {}}', b"[" * 100_000),
-        *(b'{"id": "\\ud800", "response": {}}', b'{"id": "\\u0000", "response": {"userHandle": "!"}}'),
-        b'{"id": "' + b"A" * 100_000 + b'", "response": {}}',
-    ],
-    ids=lambda answer: repr(answer[:16]),
-)
-async def test_what_is_no_answer_is_refused_in_words(flow: PasskeyFlow, answer: bytes) -> None:
+NO_ANSWERS = [
+    *(b"", b"[]", b"7", b'"x"', b"\xff", b'{"id": 7}', b'{"id": "AA", "response": {}}', b"[" * 100_000),
+    *(b'{"id": "\\ud800", "response": {}}', b'{"id": "\\u0000", "response": {"userHandle": "!"}}'),
+    b'{"id": "' + b"A" * 100_000 + b'", "response": {}}',
+]
+
+
+async def test_what_is_no_answer_is_refused_in_words(flow: PasskeyFlow) -> None:
     await added(flow)
-    asked, _ = flow.begin_login()
-    with pytest.raises(PasskeyError):
-        await flow.end_login(asked, answer)
-    asked, _ = await flow.begin_new("ada")
-    with pytest.raises(PasskeyError):
-        await flow.end_new(asked, "ada", answer, "x")
+    for answer in NO_ANSWERS:
+        asked, _ = flow.begin_login()
+        with pytest.raises(PasskeyError):
+            await flow.end_login(asked, answer)
+        asked, _ = await flow.begin_new("ada")
+        with pytest.raises(PasskeyError):
+            await flow.end_new(asked, "ada", answer, "x")
 
 
 async def test_who_was_revoked_has_no_passkey_any_more(flow: PasskeyFlow, database: Database) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from bridge.database import MIGRATIONS, open_database, token_sha256
+from bridge.database import open_database, token_sha256
 from bridge.door.people import People
 from bridge.door.tokens import DEFAULT_SCOPES, SCOPES, Holder, TokenError
 from tests.postgres import dumped
@@ -74,10 +72,10 @@ async def test_tokens_are_told_apart_by_their_names(people: People) -> None:
             await people.tokens.make("ada", label, ["ask"])
 
 
-@pytest.mark.parametrize("scopes", [[], ["memory"], ["ask", "everything"], [""]])
-async def test_a_scope_that_is_none_is_refused_with_those_that_are(people: People, scopes: list[str]) -> None:
-    with pytest.raises(TokenError, match="memory:read, observe, ask, actions"):
-        await people.tokens.make("ada", None, scopes)
+async def test_a_scope_that_is_none_is_refused_with_those_that_are(people: People) -> None:
+    for scopes in ([], ["memory"], ["ask", "everything"], [""]):
+        with pytest.raises(TokenError, match="memory:read, observe, ask, actions"):
+            await people.tokens.make("ada", None, scopes)
 
 
 async def test_a_token_that_was_ended_opens_nothing_and_the_others_still_do(people: People) -> None:
@@ -126,16 +124,3 @@ async def test_when_a_token_was_used_is_noted_and_the_token_itself_is_nowhere(
     assert used[made.label] is not None
     secret = token.removeprefix("bridge-person-").encode()
     assert secret not in written(database_at)
-
-
-async def test_a_token_from_before_there_were_scopes_is_full(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    with closing(sqlite3.connect(path)) as old:
-        old.executescript(";".join(MIGRATIONS[:6]))
-        old.execute(f"PRAGMA application_id={0x53706272}")
-        old.execute("PRAGMA user_version=6")
-        old.execute("INSERT INTO people (name, created_at) VALUES ('ada', 1)")
-        old.execute("INSERT INTO person_tokens VALUES (?, 'ada', 1)", (token_sha256("bridge-person-old"),))
-        old.commit()
-    async with open_database(path) as database:
-        assert (await holder(People(database), "bridge-person-old")).scopes is None

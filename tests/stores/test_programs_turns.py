@@ -9,7 +9,7 @@ import pytest
 
 from sprite.database.workspace import StoredMission, open_workspace
 from sprite.memory.recall.boot_prompt import BootPrompt
-from tests.harness import rows
+from tests.looks import rows
 from tests.memory_stores import Stores, call, find, open_stores
 from tests.recording import Recording, crash_and_recover, recording
 

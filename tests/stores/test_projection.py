@@ -24,8 +24,7 @@ from sprite.database.curations import NewCuration
 from sprite.errors import PeerError
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, over_limits, template
 from sprite.memory.projection.rules import FIRST_PROMPT
-from tests.harness import dump
-from tests.inspection import eventually
+from tests.looks import dump, eventually
 from tests.memory_stores import Stores, call, open_stores, rebuilt
 
 _Ts = TypeVarTuple("_Ts")
@@ -687,7 +686,7 @@ async def live_through(stores: Stores, event: tuple[Any, ...]) -> None:
             await stores.projection.settle()
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.lists(EVENTS, max_size=12), st.booleans())
 async def test_a_rebuild_from_the_log_equals_the_live_memory_byte_for_byte(
     events: list[tuple[Any, ...]], without_files: bool

@@ -21,7 +21,7 @@ from sprite.memory.recall.project_boot import BOOT_TOKENS, ProjectBoot
 from sprite.memory.recall.search import search
 from sprite.memory.sections import heading, split
 from sprite.memory.tokens import estimate_tokens
-from tests.harness import dump
+from tests.looks import dump
 from tests.memory_stores import Stores, call, open_stores, rebuilt
 
 WEB, API = "/home/ada/web", "/home/ada/api"
@@ -269,7 +269,7 @@ async def test_what_a_session_there_begins_with_is_bounded_whatever_there_is(sto
         (stores.folder / name).write_text(f"# F\n\n## All\n{long}\n{section}\n")
     await stores.projection.settle()
     for number in range(30):
-        await elsewhere(stores, WEB if number % 2 else API, f"Turn {number} " + "wörd " * 4_000, "語" * 5_000)
+        await elsewhere(stores, WEB if number % 2 else API, f"Turn {number} " + "wörd " * 800, "語" * 1_000)
     text = await ProjectBoot(stores.files, stores.memory, stores.transcript).text(WEB)
     assert BOOT_TOKENS // 2 < estimate_tokens(text) <= BOOT_TOKENS
     assert text.count("- Mine.") == 15

@@ -268,7 +268,7 @@ def told(turn: Observation) -> dict[str, Any]:
     return {key: value for key, value in asdict(turn).items() if key not in {"id", "timestamp"}}
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(interleavings())
 async def test_hooks_and_stream_in_any_order_tell_the_same_turn(steps: list[Step]) -> None:
     assert told(await play(steps)) == told(await play([*STREAM, *HOOKS]))
@@ -285,7 +285,6 @@ async def test_the_turn_they_tell_is_the_true_one() -> None:
     ]
 
 
-@settings(max_examples=40)
 @given(st.permutations([*STREAM, *HOOKS[1:]]))
 async def test_no_order_at_all_loses_the_words_or_makes_a_second_turn(steps: list[Step]) -> None:
     turn = await play([HOOKS[0], *steps])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.privacy.cutting import (
@@ -17,7 +17,7 @@ from sprite.privacy.cutting import (
     cut_value,
     result_text,
 )
-from tests.harness import rows
+from tests.looks import rows
 from tests.recording import Recording, recording
 
 
@@ -50,7 +50,6 @@ def strings(value: Any) -> list[str]:
     return [s for item in value for s in strings(item)] if isinstance(value, list) else []
 
 
-@settings(max_examples=40)
 @given(JSON_VALUES, JSON_VALUES)
 async def test_whatever_a_tool_was_given_and_gave_is_kept_as_valid_json(tool_input: Any, result: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sprite.database.turn_index import MAX_POSTINGS
@@ -105,7 +105,6 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=200)
 @example(pieces=["session:\ud800", "type:\udfff", "half \ud83d"], limit=1)
 @given(pieces=st.lists(PIECES, max_size=5), limit=st.integers())
 def test_no_question_is_an_error(shared: tuple[asyncio.Runner, Stores], pieces: list[str], limit: int) -> None:

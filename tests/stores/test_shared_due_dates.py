@@ -16,7 +16,7 @@ from bridge.waking.due_dates import DueDate, stored
 from bridge.waking.shared_due_dates import SharedDueDates
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import NextDue, ScheduleUpdate
-from tests.inspection import eventually
+from tests.looks import eventually
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from bridge.notify.tidings import Tidings
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.shapes import ChatMessage
 from tests.chat_stand_in import state_sync
-from tests.harness import PATIENCE
-from tests.inspection import eventually
+from tests.in_thread import PATIENCE
+from tests.looks import eventually
 
 if TYPE_CHECKING:
     from bridge.notify.notice import Notice

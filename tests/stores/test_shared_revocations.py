@@ -11,7 +11,7 @@ from bridge.door.people import People
 from bridge.door.revocations import Revocations
 from bridge.door.tokens import REVOKED
 from bridge.door.visitors import Visitors
-from tests.harness import PATIENCE
+from tests.in_thread import PATIENCE
 
 ODD = (
     "",

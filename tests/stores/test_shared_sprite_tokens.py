@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 
 from bridge.database import open_database
 from bridge.llm.sprite_tokens import SpriteTokens
-from tests.harness import PATIENCE
+from tests.in_thread import PATIENCE
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from sprite.errors import PeerError
 from sprite.protocol.archive import PARTS
 from sprite.protocol.shipping import Ship, Shipped
 from sprite.shipping.session import POLL_SECONDS
-from tests.harness import PATIENCE
+from tests.in_thread import PATIENCE
 from tests.memory_stores import SESSION, call
 from tests.shipping_stage import Copy, Stage, same, shipping_stage
 

@@ -16,7 +16,7 @@ from sprite.shipping import looks
 from sprite.shipping.files import Reading
 from sprite.shipping.messages import CHUNK_BYTES
 from sprite.shipping.session import MOST_UNACKED_BYTES
-from tests.inspection import eventually
+from tests.looks import eventually
 from tests.shipping_stage import Copy, Stage, same, shipping_stage
 
 

@@ -21,7 +21,7 @@ from bridge.llm.calls import ModelCall, Spend, spend
 from bridge.llm.shared_accounts import SharedAccounts
 from bridge.llm.spending import HELD_SECONDS, Spending
 from tests.accounts import HOUR, NOON, accounts, let_in, set_clock, settled, sums
-from tests.harness import PATIENCE
+from tests.in_thread import PATIENCE
 from tests.postgres import Server
 
 LIMITS = Limits(daily_usd=4.0, monthly_usd=6.0)

@@ -37,7 +37,7 @@ from bridge.store.store import (
 )
 from bridge.store.upkeep import pieces_of_other_keys, sealed_anew, verified
 from sprite.protocol.shipping import Shipped, ShippedChunk, ShippedRow
-from tests.harness import PATIENCE
+from tests.in_thread import PATIENCE
 from tests.postgres import Server
 from tests.shipments import LOG, TURNS, all_rows, bytes_in, chunk, new_keys, sha, shipped, store_at, turn, words
 
@@ -50,9 +50,9 @@ def place(chosen_server: Server | None, tmp_path: Path) -> Iterator[Path | str]:
     if chosen_server is None:
         yield tmp_path
     else:
-        url = chosen_server.create()
+        url = chosen_server.lend()
         yield url
-        chosen_server.drop(url)
+        chosen_server.take_back(url)
 
 
 async def move_clock(store: SealedStore, sprite: str, seconds: float) -> None:
@@ -419,11 +419,11 @@ class Ending:
         return await self._shelf.write(sprite, work)
 
 
-async def test_a_forget_of_very_much_is_done_in_steps_and_goes_on_wherever_it_was_ended(place: Path | str) -> None:
+async def test_a_forget_of_very_much_is_done_in_steps_and_goes_on_wherever_it_was_ended(tmp_path: Path) -> None:
     rows, names = 1300, {"rows": {TURNS: list(range(1, 1201)), "files": [f"{n}.txt" for n in range(600)]}}
     listed = msgspec.json.encode(names)
     pieces = [listed[at : at + 4096] for at in range(0, len(listed), 4096)]
-    async with store_at(place) as store:
+    async with store_at(tmp_path) as store:
         for version in (0, 1):
             first = version * rows + 1
             turns = [turn(n, f"SECRET {version}", first + n - 1) for n in range(1, rows + 1)]

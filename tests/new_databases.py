@@ -1,0 +1,73 @@
+"""New databases as copies of one that was made before: making the tables takes ten times as long."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+
+from bridge.database import open_database
+from sprite.database.connection import filling
+from sprite.database.memory import SCHEMA as MEMORY
+from sprite.database.transcript_schema import SCHEMA as TRANSCRIPT
+
+
+def put_memory(folder: Path) -> None:
+    """Put an empty transcript.db and memory.db into a folder where there is no log yet."""
+    if not (folder / TRANSCRIPT.name).exists():
+        put_transcript(folder)
+        if not (folder / MEMORY.name).exists():
+            (folder / MEMORY.name).write_bytes(_image(MEMORY.name))
+
+
+def put_transcript(folder: Path) -> None:
+    """Put an empty log with an identity of its own into a folder where there is none yet."""
+    path = folder / TRANSCRIPT.name
+    if path.exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_image(TRANSCRIPT.name))
+    with closing(sqlite3.connect(path)) as log:
+        triggers = log.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'log_identity'"
+        )
+        frozen = triggers.fetchall()
+        drop, make = (
+            ";".join(each) for each in zip(*((f"DROP TRIGGER {name}", sql) for name, sql in frozen), strict=True)
+        )
+        log.executescript(
+            f"BEGIN; {drop}; UPDATE log_identity SET id = lower(hex(randomblob(16))); {make}; COMMIT; "
+            "PRAGMA wal_checkpoint(TRUNCATE)"
+        )
+
+
+def put_bridge(path: Path) -> None:
+    """Put an empty bridge.db at a path."""
+    path.write_bytes(_bridge_image())
+
+
+@cache
+def _image(name: str) -> bytes:
+    schema = {MEMORY.name: MEMORY, TRANSCRIPT.name: TRANSCRIPT}[name]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / schema.name
+        with filling(path, schema, len(schema.migrations)):
+            pass
+        return path.read_bytes()
+
+
+@cache
+def _bridge_image() -> bytes:
+    async def make(path: Path) -> None:
+        async with open_database(path):
+            pass
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
+        path = Path(folder) / "bridge.db"
+        # Tests have an event loop of their own in this thread.
+        thread.submit(asyncio.run, make(path)).result()
+        return path.read_bytes()
