@@ -1,7 +1,7 @@
 """Processes under test, forked from a parent that has imported both programs: a start takes milliseconds.
 
 `python -m tests.forking SOCKET_FD LISTENER_FD` is that parent. Each test process has one, started when it is first
-needed. The listener is for the Pythons of emulated VMs (see tests/emulator/python.py).
+needed. The listener is for fork_client.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import os
 import resource
 import runpy
+import select
 import shutil
 import signal
 import socket
@@ -42,6 +43,16 @@ _IMPORTS = (
 #: A forked process writes its arguments and its environment over these, where /proc shows them.
 _ARGUMENTS_BYTES = 1 << 13
 _ENVIRONMENT_BYTES = 1 << 16
+#: Begins a "module" that is code.
+_CODE = "-c "
+#: For a process whose `sys.executable` is to be this one.
+PYTHON = "TESTS_PYTHON"
+_PYTHON = """#!/bin/sh
+case "$1 $2" in
+  "-m sprite" | "-m bridge") shift; exec {client} "$@" ;;
+esac
+exec "{python}" "$@"
+"""
 
 
 class ForkedProcess:
@@ -104,6 +115,11 @@ class _Parent:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self.address)
         listener.listen(100)
+        #: A Python that forks sprites and bridges, for who starts `PYTHON -m sprite`.
+        self.python = Path(self._folder) / "python"
+        client = f'"{sys.executable}" -I -S "{Path(__file__).with_name("fork_client.py")}" "{self.address}"'
+        self.python.write_text(_PYTHON.format(python=sys.executable, client=client))
+        self.python.chmod(0o755)
         descriptors = [theirs.fileno(), listener.fileno()]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.forking", *map(str, descriptors), " " * _ARGUMENTS_BYTES],
@@ -174,8 +190,19 @@ def close_parent() -> None:
 
 
 def forking_address() -> str:
-    """Return the Unix socket at which the Pythons of emulated VMs ask to be forked."""
+    """Return the Unix socket at which fork_client.py asks."""
     return _get_parent().address
+
+
+def forking_python() -> str:
+    """Return a Python whose `-m sprite` and `-m bridge` are forked."""
+    return str(_get_parent().python)
+
+
+async def fork_code(code: str, *arguments: str, **options: Any) -> ForkedProcess:
+    """Run `python -c CODE ARGUMENTS` in a forked process; see fork_module."""
+    options.setdefault("env", dict(os.environ))
+    return await fork_module(f"{_CODE}{code}", *arguments, **options)
 
 
 async def fork_module(
@@ -231,50 +258,76 @@ async def fork_module(
     return ForkedProcess(pid, ended, streams)
 
 
-def _serve(connection: socket.socket, listener: socket.socket) -> None:
-    """Fork a child for each request, and report pids and exit statuses, until the test process ends."""
-    waking, wake = socket.socketpair()
-    wake.setblocking(False)
-    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    import select
+class _Forking:
+    """What the parent knows of its children, and of who asked for them."""
 
-    #: Who asked for each child; a VM's Python asks for one, and its end is its child's.
-    children: dict[int, socket.socket] = {}
-    vms: list[socket.socket] = []
-    while True:
-        ready, _, _ = select.select([connection, waking, listener, *vms], [], [])
-        if waking in ready:
-            waking.recv(4096)
-            _reap(children, vms)
-        if listener in ready:
-            vms.append(listener.accept()[0])
-        for asking in (connection, *vms):
-            if asking not in ready or asking.fileno() < 0:
-                continue
-            head, descriptors, _, _ = socket.recv_fds(asking, _LENGTH_BYTES, 3)
-            if not head:
-                if asking is connection:
+    def __init__(self, connection: socket.socket, listener: socket.socket) -> None:
+        self._connection = connection
+        self._listener = listener
+        self._waking, self._wake = socket.socketpair()
+        self._wake.setblocking(False)
+        self._children: dict[int, socket.socket] = {}
+        #: Each asks for one child, and its end is the child's.
+        self._clients: list[socket.socket] = []
+
+    def serve(self) -> None:
+        """Fork a child for each request, and report pids and exit statuses, until the test process ends."""
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            asking = [self._connection, *self._clients]
+            ready, _, _ = select.select([self._waking, self._listener, *asking], [], [])
+            if self._waking in ready:
+                self._waking.recv(4096)
+                self._reap()
+            if self._listener in ready:
+                self._clients.append(self._listener.accept()[0])
+            for one in asking:
+                if one in ready and one.fileno() >= 0 and not self._hear(one):
                     return
-                for pid in [pid for pid, asked in children.items() if asked is asking]:
-                    os.kill(pid, signal.SIGKILL)
-                vms.remove(asking)
-                asking.close()
-                continue
-            request = json.loads(_exactly(asking, int.from_bytes(head, "big")))
-            known = _known_sources() if request.get("is_vm") else {}
-            pid = os.fork()
-            if not pid:
-                for ours in (connection, listener, waking, wake, *vms):
-                    ours.close()
-                if request.get("is_vm"):
-                    _use_code_of(Path(request["cwd"]), known)
-                _become(request, descriptors)
+
+    def _hear(self, asking: socket.socket) -> bool:
+        """Do what is asked. False at the end: of the test process, or of a child's program."""
+        head, descriptors, _, _ = socket.recv_fds(asking, _LENGTH_BYTES, 3)
+        if not head:
+            for pid in [pid for pid, asked in self._children.items() if asked is asking is not self._connection]:
+                os.kill(pid, signal.SIGKILL)
+            self._forget(asking)
+            return asking is not self._connection
+        request = json.loads(_exactly(asking, int.from_bytes(head, "big")))
+        known = _known_sources() if request["cwd"] != str(ROOT) else {}
+        pid = os.fork()
+        if not pid:
+            for ours in (self._connection, self._listener, self._waking, self._wake, *self._clients):
+                ours.close()
+            if asking is not self._connection:
+                os.setsid()
+            if known:
+                _use_code_of(Path(request["cwd"]), known)
+            _become(request, descriptors)
+            return False
+        self._children[pid] = asking
+        for descriptor in descriptors:
+            os.close(descriptor)
+        _tell(asking, {"started": pid})
+        return True
+
+    def _forget(self, asking: socket.socket) -> None:
+        if asking in self._clients:
+            self._clients.remove(asking)
+            asking.close()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
                 return
-            children[pid] = asking
-            for descriptor in descriptors:
-                os.close(descriptor)
-            _tell(asking, {"started": pid})
+            if not pid:
+                return
+            asked = self._children.pop(pid)
+            _tell(asked, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+            self._forget(asked)
 
 
 def _tell(asked: socket.socket, message: dict[str, Any]) -> None:
@@ -289,25 +342,10 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def _reap(children: dict[int, socket.socket], vms: list[socket.socket]) -> None:
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not pid:
-            return
-        asked = children.pop(pid)
-        _tell(asked, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
-        if asked in vms:
-            vms.remove(asked)
-            asked.close()
-
-
 def _sources(folder: Path) -> dict[str, bytes]:
     """The digests of a sprite's files, its code and all else, by their names."""
     files = [path for path in (folder / "sprite").rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    return {str(path.relative_to(folder)): hashlib.sha1(path.read_bytes()).digest() for path in files}
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).digest() for path in files}
 
 
 @cache
@@ -321,7 +359,6 @@ def _known_sources() -> dict[str, tuple[bytes, CodeType | None]]:
 
 def _use_code_of(folder: Path, known: Mapping[str, tuple[bytes, CodeType | None]]) -> None:
     """Run a folder's code. All that is as in this checkout is imported, or at least compiled, already."""
-    os.setsid()
     sys.path[0] = str(folder)
     sys.path_importer_cache.clear()
     theirs, ours = _sources(folder), {name: digest for name, (digest, _) in known.items()}
@@ -334,7 +371,7 @@ def _use_code_of(folder: Path, known: Mapping[str, tuple[bytes, CodeType | None]
     compiled = SourceFileLoader.source_to_code
 
     def source_to_code(loader: SourceFileLoader, data: bytes, path: str, **options: int) -> CodeType:
-        known = codes.get(hashlib.sha1(data).digest())
+        known = codes.get(hashlib.sha256(data).digest())
         return compiled(loader, data, path, **options) if known is None else known
 
     SourceFileLoader.source_to_code = source_to_code  # type: ignore[method-assign, assignment]
@@ -374,8 +411,12 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         stream = open(number, "w" if number else "r", encoding="utf-8", buffering=1)  # noqa: PTH123, SIM115 - for good
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    sys.executable = os.environ.get(PYTHON, sys.executable)
     sys.argv = [request["module"], *request["arguments"]]
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    if request["module"].startswith(_CODE):
+        exec(compile(request["module"].removeprefix(_CODE), "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102
+    else:
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
@@ -383,4 +424,4 @@ if __name__ == "__main__":
         __import__(_name)
     # Neither a collection in a child nor its end goes through all of this.
     gc.freeze()
-    _serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:3]))
+    _Forking(*(socket.socket(fileno=int(number)) for number in sys.argv[1:3])).serve()

@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from tests.forking import forking_address
+from tests.forking import ROOT, forking_address
 from tests.ports import free_port
 
 Status = Literal["cold", "warm", "running"]
 
 #: Every process of a VM inherits it; so they are all found, however they were started.
 _MARK = "EMULATED_SPRITE"
-#: Where its Python has itself forked, see python.py; "" for processes that are started anew.
+#: Where its Python has itself forked, see fork_client.py; "" for processes that are started anew.
 _FORKS = "EMULATED_SPRITE_FORKS"
 _LONGEST_RESTART_SECONDS = 5.0
 #: The image has Python; its packages are those of the tests, so that pip finds all it would have to download, and is
@@ -47,8 +47,10 @@ exec "{python}" "$@"
 #: The `python` of an environment. A sprite of its whole packages is forked from a process that has them imported; any
 #: other program, and a sprite for which FORKS is empty, is started anew.
 _FORKING = """#!/bin/sh
-if [ -n "$EMULATED_SPRITE_FORKS" ] && [ "$1 $2" = "-m sprite" ] && ls "${{0%/bin/*}}"/lib/*/site-packages/image.pth > /dev/null 2>&1
-then shift; exec "{python}" -I -S "{program}" "$EMULATED_SPRITE_FORKS" "$@"
+packages="${{0%/bin/*}}/lib/python{version}/site-packages/image.pth"
+if [ -n "$EMULATED_SPRITE_FORKS" ] && [ "$1 $2" = "-m sprite" ] && [ -e "$packages" ]; then
+  shift
+  exec "{python}" -I -S "{client}" "$EMULATED_SPRITE_FORKS" "$@"
 fi
 exec "${{0%/*}}/image-python" "$@"
 """
@@ -116,7 +118,8 @@ class Machine:
             (root / folder).mkdir(parents=True, exist_ok=True)
         python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
         forking = self.root / "bin/forking-python"
-        self.put_tool(forking.name, _FORKING.format(python=python, program=Path(__file__).with_name("python.py")))
+        client, version = ROOT / "tests/fork_client.py", f"3.{sys.version_info.minor}"
+        self.put_tool(forking.name, _FORKING.format(python=python, client=client, version=version))
         packages = sysconfig.get_paths()["purelib"]
         self.put_tool("python3", _PYTHON.format(python=python, packages=packages, forking=forking))
 
@@ -264,7 +267,7 @@ class Machine:
         # Services, and commands whose caller is gone.
         for process in self._spawned:
             await process.wait()
-        while self.processes():
+        while self.processes():  # noqa: ASYNC110 - they are children of somebody else
             await asyncio.sleep(0.01)
 
     # --- services ---
