@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from bridge.hosts.child import WorkspaceTakenError
+from bridge.hosts.child import Child, RunningSprite, WorkspaceTakenError
 from bridge.hosts.host import HostError
 from sprite.config import PermissionMode, from_environment
 from sprite.errors import SpriteError
@@ -251,6 +251,19 @@ async def start_in_thread(
         if "already owns" in str(error):
             raise WorkspaceTakenError(str(error)) from error
         raise HostError(f"The sprite ended: {error}", retryable=False) from error
+
+
+async def start_forked(
+    workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None
+) -> RunningSprite:
+    """Start a sprite that can be killed for an in-thread bridge (see bridge.hosts.child.StartSprite)."""
+    arguments = ["serve", "--workspace", str(workspace), "--port", "0"]
+    arguments += ["--permissions", permissions] if permissions else []
+    pipe = asyncio.subprocess.PIPE
+    process = await fork_module("sprite", *arguments, env=environment, stdout=pipe, stderr=pipe)
+    child = Child(cast("asyncio.subprocess.Process", process))
+    await child._until_listening()
+    return child
 
 
 class SpriteInBridge:

@@ -23,7 +23,7 @@ from bridge.relay.relay import Relay
 from bridge.waking.due_dates import DueDates
 from bridge.waking.waker import Waker
 from sprite.protocol.memory import AddActionRequest
-from tests.bridge_harness import bridge_environment, bridge_process, run_bridge
+from tests.bridge_harness import bridge_environment, bridge_process, run_bridge, running_bridge
 from tests.emulator import Emulator
 from tests.emulator.api import TOKEN
 from tests.harness import ROOT, observations
@@ -122,7 +122,7 @@ async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_s
 async def test_a_question_that_waits_with_no_page_open_reaches_the_webhook(tmp_path: Path) -> None:
     async with (
         receiving() as receiver,
-        bridge_process(
+        running_bridge(
             tmp_path / "data", "--permissions", "ask", SPRITE_NOTIFY_URL=receiver.url, SPRITE_NOTIFY_KEY=shown(KEY)
         ) as bridge,
     ):
@@ -169,7 +169,7 @@ async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_on
             await bridge.process.wait()
         vm = emulator.machines["ada"]
         (vm.workspace / "go").touch()
-        async with bridge_process(data, "--provider", "sprites", port=port, **settings) as bridge:
+        async with running_bridge(data, "--provider", "sprites", port=port, **settings) as bridge:
             (message,) = await receiver.received(1)
             assert (message["kind"], message["person"]) == ("ended", "ada")
             await eventually(lambda: not vm.tasks, "the VM is held")
