@@ -38,7 +38,7 @@ _LENGTH_BYTES = 4
 _IMPORTS = (
     "sprite.__main__ sprite.server sprite.agent.equipment sprite.commands.change sprite.commands.rebuild "
     "sprite.commands.import_logs bridge.__main__ bridge.app bridge.commands.serve bridge.commands.operate "
-    "claude_agent_sdk"
+    "claude_agent_sdk anyio._backends._asyncio httpcore2 encodings.idna tomllib"
 ).split()
 #: A forked process writes its arguments and its environment over these, where /proc shows them.
 _ARGUMENTS_BYTES = 1 << 13

@@ -61,9 +61,8 @@ async def test_a_self_check_that_was_left_behind_and_still_writes_keeps_no_updat
     machine = await disk.put_into(emulator, tokens)
     await machine.wake()
     # As Python writes what it has compiled, all the time.
-    words = 'n=0; while :; do n=$((n + 1)); mkdir -p "$0"; : > "$0/$$-$n.pyc"; done 2>/dev/null'
-    for _ in range(3):
-        await machine.spawn(["/bin/sh", "-c", words, "/workspace/.os/releases/left/sprite"], {}, "/workspace")
+    words = 'n=0; while :; do n=$(((n + 1) % 50)); [ -d "$0" ] || mkdir -p "$0"; : > "$0/$n.pyc"; done 2>/dev/null'
+    await machine.spawn(["/bin/sh", "-c", words, "/workspace/.os/releases/left/sprite"], {}, "/workspace")
     async with host_of(emulator, new, tokens) as host:
         heard = Heard()
         assert (await greeting(await host.reach("ada", heard))).server_version == "0.2.0", heard.words
@@ -132,8 +131,9 @@ async def test_a_call_that_is_cut_off_once_is_made_again(
 
 
 async def test_a_first_deploy_that_failed_is_taken_up_with_the_vm_that_is_there(
-    emulator: Emulator, tokens: Tokens
+    emulator: Emulator, tokens: Tokens, disk: Disk
 ) -> None:
+    emulator.image = disk.packages
     emulator.faults.append(Fault("POST", "/policy/", status=400, body="planted"))
     async with host_of(emulator, Archive.of(ROOT), tokens) as host:
         with pytest.raises(HostError, match="planted"):

@@ -364,6 +364,7 @@ async def test_a_vm_that_is_gone_is_not_made_anew_empty_but_restored(
 ) -> None:
     before = await archive_of(curated, tmp_path / "own.zip")
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     (machine.workspace / ".os/run/token").write_text("the-old-token")
     await destroyed(emulator)
     async with house(emulator, tokens, tmp_path / "data") as home:
@@ -397,6 +398,7 @@ async def test_cut_off_anywhere_the_same_restore_makes_it_whole_and_nobody_uses_
 ) -> None:
     before = await archive_of(curated, tmp_path / "own.zip")
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
         await ship(home.store, "ada", curated)
         own = Asked("ada", over=True)
@@ -429,6 +431,7 @@ async def test_killed_when_it_has_begun_the_same_restore_makes_the_vm_whole(
 ) -> None:
     before = await archive_of(curated, tmp_path / "own.zip")
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     await kept(tmp_path / "data", "ada", curated)
     arguments = ("ada", "--provider", "sprites", "--data", str(tmp_path / "data"))
     environment = bridge_environment(
@@ -462,6 +465,7 @@ async def test_a_wedged_vm_is_destroyed_only_where_that_is_said(
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
         await ship(home.store, "ada", curated)
         emulator.faults = [Fault("GET", "/exec", times=99, status=400, body="wedged")]
@@ -482,6 +486,7 @@ async def test_a_wedged_vm_is_given_up_by_its_person_while_that_is_offered_and_a
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
         await ship(home.store, "ada", curated)
         wedged = Fault("GET", "/exec", times=999, status=502, body="wedged")
@@ -507,6 +512,7 @@ async def test_an_export_wakes_no_vm_that_sleeps(
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
         await ship(home.store, "ada", curated)
         asked: list[tuple[Source | None, bool]] = [(None, True), ("machine", False), (None, False), ("store", True)]
