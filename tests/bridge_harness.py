@@ -199,6 +199,10 @@ class BridgeServer(Bridge):
         super().__init__(data, address, stderr)
         self._server = server
 
+    def cancel_task(self, name: str) -> None:
+        """Cancel a task of the bridge's from outside."""
+        self._server.cancel_task(name)
+
     async def stop(self) -> None:
         """Stop in order, as SIGTERM does; raise what the bridge raised."""
         await self._server.stop()

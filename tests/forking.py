@@ -412,6 +412,9 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     sys.executable = os.environ.get(PYTHON, sys.executable)
+    for name in ("sprite.__main__", "bridge.__main__"):
+        # runpy warns on stderr where it is imported already.
+        sys.modules.pop(name, None)
     sys.argv = [request["module"], *request["arguments"]]
     if request["module"].startswith(_CODE):
         exec(compile(request["module"].removeprefix(_CODE), "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102

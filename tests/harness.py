@@ -190,6 +190,15 @@ class SpriteServer(Sprite):
         super().__init__(workspace, host, port)
         self._server = server
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._server.runs
+
+    def cancel_task(self, name: str) -> None:
+        """Cancel a task of the sprite's from outside."""
+        self._server.cancel_task(name)
+
     async def stop(self) -> None:
         """Stop in order, as SIGTERM does; raise what the server raised."""
         await self._server.stop()

@@ -132,6 +132,11 @@ class InThread(Generic[T]):
             with contextlib.suppress(RuntimeError):  # the loop has closed
                 self._loop.call_soon_threadsafe(self._stop.set)
 
+    def cancel_task(self, name: str) -> None:
+        """Cancel the server's tasks of this name from outside, as none of our code does."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(lambda: [t.cancel() for t in asyncio.all_tasks() if t.get_name() == name])
+
     async def stop(self) -> None:
         """Stop the server in order, and raise what it raised."""
         self.ask_to_stop()

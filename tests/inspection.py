@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ async def eventually(condition: Callable[[], bool], what: str, patience: float =
     try:
         async with asyncio.timeout(patience):
             while not condition():  # noqa: ASYNC110 - another process cannot set an event of ours
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
     except TimeoutError:
         raise AssertionError(what) from None
 
@@ -128,29 +129,34 @@ async def chat(client: Client, *texts: str) -> list[str]:
     return ids
 
 
-def children(pid: int) -> list[int]:
-    """The direct children of a process.
+def _families() -> dict[int, list[int]]:
+    """The direct children of every process.
 
     By each process's own word: the kernel's list of children skips some when another ends while it is read (proc(5)).
     """
-    found = []
+    found: dict[int, list[int]] = {}
     for process in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if process.name.isdecimal() and _parent(process) == pid:
-                found.append(int(process.name))
+        if process.name.isdecimal():
+            with contextlib.suppress(OSError):
+                parent = int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
+                found.setdefault(parent, []).append(int(process.name))
     return found
 
 
-def _parent(process: Path) -> int:
-    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+def children(pid: int) -> list[int]:
+    """The direct children of a process."""
+    return _families().get(pid, [])
 
 
 def agents(sprite: Sprite) -> list[int]:
     """The CLI's processes; the sprite has short-lived ones beside."""
     found = []
+    # An in-thread sprite is not the only one whose agents are children of this process.
+    state = os.fsencode(f"CLAUDE_CONFIG_DIR={sprite.workspace / '.os/run/claude'}\0")
     for pid in children(sprite.pid):
         with contextlib.suppress(OSError):
-            if b"stream-json" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            process = Path(f"/proc/{pid}")
+            if b"stream-json" in (process / "cmdline").read_bytes() and state in (process / "environ").read_bytes():
                 found.append(pid)
     return found
 
@@ -159,6 +165,12 @@ def agent_process(sprite: Sprite) -> int:
     """The process id of the CLI."""
     (pid,) = agents(sprite)
     return pid
+
+
+def family(sprite: Sprite) -> list[int]:
+    """The CLI's processes, and every process below them."""
+    found = agents(sprite)
+    return [pid for agent in found for pid in (agent, *descendants(agent))]
 
 
 def runs(pid: int) -> bool:
@@ -189,17 +201,22 @@ class SharedSprite:
 
 
 @asynccontextmanager
-async def shared_sprite(folder: Path, *, permissions: str = "bypass") -> AsyncIterator[SharedSprite]:
+async def shared_sprite(
+    folder: Path, *, permissions: str = "bypass", **environment: str
+) -> AsyncIterator[SharedSprite]:
     """A model and a sprite that talks to it."""
     workspace = folder / "workspace"
-    workspace.mkdir()
-    async with OfflineModel() as model, running_sprite(workspace, model.url, permissions=permissions) as sprite:
+    workspace.mkdir(exist_ok=True)
+    async with (
+        OfflineModel() as model,
+        running_sprite(workspace, model.url, permissions=permissions, **environment) as sprite,
+    ):
         yield SharedSprite(model, workspace, sprite)
 
 
 def is_running(sprite: Sprite, words: str) -> bool:
-    """Whether a command with these words runs below the sprite."""
-    for pid in descendants(sprite.pid):
+    """Whether a command with these words runs below the agent."""
+    for pid in family(sprite):
         with contextlib.suppress(OSError):
             if words.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "):
                 return True
@@ -208,8 +225,9 @@ def is_running(sprite: Sprite, words: str) -> bool:
 
 def descendants(pid: int) -> list[int]:
     """Every process below one."""
-    found = []
-    with contextlib.suppress(OSError):
-        for child in children(pid):
-            found += [child, *descendants(child)]
-    return found
+    families = _families()
+
+    def below(parent: int) -> list[int]:
+        return [found for child in families.get(parent, []) for found in (child, *below(child))]
+
+    return below(pid)

@@ -25,7 +25,7 @@ from tests.harness import sprite_environment
 
 WAIT = "python3 -c 'import time; time.sleep({})'"
 #: A command that runs until there is such a file.
-UNTIL = f"until [ -e {{}} ]; do {WAIT.format(0.05)}; done"
+UNTIL = "until [ -e {} ]; do sleep 0.05; done"
 
 
 @dataclass(slots=True)

@@ -15,9 +15,10 @@ from pathlib import Path
 from tests.bridge_harness import BridgeProcess, PageClient, bridge_environment, listening
 from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
-from tests.harness import ROOT, Message, observations
+from tests.harness import ROOT, Message, Process, observations, start_module
 from tests.inspection import eventually
 from tests.ports import free_port
+from tests.vms import Disk
 
 OPERATOR_TOKEN = "planted-operator-token"
 #: Until the test has it end.
@@ -34,16 +35,20 @@ async def serving(code: Path, data: Path, emulator: Emulator, port: int) -> Asyn
         BRIDGE_PUBLIC_URL=f"http://127.0.0.1:{port}",
         BRIDGE_OPERATOR_TOKEN=OPERATOR_TOKEN,
     )
+    arguments = ("serve", "--provider", "sprites", "--port", str(port), "--data", str(data))
+    process: Process
     with stderr.open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "bridge", "serve", "--provider", "sprites", "--port", str(port), "--data", str(data)),
-            cwd=code,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-        )
+        if code == ROOT:
+            process = await start_module("bridge", *arguments, env=environment, stderr=log)
+        else:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "bridge", *arguments),
+                cwd=code,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+            )
     async with listening(process, data, stderr) as bridge:
         yield bridge
         assert await bridge.stop() == 0
@@ -98,7 +103,11 @@ def newer_checkout(folder: Path) -> Path:
     return folder
 
 
-async def test_chat_card_sleep_in_mid_mission_wake_and_update_lose_nothing(emulator: Emulator, tmp_path: Path) -> None:
+async def test_chat_card_sleep_in_mid_mission_wake_and_update_lose_nothing(
+    emulator: Emulator, disk: Disk, tmp_path: Path
+) -> None:
+    # With its packages already there: tests of the bootstrap install them.
+    emulator.image = disk.root
     data, port, person = tmp_path / "data", free_port(), Person()
     async with serving(ROOT, data, emulator, port) as bridge:
         person.cookie = await bridge.login()

@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from bridge.offline.model import OfflineModel
 from sprite.awake import LOOK_SECONDS
-from tests.emulator import Emulator, Machine
+from tests.emulator import Emulator
 from tests.harness import running_sprite
 from tests.inspection import eventually
+from tests.memory_stores import open_stores
 
 
-@pytest.fixture
-async def vm(tmp_path: Path) -> AsyncIterator[Machine]:
-    async with Emulator(tmp_path / "vms") as emulator:
-        yield await emulator.add("ada")
-
-
-async def test_a_mission_holds_the_vm_until_it_ends(model: OfflineModel, workspace: Path, vm: Machine) -> None:
+async def test_vm_is_held_for_missions_and_flushes(model: OfflineModel, workspace: Path, emulator: Emulator) -> None:
+    vm = await emulator.add("ada")
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    async with (
-        running_sprite(workspace, model.url, SPRITE_VM_SOCKET=str(vm.socket)) as sprite,
-        sprite.client() as client,
-    ):
-        assert vm.task_calls == []
-        mission = client.send("mission", {"text": "think for ever"})
-        await client.event("started")
-        await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
-        assert not await vm.doze()
-        await client.ask("interrupt")
-        await client.end_of(mission)
-        await eventually(lambda: not vm.tasks, "the VM is let go")
-        # On a slow machine the hold was renewed meanwhile.
-        assert list(dict.fromkeys(method for method, _ in vm.task_calls)) == ["PUT", "DELETE"]
-
-
-async def test_a_flush_holds_the_vm_and_so_does_the_last_one_before_the_end(
-    model: OfflineModel, workspace: Path, vm: Machine
-) -> None:
     async with running_sprite(workspace, model.url, SPRITE_VM_SOCKET=str(vm.socket)) as sprite:
         async with sprite.client() as client:
+            assert vm.task_calls == []
+            mission = client.send("mission", {"text": "think for ever"})
+            await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
+            assert not await vm.doze()
+            await client.ask("interrupt")
+            await client.end_of(mission)
+            await eventually(lambda: not vm.tasks, "the VM is let go")
+            # On a slow machine the hold was renewed meanwhile.
+            assert list(dict.fromkeys(method for method, _ in vm.task_calls)) == ["PUT", "DELETE"]
+
+            # A hold that could not be begun or ended is tried again at the next look.
+            vm.refusals = ["PUT", "DELETE", "DELETE"]
+            mission = client.send("mission", {"text": "think for ever"})
+            await eventually(lambda: bool(vm.tasks), "the VM is held")
+            await client.ask("interrupt")
+            await client.end_of(mission)
+            await eventually(lambda: not vm.tasks, "the VM is let go")
+            assert vm.refusals == []
+
             await client.mission("My name is Ada.")
             await eventually(lambda: not vm.tasks, "the VM is let go")
             before = len(vm.task_calls)
@@ -53,35 +46,23 @@ async def test_a_flush_holds_the_vm_and_so_does_the_last_one_before_the_end(
             await eventually(lambda: "PUT" in dict(vm.task_calls[before:]), "the VM is held")
             assert not flush.done()
             await flush
-            await client.mission("I prefer tea.")
+            client.send("mission", {"text": "think for ever"})
+            await eventually(lambda: model.requests[-1].user_text == "think for ever", "it thinks")
+            await eventually(lambda: bool(vm.tasks), "the VM is held")
         await sprite.stop()
         assert not vm.tasks
-        assert len(vm.task_calls) > before
 
 
-async def test_a_hold_that_could_not_be_ended_is_ended_at_the_next_look(
-    model: OfflineModel, workspace: Path, vm: Machine
-) -> None:
-    vm.refusals = ["PUT", "DELETE", "DELETE"]
-    async with (
-        running_sprite(workspace, model.url, SPRITE_VM_SOCKET=str(vm.socket)) as sprite,
-        sprite.client() as client,
-    ):
-        model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-        mission = client.send("mission", {"text": "think for ever"})
-        await eventually(lambda: bool(vm.tasks), "the VM is held")
-        await client.ask("interrupt")
-        await client.end_of(mission)
-        await eventually(lambda: not vm.tasks, "the VM is let go")
-    assert vm.refusals == []
+async def test_work_goes_on_where_vms_api_hangs_up(model: OfflineModel, workspace: Path, tmp_path: Path) -> None:
+    asked = asyncio.Event()
 
-
-async def test_a_vm_whose_api_refuses_or_hangs_up_does_not_stop_the_work(
-    model: OfflineModel, workspace: Path, tmp_path: Path
-) -> None:
     async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
         writer.close()
 
+    (workspace / ".os/memory").mkdir(parents=True)
+    async with open_stores(workspace / ".os/memory") as stores:
+        await stores.turn("My name is Ada.")
     # Its path is short enough for a socket below pytest's folder only sometimes.
     path = Path("/tmp") / f"{tmp_path.name[-20:]}.sock"  # noqa: S108 - gone at the end
     server = await asyncio.start_unix_server(hang_up, path)
@@ -90,8 +71,11 @@ async def test_a_vm_whose_api_refuses_or_hangs_up_does_not_stop_the_work(
             running_sprite(workspace, model.url, SPRITE_VM_SOCKET=str(path)) as sprite,
             sprite.client() as client,
         ):
-            assert (await client.mission("Hello"))["event"] == "complete"
-            assert await sprite.stop() == 0
+            model.script.curator({"delay": 2 * LOOK_SECONDS})
+            status = (await client.ask("system", {"action": "flush"}))["payload"]
+            assert (status["last_error"], status["memory"]["waiting"]) == (None, 0)
+            assert asked.is_set()
+            await sprite.stop()
     finally:
         server.close()
         path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.offline.model import OfflineModel, RecordedRequest
-from tests.harness import Client, sprite_process
+from tests.harness import Client, running_sprite, sprite_process
 from tests.inspection import chat, found_on_disk, observation_of, prompts, workspace_db
 
 TABLE = {"columns": ["Item", "Value"], "rows": [["apples", "4"], ["pears", "2"]]}
@@ -43,31 +43,11 @@ def texts(value: Any) -> list[str]:
     return [text for member in members for text in texts(member)]
 
 
-async def test_a_new_session_changes_a_card_that_it_has_not_drawn(model: OfflineModel, workspace: Path) -> None:
+async def test_agent_learns_persons_canvas_changes_once(model: OfflineModel, workspace: Path) -> None:
+    """Also after a kill; and a new session changes a card that it has not drawn."""
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "make a table of apples 3, pears 5 titled Fruit", "make a note titled Plan with call Bo")
-        await client.ask("system", {"action": "new_session"})
         drawn = await card(workspace, "Fruit")
-        mission = client.send("mission", {"text": "update the fruit table with apples 4, pears 2"})
-        assert (await client.end_of(mission))["event"] == "complete"
-        changed = await card(workspace, "Fruit")
-        (block,) = changed["blocks"]
-        assert (block["id"], block["data"], block["version"]) == (drawn["blocks"][0]["id"], TABLE, 2)
-        request = prompts(model, "update the fruit table")[0]
-        system = system_of(request)
-        assert f'- "Fruit" (card {drawn["card_id"]}, table, on "Canvas"): {block["id"]} table' in system
-        assert system.index('- "Plan" (card ') < system.index('- "Fruit" (card ')
-        await chat(client, "what is on my canvas?")
-        (looked,) = observation_of(workspace, mission)["tool_calls"]
-        assert looked["name"] == "mcp__sprite__update_card"
-        assert "This is on the canvas" in client.events()[-1]["text"]
-
-
-async def test_what_the_person_did_reaches_the_agent_once_also_after_a_kill_and_only_the_agent_hears_it_whole(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "make a note titled Plan with call Bo")
         plan = await card(workspace, "Plan")
         (block,) = plan["blocks"]
         card_id, block_id = plan["card_id"], block["id"]
@@ -83,47 +63,54 @@ async def test_what_the_person_did_reaches_the_agent_once_also_after_a_kill_and_
         assert found_on_disk(workspace, ["divorce papers"]) == []
         await chat(client, "hello two")
         assert len(changes(prompts(model, "hello two")[0].body)) == 2, "what was told is in the conversation once"
+        await agents_late_change_is_refused(workspace, model, client, card_id, block_id)
         await does(client, "archive_card", card_id=card_id)
         await sprite.kill()
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as again, again.client() as client:
         await chat(client, "hello three")
         assert "off the canvas" in changes(prompts(model, "hello three")[0].body)[-1]
         await client.ask("system", {"action": "new_session"})
         await does(client, "restore_card", card_id=card_id)
-        await chat(client, "hello four")
-        (request,) = prompts(model, "hello four")
-        assert "<open_canvas>" in system_of(request)
-        assert changes(request.body) == []
-
-
-async def test_the_agents_late_change_is_refused_with_what_the_person_wrote_in_mid_turn(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "make a note titled Plan with call Bo")
-        plan = await card(workspace, "Plan")
-        (block,) = plan["blocks"]
-        new = {"id": block["id"], "type": "note", "data": {"content": "the agent's"}}
-        update = {"card_id": plan["card_id"], "blocks": [new]}
-        model.script.agent(
-            {
-                "match": "change it",
-                "on": "prompt",
-                "tool": "Bash",
-                "input": {"command": "while [ ! -e go ]; do sleep 0.1; done"},
-            },
-            {"match": "change it", "on": "result", "tool": "mcp__sprite__update_card", "input": update},
-            {"match": "change it", "on": "result", "text": "I keep what you wrote."},
-        )
-        mission = client.send("mission", {"text": "change it"})
-        await client.event("tool_use")
-        edit = {"card_id": plan["card_id"], "block_id": block["id"], "data": {"content": "call Cy"}, "seen": 1}
-        await does(client, "update_block", **edit)
-        (workspace / "go").touch()
+        mission = client.send("mission", {"text": "update the fruit table with apples 4, pears 2"})
         assert (await client.end_of(mission))["event"] == "complete"
-        refused = observation_of(workspace, mission)["tool_calls"][1]
-        assert refused["is_error"]
-        assert "the person changed what you would replace" in str(refused["result"])
-        assert "call Cy" in str(refused["result"])
-        kept = (await card(workspace, "Plan"))["blocks"][0]
-        assert (kept["data"], kept["version"], kept["by"]) == ({"content": "call Cy"}, 2, "person")
+        changed = await card(workspace, "Fruit")
+        (block,) = changed["blocks"]
+        assert (block["id"], block["data"], block["version"]) == (drawn["blocks"][0]["id"], TABLE, 2)
+        request = prompts(model, "update the fruit table")[0]
+        system = system_of(request)
+        assert "<open_canvas>" in system
+        assert changes(request.body) == []
+        assert f'- "Fruit" (card {drawn["card_id"]}, table, on "Canvas"): {block["id"]} table' in system
+        assert system.index('- "Plan" (card ') < system.index('- "Fruit" (card ')
+        (looked,) = observation_of(workspace, mission)["tool_calls"]
+        assert looked["name"] == "mcp__sprite__update_card"
+        await chat(client, "what is on my canvas?")
+        assert "This is on the canvas" in client.events()[-1]["text"]
+
+
+async def agents_late_change_is_refused(
+    workspace: Path, model: OfflineModel, client: Client, card_id: str, block_id: str
+) -> None:
+    """It is answered with what the person wrote in the middle of the turn."""
+    update = {"card_id": card_id, "blocks": [{"id": block_id, "type": "note", "data": {"content": "the agent's"}}]}
+    model.script.agent(
+        {
+            "match": "change it",
+            "on": "prompt",
+            "tool": "Bash",
+            "input": {"command": "while [ ! -e go ]; do sleep 0.1; done"},
+        },
+        {"match": "change it", "on": "result", "tool": "mcp__sprite__update_card", "input": update},
+        {"match": "change it", "on": "result", "text": "I keep what you wrote."},
+    )
+    mission = client.send("mission", {"text": "change it"})
+    await client.event("tool_use")
+    await does(client, "update_block", card_id=card_id, block_id=block_id, data={"content": "call Cy"}, seen=2)
+    (workspace / "go").touch()
+    assert (await client.end_of(mission))["event"] == "complete"
+    refused = observation_of(workspace, mission)["tool_calls"][1]
+    assert refused["is_error"]
+    assert "the person changed what you would replace" in str(refused["result"])
+    assert "call Cy" in str(refused["result"])
+    kept = (await card(workspace, "Plan"))["blocks"][0]
+    assert (kept["data"], kept["version"], kept["by"]) == ({"content": "call Cy"}, 3, "person")

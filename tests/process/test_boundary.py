@@ -61,12 +61,18 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Share
 
 async def call(home: SharedSprite, client: Client, tool: str, tool_input: dict[str, Any]) -> dict[str, Any]:
     """A turn with one tool call; returns the call as it was logged."""
-    home.model.script.agent({"tool": tool, "input": tool_input})
-    mission = client.send("mission", {"text": f"Do it: {tool}"})
+    return (await calls(home, client, (tool, tool_input)))[0]
+
+
+async def calls(home: SharedSprite, client: Client, *wanted: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """A turn with these tool calls; returns them as they were logged, those that only read in any order."""
+    blocks = [{"type": "tool_use", "name": tool, "input": tool_input} for tool, tool_input in wanted]
+    home.model.script.agent({"on": "prompt", "blocks": blocks})
+    mission = client.send("mission", {"text": "Do it"})
     assert (await client.end_of(mission))["event"] == "complete"
-    (logged,) = observation_of(home.workspace, mission)["tool_calls"]
-    found: dict[str, Any] = logged
-    return found
+    logged: list[dict[str, Any]] = observation_of(home.workspace, mission)["tool_calls"]
+    assert len(logged) == len(wanted)
+    return logged
 
 
 def loot(workspace: Path) -> bytes:
@@ -88,12 +94,11 @@ async def assert_nothing_came_of_it(home: SharedSprite, client: Client, before: 
     assert status["payload"]["memory"]["drift"] == []
 
 
-@pytest.mark.parametrize("way", WAYS_IN)
-async def test_the_shell_finds_no_way_in(home: SharedSprite, way: str) -> None:
+async def test_the_shell_finds_no_way_in(home: SharedSprite) -> None:
     files = (home.workspace / ".os" / name for name in ("run/token", "memory/user.md"))
     places = {
         "W": home.workspace,
-        "P": home.sprite.process.pid,
+        "P": home.sprite.pid,
         "PORT": home.sprite.port,
         "INODES": " ".join(str(file.stat().st_ino) for file in files),
         "BAIT": BAIT,
@@ -101,23 +106,26 @@ async def test_the_shell_finds_no_way_in(home: SharedSprite, way: str) -> None:
     }
     exports = "".join(f"export {name}='{value}'\n" for name, value in places.items())
     before = [row for row in curations(home.workspace) if row["kind"] != "batch"]
+    # The CLI's shell stays where the last command went.
+    commands = [f"{exports}cd $W; exec > loot{number} 2>&1\n{WAYS_IN[way]}" for number, way in enumerate(WAYS_IN)]
     async with home.client() as client:
-        # The CLI's shell stays where the last command went.
-        (home.workspace / "loot").unlink(missing_ok=True)
-        command = f"{exports}cd $W; exec > loot 2>&1\n{WAYS_IN[way]}"
-        await call(home, client, "Bash", {"command": command})
-        assert (home.workspace / "loot").exists(), "the command did not run at all"
+        for start in range(0, len(commands), 10):
+            await calls(home, client, *(("Bash", {"command": command}) for command in commands[start : start + 10]))
+        for number, way in enumerate(WAYS_IN):
+            assert (home.workspace / f"loot{number}").exists(), f"{way}: the command did not run at all"
         await assert_nothing_came_of_it(home, client, before)
 
 
-@pytest.mark.parametrize("control", CONTROLS)
-async def test_ordinary_work_goes_on(home: SharedSprite, control: str) -> None:
-    command, expected = CONTROLS[control]
+async def test_ordinary_work_goes_on(home: SharedSprite) -> None:
+    commands = [
+        f"cd {home.workspace}; {command.format(model=home.model.url)}" for command, _expected in CONTROLS.values()
+    ]
     async with home.client() as client:
-        command = f"cd {home.workspace}; {command.format(model=home.model.url)}"
-        logged = await call(home, client, "Bash", {"command": command})
-    assert not logged["is_error"], logged
-    assert expected in str(logged["result"])
+        logged = await calls(home, client, *(("Bash", {"command": command}) for command in commands))
+    results = {each["input"]["command"]: each for each in logged}
+    for command, (name, (_, expected)) in zip(commands, CONTROLS.items(), strict=True):
+        assert not results[command]["is_error"], (name, results[command])
+        assert expected in str(results[command]["result"]), name
 
 
 FILE_TOOLS: dict[str, tuple[str, dict[str, str]]] = {
@@ -135,18 +143,21 @@ FILE_TOOLS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("way", FILE_TOOLS)
-async def test_the_file_tools_are_denied_with_a_sentence(home: SharedSprite, way: str) -> None:
-    tool, template = FILE_TOOLS[way]
-    if not (home.workspace / "link").is_symlink():
-        (home.workspace / "link").symlink_to(".os")
-    places = {"w": home.workspace, "p": home.sprite.process.pid}
+async def test_the_file_tools_are_denied_with_a_sentence(home: SharedSprite) -> None:
+    (home.workspace / "link").symlink_to(".os")
+    places = {"w": home.workspace, "p": home.sprite.pid}
     before = [row for row in curations(home.workspace) if row["kind"] != "batch"]
+    wanted = [
+        (tool, {key: value.format(**places) for key, value in template.items()})
+        for tool, template in FILE_TOOLS.values()
+    ]
     async with home.client() as client:
-        logged = await call(home, client, tool, {key: value.format(**places) for key, value in template.items()})
-        assert logged["is_error"]
-        # What is not there, or no file that it reads, the CLI refuses before it asks us.
-        assert "closed to you" in str(logged["result"]) or way in {"edit", "read its environment"}
+        results = {each["input"]["file_path"] + each["name"]: each for each in await calls(home, client, *wanted)}
+        for way, (tool, given) in zip(FILE_TOOLS, wanted, strict=True):
+            logged = results[given["file_path"] + tool]
+            assert logged["is_error"], way
+            # What is not there, or no file that it reads, the CLI refuses before it asks us.
+            assert "closed to you" in str(logged["result"]) or way in {"edit", "read its environment"}
         await assert_nothing_came_of_it(home, client, before)
 
 

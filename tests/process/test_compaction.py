@@ -3,54 +3,64 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
-from tests.harness import observations, running_sprite
-from tests.inspection import chat, curations, learnings, prompts
+from tests.harness import observations
+from tests.inspection import SharedSprite, chat, curations, learnings, prompts, shared_sprite
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NEWS = "UserPromptSubmit hook additional context"
 
 
-@pytest.mark.parametrize("how", ["by itself", "when asked to"])
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("compaction")) as home:
+        yield home
+
+
+@pytest.mark.parametrize(("how", "name"), [("by itself", "Ada Lovelace"), ("when asked to", "Grace Hopper")])
 async def test_a_compaction_flushes_first_and_the_changed_files_reach_the_next_prompt(
-    model: OfflineModel, workspace: Path, how: str
+    home: SharedSprite, how: str, name: str
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "My name is Ada Lovelace.")
-        assert curations(workspace) == []
+    home.model.requests.clear()
+    async with home.client() as client:
+        before = len(curations(home.workspace))
+        (said,) = await chat(client, f"My name is {name}.")
+        assert len(curations(home.workspace)) == before
         if how == "by itself":
-            model.script.agent({"match": "a very long", "usage": {"input_tokens": 990_000}})
+            home.model.script.agent({"match": "a very long", "usage": {"input_tokens": 990_000}})
             await chat(client, "Hello, a very long story", "Hello, this is too much")
         else:
             await chat(client, "/compact")
-        kinds = [request.kind for request in model.requests]
+        kinds = [request.kind for request in home.model.requests]
         assert kinds.index("curator") < kinds.index("compaction")
-        assert [o["processed"] for o in observations(workspace)][:1] == [1]
-        assert any("Ada Lovelace" in content for content in learnings(workspace))
+        assert [o["processed"] for o in observations(home.workspace) if o["mission_id"] == said] == [1]
+        assert any(name in content for content in learnings(home.workspace))
         names = [event["event"] for event in client.events()]
         assert names.index("compacting") < names.index("compacted")
 
-        await chat(client, "Hello once more", "Hello for the last time")
-        told = json.dumps(prompts(model, "Hello once more")[0].body["messages"])
+        next_, last = f"Hello once more, {name}", f"Hello for the last time, {name}"
+        await chat(client, next_, last)
+        told = json.dumps(prompts(home.model, next_)[0].body["messages"])
         assert NEWS in told
         news = told[told.index(NEWS) :]
         assert "user.md" in news
-        assert "Ada Lovelace" in news
+        assert name in news
         # It is said once.
-        assert json.dumps(prompts(model, "Hello for the last time")[0].body["messages"]).count(NEWS) == 1
-        assert all(o["outcome"] == "complete" for o in observations(workspace))
+        assert json.dumps(prompts(home.model, last)[0].body["messages"]).count(NEWS) == 1
+        assert all(o["outcome"] == "complete" for o in observations(home.workspace))
 
 
-async def test_a_curator_that_fails_does_not_keep_the_agent_from_compacting(
-    model: OfflineModel, workspace: Path
-) -> None:
-    model.script.curator({"error": 500, "times": 2})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "My name is Ada Lovelace.", "/compact", "Hello again")
-        assert any(request.kind == "compaction" for request in model.requests)
+async def test_a_curator_that_fails_does_not_keep_the_agent_from_compacting(home: SharedSprite) -> None:
+    home.model.script.curator({"error": 500, "times": 2})
+    home.model.requests.clear()
+    async with home.client() as client:
+        await chat(client, "I prefer oolong.", "/compact", "Hello again")
+        assert any(request.kind == "compaction" for request in home.model.requests)
         # Tried again about a second later, which may be before or after the last mission's end.
         await client.ever(lambda m: m["type"] == "memory_update" and "user.md" in m["payload"]["files"])
-        assert any("Ada Lovelace" in content for content in learnings(workspace))
+        assert any("oolong" in content for content in learnings(home.workspace))

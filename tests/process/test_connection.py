@@ -1,6 +1,6 @@
-"""A client's connection to a real sprite process: whatever it sends is answered, and no other client notices.
+"""A client's connection to a real sprite: whatever it sends is answered, and no other client notices.
 
-Long, since all of it shares one sprite process, and a file's tests stay on one worker.
+Long, since all of it shares one sprite, and a file's tests stay on one worker.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from sprite.protocol.shapes import (
     Card,
 )
 from tests.chat_stand_in import state_sync
-from tests.harness import PATIENCE, Client, Message, SpriteProcess, sprite_process
+from tests.harness import PATIENCE, Client, Message, SpriteServer, running_sprite
 from tests.memory_stores import SESSION, call, open_stores
 
-#: One process for the whole file: what a test does to it, the others must survive.
+#: One sprite for the whole file: what a test does to it, the others must survive.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HUGE = 2**70
 
@@ -65,18 +65,17 @@ async def furnish(workspace: Path) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def sprite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SpriteProcess]:
+async def sprite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SpriteServer]:
     workspace = tmp_path_factory.mktemp("connection") / "workspace"
     workspace.mkdir()
     await furnish(workspace)
-    async with sprite_process(workspace, None) as running:
+    async with running_sprite(workspace, None) as running:
         yield running
-        assert running.process.returncode is None, "it outlived every test"
-        assert await running.stop() == 0
+        assert running.runs, "it outlived every test"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def client(sprite: SpriteProcess) -> AsyncIterator[Client]:
+async def client(sprite: SpriteServer) -> AsyncIterator[Client]:
     async with sprite.client() as connected:
         await connected.until(lambda m: m["type"] == "state_sync")
         yield connected
@@ -124,49 +123,49 @@ async def last_words(client: Client) -> Message:
         b"[" * 60_000 + b"\n",
     ],
 )
-async def test_bytes_that_are_no_message_get_an_error_and_the_end(garbage: bytes, sprite: SpriteProcess) -> None:
+async def test_bytes_that_are_no_message_get_an_error_and_the_end(garbage: bytes, sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.writer.write(garbage)
         assert (await last_words(client))["code"] == "bad_frame"
 
 
 @pytest.mark.parametrize("newline", [b"\n", b""])
-async def test_before_auth_a_frame_over_64_kib_is_refused(newline: bytes, sprite: SpriteProcess) -> None:
+async def test_before_auth_a_frame_over_64_kib_is_refused(newline: bytes, sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.writer.write(b"x" * (64 * 1024 + 1) + newline)
         assert (await last_words(client))["code"] == "frame_too_large"
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "x" * 60_000, "ü\u0000", "Bearer"])
-async def test_a_wrong_token_is_unauthorized(token: str, sprite: SpriteProcess) -> None:
+async def test_a_wrong_token_is_unauthorized(token: str, sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.send("auth", {"token": token, "protocol": 1})
         assert (await last_words(client))["code"] == "unauthorized"
 
 
 @pytest.mark.parametrize("change", [lambda t: t[:-1], lambda t: t + "x", lambda t: f" {t}", str.swapcase])
-async def test_a_token_that_is_nearly_right_is_wrong(change: Any, sprite: SpriteProcess) -> None:
+async def test_a_token_that_is_nearly_right_is_wrong(change: Any, sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.send("auth", {"token": change(sprite.token), "protocol": 1})
         assert (await last_words(client))["code"] == "unauthorized"
 
 
 @pytest.mark.parametrize("payload", [{}, {"token": None}, {"token": 5}, {"protocol": 1}])
-async def test_a_missing_token_is_unauthorized(payload: Message, sprite: SpriteProcess) -> None:
+async def test_a_missing_token_is_unauthorized(payload: Message, sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.send("auth", payload)
         assert (await last_words(client))["code"] == "unauthorized"
 
 
 @pytest.mark.parametrize("type_", ["mission", "system", "memory", "ping", "heartbeat", "dance"])
-async def test_nothing_is_answered_before_auth(type_: str, sprite: SpriteProcess) -> None:
+async def test_nothing_is_answered_before_auth(type_: str, sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.send(type_, {"text": "rm -rf", "action": "status", "op": "files"})
         client.send("auth", {"token": sprite.token})
         assert (await last_words(client))["code"] == "unauthorized"
 
 
-async def test_another_protocol_is_refused_in_words(sprite: SpriteProcess) -> None:
+async def test_another_protocol_is_refused_in_words(sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.send("auth", {"token": sprite.token, "protocol": 2})
         words = await last_words(client)
@@ -174,14 +173,14 @@ async def test_another_protocol_is_refused_in_words(sprite: SpriteProcess) -> No
         assert "protocol 1, not 2" in words["message"]
 
 
-async def test_a_client_that_says_nothing_is_sent_away_after_five_seconds(sprite: SpriteProcess) -> None:
+async def test_a_client_that_says_nothing_is_sent_away_after_five_seconds(sprite: SpriteServer) -> None:
     async with sprite.raw() as silent, sprite.raw() as slow:
         slow.writer.write(b'{"type": "auth", ')
         assert (await last_words(silent))["code"] == "unauthorized"
         assert (await last_words(slow))["code"] == "unauthorized"
 
 
-async def test_a_client_that_leaves_at_once_is_no_trouble(sprite: SpriteProcess, client: Client) -> None:
+async def test_a_client_that_leaves_at_once_is_no_trouble(sprite: SpriteServer, client: Client) -> None:
     for leaving in (b"", b"{", b'{"type": "auth", "payload": {}}'):
         async with sprite.raw() as gone:
             gone.writer.write(leaving)
@@ -191,7 +190,7 @@ async def test_a_client_that_leaves_at_once_is_no_trouble(sprite: SpriteProcess,
     await still_answers(client)
 
 
-async def test_the_token_file_is_the_owners_alone(sprite: SpriteProcess) -> None:
+async def test_the_token_file_is_the_owners_alone(sprite: SpriteServer) -> None:
     path = sprite.workspace / ".os/run/token"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(sprite.token) >= 32
@@ -200,7 +199,7 @@ async def test_the_token_file_is_the_owners_alone(sprite: SpriteProcess) -> None
 # After auth
 
 
-async def test_a_first_visit_gets_welcome_and_the_whole_state(sprite: SpriteProcess) -> None:
+async def test_a_first_visit_gets_welcome_and_the_whole_state(sprite: SpriteServer) -> None:
     async with sprite.client() as client:
         welcome = client.received[0]["payload"]
         assert welcome["protocol"] == 1
@@ -221,7 +220,7 @@ async def test_a_first_visit_gets_welcome_and_the_whole_state(sprite: SpriteProc
         assert len(payload["memory"]["files"]) == 6
 
 
-async def test_after_auth_a_frame_of_one_mib_passes_and_one_byte_more_does_not(sprite: SpriteProcess) -> None:
+async def test_after_auth_a_frame_of_one_mib_passes_and_one_byte_more_does_not(sprite: SpriteServer) -> None:
     async with sprite.client() as client:
         await client.next()
         frame = b'{"type": "ping", "id": "x", "pad": "' + b"x" * 2**20
@@ -234,7 +233,7 @@ async def test_after_auth_a_frame_of_one_mib_passes_and_one_byte_more_does_not(s
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["after auth", "before auth"])
 async def test_a_client_that_is_still_sending_is_told_that_its_frame_is_too_large(
-    is_known: bool, sprite: SpriteProcess
+    is_known: bool, sprite: SpriteServer
 ) -> None:
     async with sprite.client() if is_known else sprite.raw() as client:
         if is_known:
@@ -246,7 +245,7 @@ async def test_a_client_that_is_still_sending_is_told_that_its_frame_is_too_larg
         assert (await last_words(client))["code"] == "frame_too_large"
 
 
-async def test_a_client_that_sends_for_ever_is_cut_off_in_the_end(sprite: SpriteProcess) -> None:
+async def test_a_client_that_sends_for_ever_is_cut_off_in_the_end(sprite: SpriteServer) -> None:
     async def send_for_ever(client: Client) -> None:
         while True:
             client.writer.write(b"x" * 2**20)
@@ -258,14 +257,14 @@ async def test_a_client_that_sends_for_ever_is_cut_off_in_the_end(sprite: Sprite
 
 
 @pytest.mark.parametrize("garbage", [b"hello\n", b"[1]\n", b"\xff\xfe\x00\n", b'{"type": "ping"}}\n'])
-async def test_garbage_after_auth_gets_an_error_and_the_end(garbage: bytes, sprite: SpriteProcess) -> None:
+async def test_garbage_after_auth_gets_an_error_and_the_end(garbage: bytes, sprite: SpriteServer) -> None:
     async with sprite.client() as client:
         await client.next()
         client.writer.write(garbage)
         assert (await last_words(client))["code"] == "bad_frame"
 
 
-async def test_a_frame_cut_off_by_the_end_of_the_connection_does_nothing(sprite: SpriteProcess) -> None:
+async def test_a_frame_cut_off_by_the_end_of_the_connection_does_nothing(sprite: SpriteServer) -> None:
     async with sprite.client() as client:
         await client.next()
         name = f"never {uuid.uuid4()}"
@@ -335,7 +334,7 @@ async def test_the_status_tells_session_memory_and_what_went_wrong(client: Clien
 # Many
 
 
-async def test_a_hundred_clients_are_served_at_once(sprite: SpriteProcess) -> None:
+async def test_a_hundred_clients_are_served_at_once(sprite: SpriteServer) -> None:
     async with contextlib.AsyncExitStack() as stack:
         clients = await asyncio.gather(*(stack.enter_async_context(sprite.client()) for _ in range(100)))
         answers = await asyncio.gather(*(c.ask("system", {"action": "status"}) for c in clients))
@@ -346,19 +345,19 @@ async def test_a_hundred_clients_are_served_at_once(sprite: SpriteProcess) -> No
         await asyncio.gather(*(c.until(lambda m: m["type"] == "canvas_update") for c in clients))
 
 
-async def test_clients_that_come_and_go_leave_nothing_behind(sprite: SpriteProcess, client: Client) -> None:
-    descriptors = Path(f"/proc/{sprite.process.pid}/fd")
+async def test_clients_that_come_and_go_leave_nothing_behind(sprite: SpriteServer, client: Client) -> None:
+    descriptors = Path("/proc/self/fd")
     before = len(list(descriptors.iterdir()))
     for _ in range(30):
         async with sprite.client() as visitor:
             visitor.send("system", {"action": "status"})
     async with asyncio.timeout(PATIENCE):
-        while len(list(descriptors.iterdir())) > before:  # noqa: ASYNC110 - another process has no event for us
+        while len(list(descriptors.iterdir())) > before:  # noqa: ASYNC110 - descriptors have no event for us
             await asyncio.sleep(0.01)
     await still_answers(client)
 
 
-async def test_a_client_that_asks_and_does_not_read_is_cut_off_and_others_go_on(sprite: SpriteProcess) -> None:
+async def test_a_client_that_asks_and_does_not_read_is_cut_off_and_others_go_on(sprite: SpriteServer) -> None:
     async with sprite.raw() as greedy, sprite.client() as other:
         path = sprite.workspace / ".os/memory/files.md"
         before = path.read_bytes()
@@ -377,7 +376,7 @@ async def test_a_client_that_asks_and_does_not_read_is_cut_off_and_others_go_on(
 # Reconnecting
 
 
-async def test_a_client_that_comes_back_gets_what_it_missed_and_nothing_twice(sprite: SpriteProcess) -> None:
+async def test_a_client_that_comes_back_gets_what_it_missed_and_nothing_twice(sprite: SpriteServer) -> None:
     async with sprite.client() as first, sprite.client() as other:
         for place in range(3):
             move = {"action": "move_card", "card_id": "card-0", "position": {"x": place, "y": 0}}
@@ -401,7 +400,7 @@ async def test_a_client_that_comes_back_gets_what_it_missed_and_nothing_twice(sp
         {"epoch": None, "last_seq": -1},
     ],
 )
-async def test_a_resume_that_cannot_be_gets_the_whole_state(resume: Message, sprite: SpriteProcess) -> None:
+async def test_a_resume_that_cannot_be_gets_the_whole_state(resume: Message, sprite: SpriteServer) -> None:
     async with sprite.client() as client:
         epoch = client.received[0]["payload"]["epoch"]
     async with sprite.client({**resume, "epoch": resume["epoch"] or epoch}) as client:
@@ -413,7 +412,7 @@ async def test_a_resume_that_cannot_be_gets_the_whole_state(resume: Message, spr
 # The canvas
 
 
-async def test_a_stack_is_made_renamed_archived_and_restored(client: Client, sprite: SpriteProcess) -> None:
+async def test_a_stack_is_made_renamed_archived_and_restored(client: Client, sprite: SpriteServer) -> None:
     made = (await client.ask("canvas_interaction", {"action": "create_stack", "name": "  My\nstack "}))["payload"]
     assert made["status"] == "done"
     stack = {"stack_id": made["stack_id"]}
@@ -434,7 +433,7 @@ async def test_a_stack_is_made_renamed_archived_and_restored(client: Client, spr
 
 
 async def test_a_moved_archived_or_restored_card_is_seen_by_others_and_stays_so(
-    client: Client, sprite: SpriteProcess
+    client: Client, sprite: SpriteServer
 ) -> None:
     card = {"card_id": "card-1"}
     steps: list[tuple[Message, str]] = [
@@ -461,7 +460,7 @@ async def test_a_moved_archived_or_restored_card_is_seen_by_others_and_stays_so(
 
 
 async def test_of_two_people_who_edit_one_block_the_second_gets_what_the_first_wrote(
-    client: Client, sprite: SpriteProcess
+    client: Client, sprite: SpriteServer
 ) -> None:
     blocks = [{"type": "text", "data": {"content": "one"}}]
     note = {"action": "create_card", "title": "", "blocks": blocks}
@@ -484,30 +483,7 @@ async def test_of_two_people_who_edit_one_block_the_second_gets_what_the_first_w
         assert shown["payload"]["blocks"][0]["data"] == {"content": "three"}
 
 
-@pytest.mark.parametrize(
-    ("payload", "code"),
-    [
-        ({"action": "create_stack"}, "bad_request"),
-        ({"action": "create_stack", "name": " \n "}, "bad_request"),
-        ({"action": "rename_stack", "name": "x"}, "not_found"),
-        ({"action": "rename_stack", "stack_id": "nope", "name": "x"}, "not_found"),
-        ({"action": "rename_stack", "stack_id": "nope"}, "bad_request"),
-        ({"action": "archive_stack", "stack_id": "nope"}, "not_found"),
-        ({"action": "restore_stack"}, "not_found"),
-        ({"action": "archive_card"}, "not_found"),
-        ({"action": "archive_card", "card_id": "nope"}, "not_found"),
-        ({"action": "restore_card", "card_id": "nope"}, "not_found"),
-        ({"action": "move_card", "card_id": "nope", "position": {"x": 1, "y": 2}}, "not_found"),
-        ({"action": "move_card", "card_id": "card-2", "position": {"x": 1}}, "bad_payload"),
-        ({"action": "burn_card", "card_id": "card-2"}, "bad_payload"),
-        ({}, "bad_payload"),
-    ],
-)
-async def test_a_canvas_interaction_that_makes_no_sense_is_refused(payload: Message, code: str, client: Client) -> None:
-    assert (await refused(client, "canvas_interaction", payload))["code"] == code
-
-
-async def test_a_huge_stack_name_is_cut(client: Client, sprite: SpriteProcess) -> None:
+async def test_a_huge_stack_name_is_cut(client: Client, sprite: SpriteServer) -> None:
     made = (await client.ask("canvas_interaction", {"action": "create_stack", "name": "é" * 100_000}))["payload"]
     async with sprite.client() as fresh:
         state = await fresh.next()
@@ -542,7 +518,7 @@ async def upload(client: Client, name: str, *parts: bytes) -> str:
     return str(answers[-1]["payload"]["path"])
 
 
-async def test_a_file_in_chunks_of_the_announced_size_lands_in_documents(client: Client, sprite: SpriteProcess) -> None:
+async def test_a_file_in_chunks_of_the_announced_size_lands_in_documents(client: Client, sprite: SpriteServer) -> None:
     parts = [os.urandom(512 * 1024), os.urandom(512 * 1024), os.urandom(100)]
     path = await upload(client, "Übersicht 漢字.bin", *parts)
     assert path == "documents/Übersicht 漢字.bin"
@@ -560,25 +536,25 @@ async def test_a_file_in_chunks_of_the_announced_size_lands_in_documents(client:
         ("a\x00b", "documents/a_b"),
     ],
 )
-async def test_a_files_name_cannot_leave_documents(name: str, path: str, client: Client, sprite: SpriteProcess) -> None:
+async def test_a_files_name_cannot_leave_documents(name: str, path: str, client: Client, sprite: SpriteServer) -> None:
     assert await upload(client, name, b"x") == path
     assert (sprite.workspace / path).read_bytes() == b"x"
     assert not (sprite.workspace.parent / "escaped.txt").exists()
 
 
-async def test_a_huge_name_is_cut(client: Client, sprite: SpriteProcess) -> None:
+async def test_a_huge_name_is_cut(client: Client, sprite: SpriteServer) -> None:
     path = await upload(client, "漢" * 100_000 + ".txt", b"x")
     assert path.endswith("漢.txt")
     assert (sprite.workspace / path).exists()
 
 
-async def test_a_file_is_never_overwritten(client: Client, sprite: SpriteProcess) -> None:
+async def test_a_file_is_never_overwritten(client: Client, sprite: SpriteServer) -> None:
     paths = [await upload(client, "twice.txt", data) for data in (b"one", b"two")]
     assert paths == ["documents/twice.txt", "documents/twice (2).txt"]
     assert [(sprite.workspace / path).read_bytes() for path in paths] == [b"one", b"two"]
 
 
-async def test_interleaved_uploads_do_not_mix(client: Client, sprite: SpriteProcess) -> None:
+async def test_interleaved_uploads_do_not_mix(client: Client, sprite: SpriteServer) -> None:
     one, two = chunks("one.txt", b"1", b"1", b"1"), chunks("two.txt", b"2", b"2", b"2")
     sent = [client.send("file_upload", chunk) for pair in zip(one, two, strict=True) for chunk in pair]
     while sent:  # two uploads run side by side, and so do their answers
@@ -589,7 +565,7 @@ async def test_interleaved_uploads_do_not_mix(client: Client, sprite: SpriteProc
     assert (sprite.workspace / "documents/two.txt").read_bytes() == b"222"
 
 
-async def test_a_chunk_that_makes_no_sense_is_refused_and_leaves_nothing(client: Client, sprite: SpriteProcess) -> None:
+async def test_a_chunk_that_makes_no_sense_is_refused_and_leaves_nothing(client: Client, sprite: SpriteServer) -> None:
     (chunk,) = chunks("bad.txt", b"x")
     changes: list[Message] = [{"index": "0"}, {"last": 1}, {"data": None}, {"upload_id": 5}]
     for change in ({"index": 3}, {"index": -1}, {"index": HUGE}, {"data": "***"}, {"data": "\u00e9"}):
@@ -620,7 +596,7 @@ async def test_the_files_of_memory_are_listed_and_read(client: Client) -> None:
     assert (soul["version"], soul["content"].count("\n")) == (0, files[0]["lines"])
 
 
-async def test_an_edit_is_applied_versioned_and_announced(client: Client, sprite: SpriteProcess) -> None:
+async def test_an_edit_is_applied_versioned_and_announced(client: Client, sprite: SpriteServer) -> None:
     for number in (1, 2):
         async with sprite.client() as other:
             edited = await remember(client, "edit", name="user.md", content=f"# User {number}\n")
@@ -668,37 +644,18 @@ async def test_an_action_is_resolved_and_announced(client: Client) -> None:
     assert [a["status"] for a in after] == ["done", "open"]
 
 
+#: test_damaged_payloads.py has the others.
 @pytest.mark.parametrize(
     ("payload", "code"),
     [
-        ({"op": "file"}, "bad_payload"),
-        ({"op": "file", "name": "secrets.md"}, "not_found"),
         ({"op": "file", "name": "../../run/token"}, "not_found"),
         ({"op": "file", "name": "x" * 100_000}, "not_found"),
-        ({"op": "file", "name": "user.md", "version": 999}, "not_found"),
-        ({"op": "file", "name": "user.md", "version": HUGE}, "not_found"),
-        ({"op": "file", "name": "user.md", "version": -1}, "not_found"),
-        ({"op": "history"}, "bad_payload"),
-        ({"op": "history", "name": "nope.md"}, "not_found"),
-        ({"op": "search"}, "bad_payload"),
-        ({"op": "learnings", "after": HUGE}, "not_found"),
-        ({"op": "learnings", "after": -1}, "not_found"),
-        ({"op": "turn"}, "bad_payload"),
-        ({"op": "turn", "id": 999}, "not_found"),
-        ({"op": "turn", "id": HUGE}, "not_found"),
         ({"op": "turn", "id": -HUGE}, "not_found"),
-        ({"op": "turn", "id": "1"}, "bad_payload"),
-        ({"op": "edit", "name": "user.md"}, "bad_payload"),
-        ({"op": "edit", "content": "x"}, "bad_payload"),
         ({"op": "edit", "name": "soul.md", "content": "I obey."}, "bad_request"),
         ({"op": "edit", "name": "../user.md", "content": "x"}, "bad_request"),
         ({"op": "edit", "name": "context.md", "content": "- x\n" * 201}, "over_limit"),
         ({"op": "edit", "name": "context.md", "content": "x" * 24_001}, "over_limit"),
-        ({"op": "resolve_action", "id": 1}, "bad_payload"),
         ({"op": "resolve_action", "id": 999, "status": "done"}, "not_found"),
-        ({"op": "resolve_action", "id": HUGE, "status": "done"}, "not_found"),
-        ({"op": "resolve_action", "id": 2, "status": "burnt"}, "bad_request"),
-        ({"op": "resolve_action", "id": 2, "status": None}, "bad_payload"),
     ],
 )
 async def test_a_question_to_memory_that_makes_no_sense_is_refused(payload: Message, code: str, client: Client) -> None:
@@ -791,7 +748,7 @@ async def test_a_slow_reader_is_cut_off_and_neither_feed_nor_others_wait_for_it(
         listener.client("quick") as quick,
     ):
         await quick.until(lambda m: m["type"] == "state_sync")
-        for number in range(60):
+        for number in range(40):
             listener.feed.publish(WholeText(str(number), "x" * 400_000))
             await quick.until(lambda m, n=number: m["payload"].get("mission_id") == str(n))  # type: ignore[misc]
         async with asyncio.timeout(PATIENCE):
@@ -803,7 +760,7 @@ async def test_a_reader_that_stalls_in_its_replay_is_cut_off_as_well(tmp_path: P
     async with listening(tmp_path, events=100, size=300_000) as listener:
         resume = {"epoch": listener.feed.epoch, "last_seq": 0}
         async with listener.client("stalled", resume, reads=False):
-            for number in range(60):
+            for number in range(40):
                 listener.feed.publish(WholeText(str(number), "x" * 400_000), durable=False)
                 await listener.feed.drain()
             async with asyncio.timeout(PATIENCE):

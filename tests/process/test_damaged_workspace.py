@@ -16,9 +16,10 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from sprite.config import is_root
-from tests.command_line import command, restart_server
+from sprite.errors import SpriteError
+from tests.command_line import command, restart_server, started
 from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
-from tests.inspection import chat, learnings, memory_file
+from tests.inspection import learnings, memory_file
 
 #: A session log of Claude Code's, of long ago.
 PROMPT = json.dumps(
@@ -32,17 +33,34 @@ PROMPT = json.dumps(
 )
 
 
-async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_deleted(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "Hello there")
+async def refusal(workspace: Path) -> str:
+    """Why a sprite does not start there, as a person is told."""
+    with pytest.raises((SpriteError, OSError)) as refused:
+        async with running_sprite(workspace, None):
+            pass
+    return str(refused.value)
+
+
+async def refused_process(workspace: Path) -> str:
+    """The last words of a sprite process that does not start."""
+    process = await started(workspace, "serve", "--port", "0")
+    out, err = await process.communicate()
+    assert (await process.wait(), out) == (2, b"")
+    assert b"Traceback" not in err
+    return err.decode().splitlines()[-1]
+
+
+async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_deleted(workspace: Path) -> None:
+    async with running_sprite(workspace, None) as sprite, sprite.client() as client:
+        said = await refused_process(workspace)
+        assert "already owns" in said
+        assert str(os.getpid()) in said
+        assert (workspace / ".os/run/address").read_text().strip() == f"{sprite.host}:{sprite.port}"
         (workspace / ".os/run/lock").unlink()
-        code, _, err = await command(workspace, "serve", "--port", "0")
-        assert (code, "already owns" in err, "Traceback" in err) == (2, True, False), err
+        assert "already owns" in await refusal(workspace)
         shutil.rmtree(workspace / ".os/run")
+        assert "owns" in await refusal(workspace)
         for arguments in (
-            ("serve", "--port", "0"),
             ("rebuild",),
             ("memory", "forget", "--text", "Hello", "--yes"),
             ("memory", "accept", "user.md"),
@@ -51,7 +69,8 @@ async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_delete
             (workspace / "session.jsonl").write_text(PROMPT)
             code, _, err = await command(workspace, *arguments)
             assert (code, "owns" in err, "Traceback" in err) == (2, True, False), (arguments, err)
-        await chat(client, "Hello again")
+        made = await client.ask("canvas_interaction", {"action": "create_stack", "name": "Still here"})
+        assert made["payload"]["status"] == "done"
 
 
 async def test_a_restored_older_log_is_said_by_every_command_and_mended_by_the_next_start(
@@ -111,20 +130,20 @@ async def test_what_stands_where_a_file_or_folder_belongs_is_said_in_words_and_l
         (".os/run/address", Path.mkdir, "is a folder"),
         (".os/run/token", os.mkfifo, "is no file"),
         (".os/run/token", no_text, "holds no token. Delete it"),
-        (".os/run/uploads", no_text, "File exists"),
         (".os/memory/shipped.json", os.mkfifo, "is no file"),
         ("documents", no_text, "is no folder"),
+        (".os/run/uploads", no_text, "File exists"),
     ]
     for number, (name, make, words) in enumerate(cases):
         workspace = shutil.copytree(curated, tmp_path / str(number))
         path = workspace / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         make(path)
-        code, out, err = await command(workspace, "serve", "--port", "0")
-        assert (code, out, err.count("\n")) == (2, "", 1), err
-        assert path.name in err
-        assert words in err
+        told = await refusal(workspace)
+        assert path.name in told
+        assert words in told
         path.lstat()
+    assert words in await refused_process(workspace)
 
 
 async def test_a_memory_file_or_database_that_is_a_folder_is_set_aside_and_comes_back(
@@ -151,10 +170,14 @@ case {how} in
   read-only) mount -o remount,ro {disk} || exit 99 ;;
   full) cat /dev/zero > {disk}/filler ;;
 esac
-for command in "serve --port 0" status rebuild "import {log}" "memory search Ada" "memory forget --text Ada --yes"; do
-  {python} -m sprite $command --workspace {disk}; echo "$command: exit $?"
-done
-{python} -m sprite doctor --without-model --workspace {disk}
+{python} - <<'END'
+from sprite.__main__ import main
+for command in (
+    *("serve --port 0", "status", "rebuild", "import {log}", "memory search Ada", "memory forget --text Ada --yes"),
+    "doctor --without-model",
+):
+    print(command + ": exit", main([*command.split(), "--workspace", "{disk}"]), flush=True)
+END
 mount -o remount,rw {disk}; rm -f {disk}/filler
 cp -a {disk}/. {workspace}
 """

@@ -19,17 +19,17 @@ import pytest
 
 from bridge.app import running
 from bridge.config import from_environment
+from bridge.hosts.child import Child
 from bridge.offline.model import OfflineModel
 from bridge.tasks import TaskDiedError
 from sprite.config import Settings
 from sprite.server import serve
+from sprite.tasks import TaskDiedError as SpriteTaskDiedError
 from tests.acp_stage import acp_stage
-from tests.bridge_harness import bridge_process
+from tests.bridge_harness import bridge_process, running_bridge
 from tests.emulator import Emulator, Machine
-from tests.harness import PATIENCE, ROOT, observations, sprite_process, started_sprite
+from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_process, started_sprite
 from tests.inspection import (
-    agent_process,
-    chat,
     descendants,
     endings,
     eventually,
@@ -61,7 +61,8 @@ def owned_names(program: str) -> set[str]:
     """The names of all tasks whose death is told, as they are written in the source."""
     found = set()
     for path in (ROOT / program).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if "owned_task(" in source else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "owned_task":
                 (name,) = [keyword.value for keyword in node.keywords if keyword.arg == "name"]
                 parts = name.values if isinstance(name, ast.JoinedStr) else [name]
@@ -126,6 +127,25 @@ async def test_a_sprite_at_rest_runs_these_tasks_and_no_other(
 
 
 @pytest.mark.parametrize("name", SPRITE)
+async def test_sprite_ends_when_one_of_its_tasks_dies(name: str, workspace: Path, vm: Machine) -> None:
+    before, stop = task_names(), asyncio.Event()
+    listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    settings = Settings(workspace, port=0, vm_socket=vm.socket, spare_seconds=0)
+    serving = asyncio.create_task(serve(settings, lambda _host, _port: listening.set_result(None), stop), name="test")
+    await listening
+    await eventually(lambda: name in task_names(), "it runs")
+    next(task for task in asyncio.all_tasks() if task.get_name() == name).cancel()
+    with pytest.raises(SpriteTaskDiedError, match=f'The task "{name}" was cancelled'):
+        await asyncio.wait_for(serving, PATIENCE)
+    assert stop.is_set(), "who runs the sprite was told, and not only at its end"
+    assert task_names() == before
+
+
+#: Those with a part in ending a turn: its VM, its memory, its events, and the turn itself.
+WITH_A_TURN = ("awake", "curation", "feed", "runtime")
+
+
+@pytest.mark.parametrize("name", WITH_A_TURN)
 async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_and_ends_with_an_error(
     name: str, model: OfflineModel, workspace: Path, vm: Machine
 ) -> None:
@@ -171,7 +191,8 @@ async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
     broken.mkdir()
     settings = {"PYTHONPATH": str(broken), "SPRITE_SPARE_SECONDS": "600"}
     (broken / "claude_agent_sdk.py").write_text("raise ImportError('half of it is missing')\n")
-    async with started_sprite(workspace, model.url, **settings) as process, asyncio.timeout(PATIENCE):
+    # With a command it is not forked from a process that has imported the agent's.
+    async with started_sprite(workspace, model.url, within=("env",), **settings) as process, asyncio.timeout(PATIENCE):
         assert await process.wait() == 1
     log = (workspace.parent / "stderr.log").read_text()
     assert f'CRITICAL sprite.tasks: the task "{AT_START}" failed (ImportError)' in log
@@ -179,38 +200,15 @@ async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
     assert log.splitlines()[-1] == f'sprite: The task "{AT_START}" failed (ImportError); see the log.'
 
 
-async def test_a_connection_whose_sender_dies_is_cut_and_the_sprite_lives_on(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with sprite_process(
-        workspace, model.url, program=("tests.killable", "sprite"), KILL_TASK=CONNECTION
-    ) as sprite:
+async def test_a_connection_whose_sender_dies_is_cut_and_the_sprite_lives_on(workspace: Path) -> None:
+    async with running_sprite(workspace, None) as sprite:
         async with sprite.client() as client:
-            sprite.process.send_signal(signal.SIGUSR1)
+            sprite.cancel_task(CONNECTION)
             with suppress(ConnectionError):
                 assert await client.next() is None or await client.next() is None
         async with sprite.client() as client:
-            await chat(client, "Hello")
-        assert await sprite.stop() == 0
+            assert (await client.ask("system", {"action": "status"}))["type"] == "status"
     assert f'CRITICAL sprite.tasks: the task "{CONNECTION}"' in (workspace.parent / "stderr.log").read_text()
-
-
-async def test_a_conversation_that_nobody_reads_any_more_ends_its_mission_and_the_next_one_resumes_it(
-    model: OfflineModel, workspace: Path
-) -> None:
-    model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    async with (
-        sprite_process(workspace, model.url, program=("tests.killable", "sprite"), KILL_TASK="agent stream") as sprite,
-        sprite.client() as client,
-    ):
-        mission = client.send("mission", {"text": "think for ever"})
-        await request_seen(model, lambda r: "think for ever" in r.user_text)
-        process = agent_process(sprite)
-        sprite.process.send_signal(signal.SIGUSR1)
-        assert (await client.end_of(mission))["event"] == "error"
-        await chat(client, "Hello")
-        assert not runs(process)
-        assert await sprite.stop() == 0
 
 
 # --- the bridge ---
@@ -225,14 +223,9 @@ async def test_a_bridge_at_rest_runs_these_tasks_and_no_other(tmp_path: Path, mo
     assert task_names() == before
 
 
-#: Of what a bridge cannot be without: what everybody comes by, what the agents' model is paid by, what is only its own.
-WITH_SPRITES = ("accept", "ledger", "write behind")
-
-
-@pytest.mark.parametrize("name", WITH_SPRITES)
-async def test_a_bridge_one_of_whose_tasks_dies_stops_its_sprites_in_order_and_ends_with_an_error(
-    name: str, tmp_path: Path
-) -> None:
+async def test_bridge_whose_task_dies_stops_its_sprites(tmp_path: Path) -> None:
+    # The agents' model is paid by it.
+    name = "ledger"
     async with bridge_process(tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK=name) as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
@@ -244,7 +237,6 @@ async def test_a_bridge_one_of_whose_tasks_dies_stops_its_sprites_in_order_and_e
         assert await bridge.ended() == 1
     log = bridge.stderr.read_text().splitlines()
     assert log[-1] == f'bridge: The task "{name}" was cancelled; see the log.'
-    # Operators' connections are accepted by a task of the same name.
     said = {line["message"] for line in map(json.loads, log[:-1]) if line["level"] == "critical"}
     assert said == {f'the task "{name}" was cancelled'}
     assert [row["outcome"] for row in observations(bridge.workspace)] == ["interrupted"]
@@ -290,30 +282,28 @@ async def dies_of(name: str, runs_on: set[str], folder: Path) -> None:
 async def test_a_room_that_cannot_go_on_is_closed_and_whoever_comes_again_gets_a_new_one(
     name: str, tmp_path: Path
 ) -> None:
-    async with bridge_process(tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK=name) as bridge:
+    async with running_bridge(tmp_path / "data") as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             await page.link("ready")
-            bridge.process.send_signal(signal.SIGUSR1)
+            bridge.cancel_task(name)
             await page.closed()
         async with bridge.page(cookie) as page:
             await page.link("ready")
-            assert (await page.mission("Hello"))["event"] == "complete"
-        assert await bridge.stop() == 0
-    assert '"level":"critical"' in bridge.stderr.read_text()
+            assert (await page.ask("system", {"action": "status"}))["type"] == "status"
+    assert '"level":"critical"' in bridge.log
 
 
 async def test_a_sprite_that_nobody_keeps_up_any_more_is_started_again_by_the_next_wish(tmp_path: Path) -> None:
-    async with bridge_process(
-        tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK="keeper of local"
-    ) as bridge:
-        async with bridge.page(await bridge.login()) as page:
-            await page.link("ready")
-            bridge.process.send_signal(signal.SIGUSR1)
-            # The signal is handled before the next answer is.
-            await page.ask("system", {"action": "status"})
-            os.kill(int((bridge.workspace / ".os/run/lock").read_text()), signal.SIGKILL)
-            await page.link("unavailable")
-            await page.link("ready")
-            assert (await page.mission("Hello"))["event"] == "complete"
-        assert await bridge.stop() == 0
+    async with (
+        running_bridge(tmp_path / "data", start_sprite=Child.start) as bridge,
+        bridge.page(await bridge.login()) as page,
+    ):
+        await page.link("ready")
+        bridge.cancel_task("keeper of local")
+        # The cancellation is handled before the next answer is.
+        await page.ask("system", {"action": "status"})
+        os.kill(int((bridge.workspace / ".os/run/lock").read_text()), signal.SIGKILL)
+        await page.link("unavailable")
+        await page.link("ready")
+        assert (await page.ask("system", {"action": "status"}))["type"] == "status"

@@ -5,13 +5,86 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+
+import pytest
+import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from sprite.database.workspace import EVENTS_KEPT
 from tests.harness import Client, running_sprite
-from tests.inspection import chat, durable_events, observation_of, prompts, request_seen
+from tests.inspection import (
+    SharedSprite,
+    chat,
+    durable_events,
+    observation_of,
+    prompts,
+    request_seen,
+    shared_sprite,
+)
+
+shared = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("events")) as home:
+        yield home
+
+
+@shared
+async def test_a_mission_that_is_interrupted_before_the_agent_is_awake_is_interrupted(home: SharedSprite) -> None:
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "Hello, stop early"})
+        await client.event("started")
+        client.send("interrupt")
+        assert (await client.end_of(mission))["event"] == "interrupted"
+        assert observation_of(home.workspace, mission)["outcome"] == "interrupted"
+        assert not prompts(home.model, "Hello, stop early")
+        assert (await client.mission("Hello again"))["event"] == "complete"
+
+
+@shared
+async def test_a_heartbeat_is_answered_in_its_turn_and_a_slow_turn_holds_up_nothing_else(home: SharedSprite) -> None:
+    home.model.script.agent({"match": "slowly", "delay": 0.3})
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "Hello, slowly"})
+        await request_seen(home.model, lambda r: "slowly" in r.user_text)
+        heartbeat = client.send("heartbeat")
+        status = client.send("system", {"action": "status"})
+        search = client.send("memory", {"op": "search", "query": "anything"})
+        stack = client.send("canvas_interaction", {"action": "create_stack", "name": "Beside"})
+        await client.reply(heartbeat)
+        answered = [m["reply_to"] for m in client.received if m.get("reply_to")]
+        assert set(answered) == {mission, status, search, stack, heartbeat}
+        assert answered[-1] == heartbeat
+        assert [e["event"] for e in client.events(mission)][-1] == "complete"
+
+
+@shared
+async def test_the_chat_keeps_what_tools_a_turn_used_and_how_it_ended(home: SharedSprite) -> None:
+    async with home.client() as client:
+        used = client.send("mission", {"text": "run `echo one\necho two`"})
+        await client.end_of(used)
+        failed = client.send("mission", {"text": "run `ls /nowhere`"})
+        await client.end_of(failed)
+        stopped = client.send("mission", {"text": "run `python3 -c 'import time; time.sleep(30)'`"})
+        await client.event("tool_use")
+        await client.ask("interrupt")
+        await client.end_of(stopped)
+    async with home.client() as client:
+        sync = (await client.until(lambda m: m["type"] == "state_sync"))["payload"]
+        older = await client.ask("memory", {"op": "chat", "limit": len(sync["chat"])})
+    assert older["payload"]["chat"] == sync["chat"]
+    lines = {line["mission_id"]: line for line in sync["chat"] if line["role"] == "assistant"}
+    assert lines[used]["tools"] == [{"name": "Bash", "title": "echo one", "is_error": False}]
+    assert lines[failed]["tools"] == [{"name": "Bash", "title": "ls /nowhere", "is_error": True}]
+    (tool,) = lines[stopped]["tools"]
+    assert "time.sleep(30)" in tool["title"]
+    assert [lines[each]["status"] for each in (used, failed, stopped)] == ["complete", "complete", "interrupted"]
+    assert {line["origin"] for line in sync["chat"]} == {"person"}
 
 
 async def test_a_client_that_resumes_gets_exactly_what_it_missed_also_after_a_restart(
@@ -33,7 +106,6 @@ async def test_a_client_that_resumes_gets_exactly_what_it_missed_also_after_a_re
         missed = [m for m in replayed if m["seq"] <= all_seqs[-1]]
         assert missed == [m for m in _durable(witness) if m["seq"] > left_at]
         assert not [m for m in client.received if m["type"] in {"state_sync", "gap"}]
-        assert await sprite.stop() == 0
     written = durable_events(workspace)
     assert [m["seq"] for m in written] == list(range(1, len(written) + 1))
     async with running_sprite(workspace, model.url) as sprite:
@@ -44,35 +116,6 @@ async def test_a_client_that_resumes_gets_exactly_what_it_missed_also_after_a_re
             await client.ask("heartbeat")
             assert _durable(client) == []
             assert not [m for m in client.received if m["type"] in {"state_sync", "gap"}]
-
-
-async def test_a_client_of_another_epoch_or_from_the_future_gets_the_whole_state(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with running_sprite(workspace, model.url) as sprite:
-        async with sprite.client() as client:
-            await chat(client, "Hello there")
-            epoch = client.received[0]["payload"]["epoch"]
-        strange: list[dict[str, Any]] = [
-            {"epoch": "another", "last_seq": 1},
-            {"epoch": epoch, "last_seq": 10_000},
-            {"epoch": epoch, "last_seq": -1},
-        ]
-        for resume in strange:
-            async with sprite.client(resume=resume) as client:
-                sync = await client.until(lambda m: m["type"] == "state_sync")
-                assert [line["role"] for line in sync["payload"]["chat"]] == ["user", "assistant"]
-                assert sync["payload"]["session"]["turns"] == 1
-                assert not [m for m in client.received if m["type"] == "gap"]
-
-
-async def test_a_client_whose_events_are_pruned_is_told_of_the_gap_and_gets_the_whole_state(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "Hello there")
-        epoch = client.received[0]["payload"]["epoch"]
-        newest = _seqs(client)[-1]
     with contextlib.closing(sqlite3.connect(workspace / ".os/workspace.db")) as db, db:
         frames = [
             (
@@ -80,12 +123,12 @@ async def test_a_client_whose_events_are_pruned_is_told_of_the_gap_and_gets_the_
                 json.dumps({"type": "agent_event", "id": "x", "timestamp": 0, "payload": {}, "seq": seq}).encode()
                 + b"\n",
             )
-            for seq in range(newest + 100, newest + 100 + EVENTS_KEPT + 7)
+            for seq in range(len(written) + 100, len(written) + 100 + EVENTS_KEPT + 7)
         ]
         db.executemany("INSERT INTO events VALUES (?, ?)", frames)
     last = frames[-1][0]
     async with running_sprite(workspace, model.url) as sprite:
-        async with sprite.client(resume={"epoch": epoch, "last_seq": newest}) as client:
+        async with sprite.client(resume={"epoch": epoch, "last_seq": len(written)}) as client:
             gap = await client.until(lambda m: m["type"] == "gap")
             assert gap["payload"]["oldest_seq"] == last - EVENTS_KEPT + 1
             await client.until(lambda m: m["type"] == "state_sync")
@@ -94,39 +137,10 @@ async def test_a_client_whose_events_are_pruned_is_told_of_the_gap_and_gets_the_
         async with sprite.client(resume={"epoch": epoch, "last_seq": last - EVENTS_KEPT}) as client:
             await client.ask("heartbeat")
             assert _seqs(client) == list(range(last - EVENTS_KEPT + 1, last + 1))
-            await chat(client, "Hello again")
+            note = {"action": "create_card", "title": "Live", "blocks": [{"type": "text", "data": {"content": "x"}}]}
+            await client.ask("canvas_interaction", note)
+            await client.ever(lambda m: m["type"] == "canvas_update")
             assert _seqs(client) == list(range(last - EVENTS_KEPT + 1, _seqs(client)[-1] + 1))
-
-
-async def test_a_heartbeat_is_answered_in_its_turn_and_a_slow_turn_holds_up_nothing_else(
-    model: OfflineModel, workspace: Path
-) -> None:
-    model.script.agent({"match": "slowly", "delay": 0.3})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        mission = client.send("mission", {"text": "Hello, slowly"})
-        await request_seen(model, lambda r: "slowly" in r.user_text)
-        heartbeat = client.send("heartbeat")
-        status = client.send("system", {"action": "status"})
-        search = client.send("memory", {"op": "search", "query": "anything"})
-        stack = client.send("canvas_interaction", {"action": "create_stack", "name": "Beside"})
-        await client.reply(heartbeat)
-        answered = [m["reply_to"] for m in client.received if m.get("reply_to")]
-        assert set(answered) == {mission, status, search, stack, heartbeat}
-        assert answered[-1] == heartbeat
-        assert [e["event"] for e in client.events(mission)][-1] == "complete"
-
-
-async def test_a_mission_that_is_interrupted_before_the_agent_is_awake_is_interrupted(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        mission = client.send("mission", {"text": "Hello, and stop"})
-        await client.event("started")
-        client.send("interrupt")
-        assert (await client.end_of(mission))["event"] == "interrupted"
-        assert observation_of(workspace, mission)["outcome"] == "interrupted"
-        assert not prompts(model, "Hello, and stop")
-        assert (await client.mission("Hello again"))["event"] == "complete"
 
 
 def _durable(client: Client) -> list[dict[str, Any]]:
@@ -135,27 +149,3 @@ def _durable(client: Client) -> list[dict[str, Any]]:
 
 def _seqs(client: Client) -> list[int]:
     return [m["seq"] for m in _durable(client)]
-
-
-async def test_the_chat_keeps_what_tools_a_turn_used_and_how_it_ended(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite:
-        async with sprite.client() as client:
-            used = client.send("mission", {"text": "run `echo one\necho two`"})
-            await client.end_of(used)
-            failed = client.send("mission", {"text": "run `ls /nowhere`"})
-            await client.end_of(failed)
-            stopped = client.send("mission", {"text": "run `python3 -c 'import time; time.sleep(30)'`"})
-            await client.event("tool_use")
-            await client.ask("interrupt")
-            await client.end_of(stopped)
-        async with sprite.client() as client:
-            sync = (await client.until(lambda m: m["type"] == "state_sync"))["payload"]
-            older = await client.ask("memory", {"op": "chat", "limit": 10})
-    assert older["payload"]["chat"] == sync["chat"]
-    lines = {line["mission_id"]: line for line in sync["chat"] if line["role"] == "assistant"}
-    assert lines[used]["tools"] == [{"name": "Bash", "title": "echo one", "is_error": False}]
-    assert lines[failed]["tools"] == [{"name": "Bash", "title": "ls /nowhere", "is_error": True}]
-    (tool,) = lines[stopped]["tools"]
-    assert "time.sleep(30)" in tool["title"]
-    assert [lines[each]["status"] for each in (used, failed, stopped)] == ["complete", "complete", "interrupted"]
-    assert {line["origin"] for line in sync["chat"]} == {"person"}

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-from functools import partial
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+import pytest_asyncio
+
 from bridge.offline.model import OfflineModel
-from tests.harness import Client, SpriteProcess, observations, rows
-from tests.harness import sprite_process as _running_sprite
-from tests.inspection import agent_process, agents, chat, children, endings, eventually, prompts
+from tests.harness import Client, Sprite, SpriteServer, observations, rows, running_sprite, sprite_process
+from tests.inspection import (
+    SharedSprite,
+    agent_process,
+    agents,
+    chat,
+    endings,
+    eventually,
+    prompts,
+    shared_sprite,
+)
 
-sprite_process = partial(_running_sprite, SPRITE_SPARE_SECONDS="600")
+#: The tests of the shared sprite run in their order: each takes over the agent that the one before left.
+shared = pytest.mark.asyncio(loop_scope="module")
+AHEAD = {"SPRITE_SPARE_SECONDS": "600"}
 
 
-async def spare(sprite: SpriteProcess) -> int:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("spare"), **AHEAD) as home:
+        yield home
+
+
+async def spare(sprite: Sprite) -> int:
     """The process that was started ahead, once it is there."""
     found: list[int] = []
 
@@ -34,118 +52,96 @@ async def state(client: Client) -> dict[str, object]:
     return status
 
 
-async def test_it_starts_ahead_and_the_first_mission_is_its_own(model: OfflineModel, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        ahead = await spare(sprite)
+@shared
+async def test_it_starts_ahead_and_the_first_mission_is_its_own(home: SharedSprite) -> None:
+    async with home.client() as client:
+        ahead = await spare(home.sprite)
         # It is no session, it is not busy, and the model has been asked nothing.
         assert ((await state(client))["session_id"], (await state(client))["running_mission_id"]) == (None, None)
-        assert model.requests == []
-        await chat(client, "Hello")
-        assert agent_process(sprite) == ahead
-        async with sprite.client() as other:
+        assert home.model.requests == []
+        await chat(client, "My name is Ada Lovelace.")
+        assert agent_process(home.sprite) == ahead
+        async with home.client() as other:
             await chat(other, "Hello again")
         # It has other, short-lived children.
-        assert agents(sprite) == [ahead]
+        assert agents(home.sprite) == [ahead]
 
 
-async def test_the_next_one_starts_when_a_session_ends(model: OfflineModel, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "My name is Ada Lovelace.")
-        first = agent_process(sprite)
+@shared
+async def test_next_agent_starts_and_knows_newest_memory(home: SharedSprite) -> None:
+    """The next agent starts when a session ends; what memory learns after that is in its first prompt."""
+    async with home.client() as client:
+        first = agent_process(home.sprite)
         await client.ask("system", {"action": "new_session"})
-        second = await spare(sprite)
-        assert second != first
-        await chat(client, "Hello")
-        assert agent_process(sprite) == second
-    assert len({o["session_id"] for o in observations(workspace)}) == 2
-    assert "Ada Lovelace" in prompts(model, "Hello")[0].body["system"][-1]["text"]
-
-
-async def test_what_memory_has_learned_since_it_started_is_in_the_first_prompt(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await spare(sprite)
-        user = workspace / ".os/memory/user.md"
+        assert await spare(home.sprite) != first
+        user = home.workspace / ".os/memory/user.md"
         user.write_text(user.read_text() + "\n- Drinks oolong only.\n")
-        await chat(client, "Hello")
-    assert "Drinks oolong only." in json.dumps(prompts(model, "Hello")[0].body)
+        await chat(client, "Hello, newcomer")
+    assert len({o["session_id"] for o in observations(home.workspace)}) == 2
+    system = prompts(home.model, "Hello, newcomer")[0].body["system"][-1]["text"]
+    assert "Ada Lovelace" in system
+    assert "Drinks oolong only." in system
 
 
-async def test_one_that_dies_unseen_costs_the_first_mission_nothing(model: OfflineModel, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        os.kill(await spare(sprite), signal.SIGKILL)
-        await chat(client, "Hello")
-    assert [o["outcome"] for o in observations(workspace)] == ["complete"]
-
-
-async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(model: OfflineModel, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        os.kill(await spare(sprite), signal.SIGKILL)
-        boot = workspace / ".os/run/boot.md"
+@shared
+async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(home: SharedSprite) -> None:
+    async with home.client() as client:
+        os.kill(agent_process(home.sprite), signal.SIGKILL)
+        boot = home.workspace / ".os/run/boot.md"
         boot.unlink()
         boot.mkdir()
-        async with sprite.client():
+        async with home.sprite.client():
             end = await client.mission("Hello")
         assert (end["event"], end["code"]) == ("error", "storage")
         boot.rmdir()
         await chat(client, "Hello again")
 
 
-async def test_messages_and_errands_that_come_while_it_starts_wait_for_that_one(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+@shared
+async def test_errands_wait_for_starting_agent(home: SharedSprite) -> None:
+    """The agent that starts after the last errand ends with its sprite."""
+    async with home.client() as client:
+        await client.ask("system", {"action": "new_session"})
         mission = client.send("mission", {"text": "Hello"})
-        assert (await client.reply(mission))["payload"]["status"] == "accepted"
         fresh = client.send("system", {"action": "new_session"})
-        second = client.send("mission", {"text": "Hello again"})
         assert (await client.end_of(mission))["event"] == "complete"
         await client.reply(fresh)
-        assert (await client.end_of(second))["event"] == "complete"
-        await client.ask("memory_request", {"op": "forget", "text": "Hello"})
-        await eventually(lambda: len(children(sprite.process.pid)) <= 1, "there is one at most")
-    assert set(map(tuple, endings(workspace).values())) == {("complete",)}
+        ahead = await spare(home.sprite)
+    assert isinstance(home.sprite, SpriteServer)
+    await home.sprite.stop()
+    assert not Path(f"/proc/{ahead}").exists()
+    assert endings(home.workspace)[mission] == ["complete"]
 
 
-async def test_a_session_of_an_earlier_process_is_resumed_ahead(model: OfflineModel, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+async def test_agent_resumes_ahead_after_kill(model: OfflineModel, workspace: Path) -> None:
+    async with sprite_process(workspace, model.url, **AHEAD) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.")
         await sprite.kill()
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        ahead = await spare(sprite)
+    async with running_sprite(workspace, model.url, **AHEAD) as again, again.client() as client:
+        ahead = await spare(again)
         await chat(client, "Hello")
-        assert agent_process(sprite) == ahead
+        assert agent_process(again) == ahead
     assert "Ada Lovelace" in str(prompts(model, "Hello")[0].body["messages"])
     sessions = rows(workspace / ".os/memory/transcript.db", "SELECT * FROM sessions")
     assert len(sessions) == 1
 
 
-async def test_a_sprite_that_is_stopped_while_it_starts_one_ends_with_it(model: OfflineModel, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url) as sprite:
-        ahead = await spare(sprite)
-        assert await sprite.stop() == 0
-    assert not Path(f"/proc/{ahead}").exists()
-
-
 async def test_one_that_no_message_needs_is_ended_after_its_time(model: OfflineModel, workspace: Path) -> None:
-    async with _running_sprite(workspace, model.url, SPRITE_SPARE_SECONDS="3") as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url, SPRITE_SPARE_SECONDS="1") as sprite, sprite.client() as client:
         ahead = await spare(sprite)
         await eventually(lambda: not Path(f"/proc/{ahead}").exists(), "the spare is ended")
         await chat(client, "Hello")
         used = agent_process(sprite)
         async with sprite.client() as other:
-            await asyncio.sleep(3.5)
+            await asyncio.sleep(1.5)
             # One that has had a mission is a session's, and stays.
-            await chat(other, "Hello again")
-        assert agent_process(sprite) == used
+            assert agents(sprite) == [used]
+            await other.ask("heartbeat")
 
 
 async def test_it_can_be_turned_off(model: OfflineModel, workspace: Path) -> None:
-    async with _running_sprite(workspace, model.url, SPRITE_SPARE_SECONDS="0") as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url, SPRITE_SPARE_SECONDS="0") as sprite, sprite.client() as client:
         assert (await client.ask("heartbeat"))["payload"] == {"status": "done"}
         assert agents(sprite) == []
         log = (workspace.parent / "stderr.log").read_text()
         assert "the agent's sandbox" not in log, "nothing of the agent is loaded"
-        await chat(client, "Hello")
-        assert len(agents(sprite)) == 1

@@ -8,6 +8,7 @@ from bridge.offline.model import OfflineModel
 from tests.command_line import command
 from tests.harness import running_sprite
 from tests.inspection import chat, transcript
+from tests.memory_stores import open_stores
 
 
 async def test_without_a_key_a_mission_says_what_to_do_here(workspace: Path) -> None:
@@ -37,8 +38,10 @@ async def test_a_model_that_is_away_is_said_once_while_it_is_tried_again(workspa
 
 async def test_a_refusal_of_the_curators_model_is_told_in_words(workspace: Path, model: OfflineModel) -> None:
     model.script.curator({"error": 400, "message": "Your credit is too low.", "times": -1})
+    (workspace / ".os/memory").mkdir(parents=True)
+    async with open_stores(workspace / ".os/memory") as stores:
+        await stores.turn("My name is Ada.")
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "Hello there")
         status = (await client.ask("system", {"action": "flush"}))["payload"]
     assert "Your credit is too low." in status["last_error"]
     assert "{" not in status["last_error"]

@@ -14,8 +14,9 @@ import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
-from tests.emulator import Emulator
-from tests.harness import Client, Message, observations, sprite_process
+from sprite.config import DEFAULT_UNATTENDED_SECONDS
+from tests.emulator import Emulator, Machine
+from tests.harness import Client, Message, observations, running_sprite, sprite_process
 from tests.inspection import (
     SharedSprite,
     agent_process,
@@ -35,20 +36,26 @@ from tests.inspection import (
 shared = pytest.mark.asyncio(loop_scope="module")
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def vm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machine]:
+    async with Emulator(tmp_path_factory.mktemp("vms")) as emulator:
+        yield await emulator.add("ada")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
-async def home_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
-    async with shared_sprite(tmp_path_factory.mktemp("own")) as home:
+async def home_(tmp_path_factory: pytest.TempPathFactory, vm: Machine) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("own"), SPRITE_VM_SOCKET=str(vm.socket)) as home:
         yield home
 
 
 @asynccontextmanager
 async def conversation(home: SharedSprite) -> AsyncIterator[Client]:
-    """A client in a session of its own: when it has ended, nothing of it goes on and the model knows no script."""
+    """A client of the shared session: at the end nothing goes on in the background and the model knows no script."""
     async with home.client() as client:
         yield client
-        while (await client.ask("system", {"action": "new_session"}))["type"] == "error":
-            # A turn that the agent has just begun by itself.
-            await client.ask("interrupt")
+        while (await client.ask("interrupt"))["type"] != "error":
+            pass
+        assert (await session_of(client))["background"] == []
     home.model.script = Script()
     home.model.requests.clear()
     for name in ("go", "quick"):
@@ -57,7 +64,7 @@ async def conversation(home: SharedSprite) -> AsyncIterator[Client]:
 
 def until(name: str) -> str:
     """A command that runs until there is such a file."""
-    return f"until [ -e {name} ]; do python3 -c 'import time; time.sleep(0.05)'; done"
+    return f"until [ -e {name} ]; do sleep 0.05; done"
 
 
 ENDLESS = until("go")
@@ -122,7 +129,7 @@ async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_on
     model: OfflineModel, workspace: Path
 ) -> None:
     text = begins(model, in_background(ENDLESS))
-    async with sprite_process(workspace, model.url) as sprite:
+    async with running_sprite(workspace, model.url) as sprite:
         async with sprite.client() as client, sprite.client() as other:
             (mission,) = await chat(client, text)
             (work,) = (await session_of(client))["background"]
@@ -154,7 +161,7 @@ async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_on
             asked = sync["chat"][1]
             assert asked["tools"] == [{"name": "Bash", "title": ENDLESS, "is_error": False}]
             assert sync["running"] is None
-    async with sprite_process(workspace, model.url) as sprite, sprite.client(resume=start) as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client(resume=start) as client:
         assert await own_turn(client) == own
         assert (await client.end_of(own)) == end
     assert endings(workspace) == {mission: ["complete"], own: ["complete"]}
@@ -263,49 +270,37 @@ async def test_a_mission_waits_for_an_own_turn_and_each_has_its_own_end(home: Sh
         assert [o["mission_id"] for o in observations(home.workspace)[-2:]] == [own, mission]
 
 
-async def test_an_own_turn_in_which_the_sprite_is_killed_ends_as_crashed_with_what_had_happened(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_own_turn_of_killed_sprite_ends_as_crashed(model: OfflineModel, workspace: Path) -> None:
+    """So does what else went on in the background: whoever comes back sees that it is over."""
     said = [
         {"type": "text", "text": "I look at it."},
         {"type": "tool_use", "name": "Bash", "input": {"command": ENDLESS}},
     ]
     model.script.agent({"for": "notification", "blocks": said})
-    text = begins(model, in_background(QUICK))
+    text = begins(model, in_background(QUICK), in_background(ENDLESS, "the watch"))
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, text)
+        start = position(client)
         (workspace / "quick").touch()
         own = await own_turn(client)
         await client.event("tool_use")
         await eventually(lambda: any(entry["event"] == "start" for entry in journal(workspace)), "its start is kept")
-        start = position(client)
         await sprite.kill()
-    async with sprite_process(workspace, model.url) as sprite, sprite.client(resume=start) as client:
+    async with running_sprite(workspace, model.url) as again, again.client(resume=start) as client:
+        # The replay still has it.
+        assert len(await works(client, 2)) == 2
         end = await client.end_of(own)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", False)
+        await works(client, 0)
         kept = observation_of(workspace, own)
         assert (kept["outcome"], kept["trigger"], kept["agent_response"]) == ("crashed", "task", "I look at it.")
         (call,) = kept["tool_calls"]
         assert (call["input"]["command"], call["result"]) == (ENDLESS, "[no result: the turn ended first]")
         assert (await session_of(client))["background"] == []
-        await chat(client, "Hello again")
     assert endings(workspace)[own] == ["error"]
     rows = chat_rows(workspace, own)
     assert [(row["role"], row["origin"]) for row in rows] == [("assistant", "agent"), ("error", "agent")]
     assert ENDLESS in rows[0]["tools_json"]
-
-
-async def test_what_went_on_in_the_background_of_a_killed_sprite_is_over_for_who_comes_back(
-    model: OfflineModel, workspace: Path
-) -> None:
-    text = begins(model, in_background(ENDLESS))
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, text)
-        start = position(client)
-        await sprite.kill()
-    async with sprite_process(workspace, model.url) as sprite, sprite.client(resume=start) as client:
-        assert len(await works(client, 1)) == 1
-        await works(client, 0)
 
 
 @shared
@@ -346,7 +341,7 @@ async def test_a_new_session_says_what_ended_with_the_one_before(home: SharedSpr
 async def test_a_command_that_has_ended_is_never_said_to_be_stopped(home: SharedSprite) -> None:
     """Ended, and stopped, in the same moment: whichever came first is what is said, and the session agrees."""
     async with conversation(home) as client:
-        for number in range(5):
+        for number in range(3):
             text = begins(home.model, in_background(f"touch done-{number}", f"job {number}"), text=f"begin {number}")
             mission = client.send("mission", {"text": text})
             assert (await client.end_of(mission))["event"] == "complete"
@@ -357,36 +352,37 @@ async def test_a_command_that_has_ended_is_never_said_to_be_stopped(home: Shared
             await eventually(lambda number=number: (home.workspace / f"done-{number}").exists(), "it ran")  # type: ignore[misc]
 
 
-async def test_an_own_turn_without_an_end_is_ended_by_its_bound_and_says_why(
-    model: OfflineModel, workspace: Path
+@shared
+async def test_vm_is_held_awake_for_background_work(home: SharedSprite, vm: Machine) -> None:
+    text = begins(home.model, in_background(ENDLESS))
+    async with conversation(home) as client:
+        await chat(client, text)
+        session = await session_of(client)
+        (work,) = session["background"]
+        assert session["held_until"] == work["since"] + DEFAULT_UNATTENDED_SECONDS
+        await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
+        (home.workspace / "go").touch()
+        await client.end_of(await own_turn(client))
+        # Turns that wait for their curation hold it, too.
+        await client.ask("system", {"action": "flush"})
+        await eventually(lambda: not vm.tasks, "the VM is let go")
+
+
+async def test_unattended_bound_frees_vm_and_ends_own_turn(
+    model: OfflineModel, workspace: Path, emulator: Emulator
 ) -> None:
     model.script.agent({"for": "notification", "hang": True})
     text = begins(model, in_background(QUICK))
-    async with sprite_process(workspace, model.url, SPRITE_UNATTENDED_SECONDS="1") as sprite, sprite.client() as client:
+    vm = await emulator.add("ada")
+    environment = {"SPRITE_VM_SOCKET": str(vm.socket), "SPRITE_UNATTENDED_SECONDS": "1"}
+    async with running_sprite(workspace, model.url, **environment) as sprite, sprite.client() as client:
         await chat(client, text)
+        session = await session_of(client)
+        (work,) = session["background"]
+        assert session["held_until"] == work["since"] + 1
+        await eventually(lambda: not vm.tasks, "the VM is let go")
         (workspace / "quick").touch()
         own = await own_turn(client)
         end = await client.end_of(own)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "too_long", False)
         assert [row["role"] for row in chat_rows(workspace, own)] == ["error"]
-        await chat(client, "Hello again")
-
-
-@pytest.mark.parametrize("bound", ["7200", "1"])
-async def test_a_vm_is_held_awake_for_work_in_the_background_until_its_bound(
-    model: OfflineModel, workspace: Path, tmp_path: Path, bound: str
-) -> None:
-    text = begins(model, in_background(ENDLESS))
-    async with Emulator(tmp_path / "vms") as emulator:
-        vm = await emulator.add("ada")
-        environment = {"SPRITE_VM_SOCKET": str(vm.socket), "SPRITE_UNATTENDED_SECONDS": bound}
-        async with sprite_process(workspace, model.url, **environment) as sprite, sprite.client() as client:
-            await chat(client, text)
-            session = await session_of(client)
-            (work,) = session["background"]
-            assert session["held_until"] == work["since"] + float(bound)
-            if bound == "7200":
-                await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
-                (workspace / "go").touch()
-                await client.end_of(await own_turn(client))
-            await eventually(lambda: not vm.tasks, "the VM is let go")

@@ -205,7 +205,7 @@ def test_a_slash_command_is_a_turn_only_if_the_model_answered_it(recorded: Recor
     assert told(turns_of(recorded.log("cleared"))) == [("user", "Hello after clearing", "complete")]
 
 
-@pytest.mark.parametrize("name", ["everyday", "troubled", "delegating", "commands", "cleared", "circles"])
+@pytest.mark.parametrize("name", ["everyday", "troubled", "delegating", "commands"])
 def test_logs_of_older_versions_that_do_not_say_who_speaks_give_the_same_turns(recorded: Recorded, name: str) -> None:
     log = recorded.log(name)
     lines = [
@@ -275,7 +275,7 @@ def read_time(text: str) -> float:
     return entry.at
 
 
-@pytest.mark.parametrize("name", ["everyday", "troubled", "delegating", "commands", "circles"])
+@pytest.mark.parametrize("name", ["everyday", "troubled", "delegating"])
 def test_wherever_a_log_ends_for_now_no_turn_is_told_otherwise_than_in_the_whole(recorded: Recorded, name: str) -> None:
     """Read at any length, every turn that is taken is the very turn that the whole log tells of."""
     log = recorded.log(name)
@@ -326,13 +326,12 @@ def test_an_answer_whose_prompt_is_damaged_is_kept_and_is_not_given_to_the_turn_
     assert after.observation.user_message == "do both in parallel"
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_any_line_may_be_missing_and_every_other_turn_is_still_there(recorded: Recorded, seed: int) -> None:
+def test_any_line_may_be_missing_and_every_other_turn_is_still_there(recorded: Recorded) -> None:
     log = recorded.log("everyday")
-    lines: list[Line | str] = list(lines_of(log))
-    lines[len(lines) * seed // 40] = "\0\0 half a li"
-    told_before, told_now = told(turns_of(log)), told(cut(lines)[0])
-    assert len([turn for turn in told_before if turn not in told_now]) <= 1
+    lines, told_before = lines_of(log), told(turns_of(log))
+    for missing in range(0, len(lines), 4):
+        told_now = told(cut([*lines[:missing], "\0\0 half a li", *lines[missing + 1 :]])[0])
+        assert len([turn for turn in told_before if turn not in told_now]) <= 1, missing
 
 
 def test_half_a_character_and_long_strings_are_kept_as_the_log_can_hold_them(recorded: Recorded) -> None:

@@ -12,12 +12,12 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.command_line import command
-from tests.harness import observations, sprite_process
+from tests.harness import Client, Sprite, observations, running_sprite, sprite_process
 from tests.inspection import (
     agent_process,
     chat,
-    descendants,
     eventually,
+    family,
     is_running,
     request_seen,
     runs,
@@ -49,11 +49,10 @@ def nothing_is_left(workspace: Path) -> Iterator[None]:
             os.kill(pid, signal.SIGKILL)
 
 
-async def test_a_turn_whose_agent_is_stopped_ends_in_words_and_the_next_mission_resumes_the_conversation(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_stopped_agent_ends_turn_interrupt_and_sprite(model: OfflineModel, workspace: Path) -> None:
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        # In a turn: it ends in words, and the next mission resumes the conversation.
         await chat(client, "My name is Ada.")
         mission = client.send("mission", {"text": "think for ever"})
         await request_seen(model, lambda r: "think for ever" in r.user_text)
@@ -66,54 +65,39 @@ async def test_a_turn_whose_agent_is_stopped_ends_in_words_and_the_next_mission_
         await chat(client, "Hello again")
         (request,) = [r for r in model.requests if r.kind == "main" and r.user_text == "Hello again"]
         assert "My name is Ada." in str(request.body["messages"])
-    assert [row["outcome"] for row in observations(workspace)] == ["complete", "error", "complete"]
-
-
-async def test_an_agent_that_is_stopped_hears_no_interrupt_and_is_ended_with_the_turn(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        mission = client.send("mission", {"text": "run `tail -f /dev/null`"})
-        await eventually(lambda: is_running(sprite, "tail -f"), "the command runs")
-        family = descendants(sprite.process.pid)
-        os.kill(agent_process(sprite), signal.SIGSTOP)
+        # It hears no interrupt: it is ended with the turn.
+        mission, processes = await stopped_in_a_command(sprite, client)
         await client.ask("interrupt")
         assert (await client.end_of(mission))["event"] == "interrupted"
-        await eventually(lambda: not any(runs(pid) for pid in family), "what was interrupted does not go on unseen")
-        await chat(client, "Hello again")
+        await eventually(lambda: not any(runs(pid) for pid in processes), "what was interrupted goes on unseen")
+        # The sprite ends in order, and so does all that the agent ran.
+        _, processes = await stopped_in_a_command(sprite, client)
+        await sprite.stop()
+    await eventually(lambda: not any(runs(pid) for pid in processes), "all of it has ended")
+    assert [row["outcome"] for row in observations(workspace)] == [
+        *("complete", "error", "complete"),
+        *("interrupted", "interrupted"),
+    ]
 
 
-async def test_a_sprite_whose_agent_is_stopped_ends_in_order_and_so_does_what_the_agent_ran(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        client.send("mission", {"text": "run `tail -f /dev/null`"})
-        await eventually(lambda: is_running(sprite, "tail -f"), "the command runs")
-        family = descendants(sprite.process.pid)
-        os.kill(agent_process(sprite), signal.SIGSTOP)
-        assert await sprite.stop() == 0
-    await eventually(lambda: not any(runs(pid) for pid in family), "all of it has ended")
-    assert [row["outcome"] for row in observations(workspace)] == ["interrupted"]
+async def stopped_in_a_command(sprite: Sprite, client: Client) -> tuple[str, list[int]]:
+    """A mission whose agent is stopped while a command runs; its id, and the agent's processes."""
+    mission = client.send("mission", {"text": "run `tail -f /dev/null`"})
+    await eventually(lambda: is_running(sprite, "tail -f"), "the command runs")
+    processes = family(sprite)
+    os.kill(agent_process(sprite), signal.SIGSTOP)
+    return mission, processes
 
 
-@pytest.mark.parametrize("how", ["stopped", "killed"])
-async def test_what_the_agent_detached_outlasts_its_session_and_ends_with_the_sprite(
-    how: str, model: OfflineModel, workspace: Path
-) -> None:
+async def test_detached_programs_outlast_session_not_sprite(model: OfflineModel, workspace: Path) -> None:
     model.script.agent({"match": "Begin", "tool": "Bash", "input": {"command": f"{DETACHED} > /dev/null 2>&1"}})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "Begin")
         await eventually(lambda: len(programs_in(workspace, "tail -f")) == 3, "all three run")
         begun = programs_in(workspace, "tail -f")
         await client.ask("system", {"action": "new_session"})
         assert programs_in(workspace, "tail -f") == begun, "a server that the person asked for goes on"
-        if how == "stopped":
-            assert await sprite.stop() == 0
-        else:
-            await sprite.kill()
-    if how == "killed":
-        async with sprite_process(workspace, model.url):
-            await eventually(lambda: not any(runs(pid) for pid in begun), "the next one ends what it finds")
+        await sprite.stop()
     await eventually(lambda: not any(runs(pid) for pid in begun), "all of it has ended")
 
 

@@ -36,9 +36,7 @@ def full_disk(sprite: SpriteProcess) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
-async def test_a_turn_on_a_full_disk_goes_on_and_is_written_with_the_next_one(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_full_disk_delays_turns_and_curations(model: OfflineModel, workspace: Path) -> None:
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "Hello there")
         model.script.agent({"match": "echo during", "delay": 1.0, "on": "prompt"})
@@ -64,28 +62,23 @@ async def test_a_turn_on_a_full_disk_goes_on_and_is_written_with_the_next_one(
             "Hello again",
         ]
         assert journal(workspace) == []
-    written = durable_events(workspace)
-    assert [event["seq"] for event in written] == list(range(1, len(written) + 1))
-    assert endings(workspace)[mission] == ["complete"]
-    assert workspace_db(workspace, "SELECT * FROM missions WHERE status IN ('queued', 'running')") == []
-    for path in (".os/memory/transcript.db", ".os/memory/memory.db", ".os/workspace.db"):
-        assert rows(workspace / path, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
-
-
-async def test_a_curation_on_a_full_disk_waits_and_leaves_no_half_written_file(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.")
         folder = workspace / ".os/memory"
+        # A curation waits, and leaves no half-written file.
         before = {path.name: path.read_bytes() for path in folder.glob("*.md")}
         with full_disk(sprite):
             status = (await client.ask("system", {"action": "flush"}))["payload"]
             assert "disk refuses" in status["last_error"]
-            assert status["memory"]["waiting"] == 1
+            assert status["memory"]["waiting"] == 4
             assert {path.name: path.read_bytes() for path in folder.glob("*.md")} == before
         assert (await client.ask("system", {"action": "flush"}))["payload"]["memory"]["waiting"] == 0
         assert "Ada Lovelace" in (folder / "user.md").read_text()
         assert any("Ada Lovelace" in content for content in learnings(workspace))
         assert {path.name for path in folder.glob("*.md")} == set(before)
         assert not list(folder.glob(".*"))
+    written = durable_events(workspace)
+    assert [event["seq"] for event in written] == list(range(1, len(written) + 1))
+    assert endings(workspace)[mission] == ["complete"]
+    assert workspace_db(workspace, "SELECT * FROM missions WHERE status IN ('queued', 'running')") == []
+    for path in (".os/memory/transcript.db", ".os/memory/memory.db", ".os/workspace.db"):
+        assert rows(workspace / path, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]

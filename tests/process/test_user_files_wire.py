@@ -11,7 +11,7 @@ from typing import Any
 
 from bridge.offline.model import OfflineModel
 from sprite.protocol.tools import DEEDS_CALL, LOOK_CALL
-from tests.harness import Client, observations, sprite_process
+from tests.harness import Client, observations, running_sprite, sprite_process
 from tests.inspection import chat, prompts
 
 
@@ -29,7 +29,7 @@ async def asked(client: Client, op: str, **more: Any) -> dict[str, Any]:
 async def test_files_are_listed_newest_first_and_deleted_by_the_name_that_they_are_listed_by(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         for number, name in enumerate((b"documents/old.pdf", b"artifacts/not \xff utf-8.csv", b"ocr/new.txt")):
             path = workspace / os.fsdecode(name)
             path.write_bytes(b"x" * number)
@@ -59,19 +59,19 @@ async def test_an_upload_between_turns_is_told_once_also_after_a_kill(model: Off
         await upload(client, "lease.pdf", b"x" * 12_345)
         await sprite.kill()
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "What do you say to that?", "And now?")
+        await chat(client, "What do you say to that?")
         path = await upload(client, "rent.csv", b"a,b\n")
         await chat(client, f"Read it, please.\n\n{path}")
     words = "The person uploaded documents/lease.pdf, 12 kB."
     assert words.encode() in prompts(model, "What do you say to that?")[0].raw
     told = [[call for call in row["tool_calls"] if call["name"] == DEEDS_CALL] for row in turns(workspace)]
-    assert [[call["result"] for call in calls] for calls in told] == [[], [words], [], []]
+    assert [[call["result"] for call in calls] for calls in told] == [[], [words], []]
 
 
 async def test_a_change_behind_the_agents_back_reaches_the_curator_and_the_next_session(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         (workspace / "documents/lease.pdf").write_bytes(b"x")
         await chat(client, "Hello there, my name is Ana.")
         await client.ask("system", {"action": "flush"})

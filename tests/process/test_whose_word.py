@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.offline.model import OfflineModel
-from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
+from tests.bridge_harness import Bridge, PageClient, running_bridge
 from tests.command_line import rebuild
 from tests.harness import observations, rows, running_sprite
 from tests.inspection import chat, memory_file
@@ -33,7 +33,7 @@ def obeys(body: dict[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def believing(tmp_path: Path) -> AsyncIterator[tuple[BridgeProcess, OfflineModel]]:
+async def believing(tmp_path: Path) -> AsyncIterator[tuple[Bridge, OfflineModel]]:
     """A bridge whose model notes everything and whose curator obeys."""
     async with (
         OfflineModel() as model,
@@ -46,7 +46,7 @@ async def believing(tmp_path: Path) -> AsyncIterator[tuple[BridgeProcess, Offlin
         yield bridge, model
 
 
-async def completed(bridge: BridgeProcess, token: str) -> None:
+async def completed(bridge: Bridge, token: str) -> None:
     body = {"model": "sprite", "messages": [{"role": "user", "content": CLAIM}]}
     async with bridge.http() as session:
         headers = {"Authorization": f"Bearer {token}"}
@@ -54,14 +54,14 @@ async def completed(bridge: BridgeProcess, token: str) -> None:
             assert response.status == 200, await response.text()
 
 
-async def learned(bridge: BridgeProcess, page: PageClient) -> list[tuple[str, str]]:
+async def learned(bridge: Bridge, page: PageClient) -> list[tuple[str, str]]:
     """The type and the origin of what was learned, once everything is curated."""
     await page.ask("system", {"action": "flush"})
     found = rows(bridge.workspace / ".os/memory/memory.db", "SELECT type, origin FROM learnings ORDER BY id")
     return [(row["type"], row["origin"]) for row in found]
 
 
-def told(bridge: BridgeProcess) -> list[str]:
+def told(bridge: Bridge) -> list[str]:
     """The curated files that have the claim."""
     return [
         name
@@ -82,6 +82,8 @@ async def test_what_a_program_claims_of_the_person_is_its_word_until_they_say_it
         async with mcp_client(bridge, planner) as client:
             refused, text, _ = await called(client, "ask_sprite", text=CLAIM)
             assert not refused, text
+            said = await page.type("chat_said")
+            assert (said["text"], said["asked_by"]) == (CLAIM, "planner")
             assert await learned(bridge, page) == [("FACT", "program")]
             assert told(bridge) == []
             # Whoever looks for it is told whose word it is, and so is the curator.
@@ -105,21 +107,9 @@ async def test_what_a_program_claims_of_the_person_is_its_word_until_they_say_it
         assert "user.md" in told(bridge)
         assert observations(bridge.workspace)[-1]["asked_by"] is None
         assert "<program>" not in curators(model)[-1]
-
-
-async def test_the_page_hears_whose_message_it_is_live_and_later(tmp_path: Path) -> None:
-    async with believing(tmp_path) as (bridge, _), bridge.page(await bridge.login()) as page:
-        await page.link("ready")
-        async with mcp_client(bridge, await person_token(bridge, "ask", name="planner")) as client:
-            await called(client, "ask_sprite", text="Hello")
-        said = await page.type("chat_said")
-        assert (said["text"], said["asked_by"]) == ("Hello", "planner")
-        await page.mission("Hello yourself")
         lines = (await page.ask("memory", {"op": "chat", "limit": 10}))["payload"]["chat"]
-        assert [(line["text"], line["asked_by"]) for line in lines if line["role"] == "user"] == [
-            ("Hello", "planner"),
-            ("Hello yourself", None),
-        ]
+        users = [(line["text"], line["asked_by"]) for line in lines if line["role"] == "user"]
+        assert users == [(CLAIM, "planner"), (CLAIM, None)]
 
 
 async def test_on_this_machine_and_without_a_name_it_is_a_programs_word_too_and_stays_one_in_the_log(
