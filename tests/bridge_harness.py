@@ -20,7 +20,7 @@ from bridge.app import running
 from bridge.commands import serve
 from bridge.hosts.child import StartSprite
 from bridge.observing.logs import JsonLines, LibrariesSeldom
-from tests.forking import fork_module
+from tests.forking import PYTHON, fork_module, forking_python
 from tests.harness import (
     PATIENCE,
     Message,
@@ -226,7 +226,12 @@ class BridgeProcess(Bridge, RunningProcess):
 
 
 async def run_bridge(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    """`bridge ARGUMENTS` to its end, in a thread of this process: exit status, stdout, stderr."""
+    """`bridge ARGUMENTS` to its end, in a thread of this process: exit status, stdout, stderr.
+
+    `serve` needs a main thread, since it handles signals: it is forked.
+    """
+    if arguments[0] == "serve":
+        return await run_bridge_process(*arguments, environment=environment)
     variables = bridge_environment() if environment is None else environment
     return await call_main(bridge_command, list(arguments), variables)
 
@@ -296,14 +301,18 @@ async def bridge_process(
     port: int = 0,
     program: Sequence[str] = ("bridge",),
     within: Sequence[str] = (),
+    forks_sprites: bool = False,
     **environment: str,
 ) -> AsyncIterator[BridgeProcess]:
     """A bridge process that accepts connections; stopped, or killed if need be, at the end.
 
+    With `forks_sprites` the sprites that it starts are forked as well: no descendants of its, but they end with it.
     `program` is what `python -m` runs: the bridge itself, or what runs it in a test's way. `within` is a command that
     becomes the bridge.
     """
     flags, variables = _prepared(data, arguments, environment)
+    if forks_sprites:
+        variables[PYTHON] = await asyncio.to_thread(forking_python)
     stderr = data.parent / "bridge-stderr.log"
     with stderr.open("ab") as log:
         process = await start_module(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
+from tests.bridge_harness import Bridge, PageClient, running_bridge
 from tests.postgres import Server
 
 SECRET = "what these two bridges share"
@@ -19,8 +19,8 @@ SECRET = "what these two bridges share"
 class BridgePair:
     """`owner` has the sprite, as long as `page` is open there; `other` has not."""
 
-    owner: BridgeProcess
-    other: BridgeProcess
+    owner: Bridge
+    other: Bridge
     page: PageClient
     cookie: str
     token: str
@@ -62,8 +62,8 @@ async def two_bridges(folder: Path, postgres: Server, *flags: str, **environment
     shared = {"BRIDGE_DATABASE_URL": url, "BRIDGE_CLUSTER_SECRET": SECRET, **environment}
     try:
         async with (
-            bridge_process(folder / "a/data", *flags, port=0, program=("bridge",), **shared) as owner,
-            bridge_process(folder / "b/data", *flags, port=0, program=("bridge",), **shared) as other,
+            running_bridge(folder / "a/data", *flags, **shared) as owner,
+            running_bridge(folder / "b/data", *flags, **shared) as other,
         ):
             _, said, _ = await owner.run("users", "add", "ada")
             words = said.split()

@@ -1,6 +1,7 @@
 """Processes under test, forked from a parent that has imported both programs: a start takes milliseconds.
 
-`python -m tests.forking SOCKET_FD` is that parent. Each test process has one, started when it is first needed.
+`python -m tests.forking SOCKET_FD LISTENER_FD` is that parent. Each test process has one, started when it is first
+needed. The listener is for fork_client.py.
 """
 
 from __future__ import annotations
@@ -8,19 +9,27 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import ctypes
+import gc
+import hashlib
 import json
 import os
 import resource
 import runpy
+import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
+from functools import cache, partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,8 +38,21 @@ _LENGTH_BYTES = 4
 _IMPORTS = (
     "sprite.__main__ sprite.server sprite.agent.equipment sprite.commands.change sprite.commands.rebuild "
     "sprite.commands.import_logs bridge.__main__ bridge.app bridge.commands.serve bridge.commands.operate "
-    "claude_agent_sdk"
+    "claude_agent_sdk anyio._backends._asyncio httpcore2 encodings.idna tomllib"
 ).split()
+#: A forked process writes its arguments and its environment over these, where /proc shows them.
+_ARGUMENTS_BYTES = 1 << 13
+_ENVIRONMENT_BYTES = 1 << 16
+#: Begins a "module" that is code.
+_CODE = "-c "
+#: For a process whose `sys.executable` is to be this one.
+PYTHON = "TESTS_PYTHON"
+_PYTHON = """#!/bin/sh
+case "$1 $2" in
+  "-m sprite" | "-m bridge") shift; exec {client} "$@" ;;
+esac
+exec "{python}" "$@"
+"""
 
 
 class ForkedProcess:
@@ -88,13 +110,26 @@ class _Parent:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
+        self._folder = tempfile.mkdtemp(prefix="forking-")
+        self.address = f"{self._folder}/socket"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(self.address)
+        listener.listen(100)
+        #: A Python that forks sprites and bridges, for who starts `PYTHON -m sprite`.
+        self.python = Path(self._folder) / "python"
+        client = f'"{sys.executable}" -I -S "{Path(__file__).with_name("fork_client.py")}" "{self.address}"'
+        self.python.write_text(_PYTHON.format(python=sys.executable, client=client))
+        self.python.chmod(0o755)
+        descriptors = [theirs.fileno(), listener.fileno()]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.forking", str(theirs.fileno())],
+            [sys.executable, "-m", "tests.forking", *map(str, descriptors), " " * _ARGUMENTS_BYTES],
             cwd=ROOT,
-            pass_fds=[theirs.fileno()],
+            env={**os.environ, "ROOM_FOR_AN_ENVIRONMENT": " " * _ENVIRONMENT_BYTES},
+            pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
+        listener.close()
         self._socket = ours
         self._asking = threading.Lock()
         self._started: Future[int] = Future()
@@ -120,6 +155,7 @@ class _Parent:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._process.wait()
         self._socket.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen(self) -> None:
         with self._socket.makefile("rb") as stream:
@@ -151,6 +187,22 @@ def close_parent() -> None:
         if _parent is not None:
             _parent.close()
             _parent = None
+
+
+def forking_address() -> str:
+    """Return the Unix socket at which fork_client.py asks."""
+    return _get_parent().address
+
+
+def forking_python() -> str:
+    """Return a Python whose `-m sprite` and `-m bridge` are forked."""
+    return str(_get_parent().python)
+
+
+async def fork_code(code: str, *arguments: str, **options: Any) -> ForkedProcess:
+    """Run `python -c CODE ARGUMENTS` in a forked process; see fork_module."""
+    options.setdefault("env", dict(os.environ))
+    return await fork_module(f"{_CODE}{code}", *arguments, **options)
 
 
 async def fork_module(
@@ -206,34 +258,81 @@ async def fork_module(
     return ForkedProcess(pid, ended, streams)
 
 
-def _serve(connection: socket.socket) -> None:
-    """Fork a child for each request, and report pids and exit statuses, until the test process ends."""
-    waking, wake = socket.socketpair()
-    wake.setblocking(False)
-    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    import select
+class _Forking:
+    """What the parent knows of its children, and of who asked for them."""
 
-    while True:
-        ready, _, _ = select.select([connection, waking], [], [])
-        if waking in ready:
-            waking.recv(4096)
-            _reap(connection)
-        if connection in ready:
-            head, descriptors, _, _ = socket.recv_fds(connection, _LENGTH_BYTES, 3)
-            if not head:
+    def __init__(self, connection: socket.socket, listener: socket.socket) -> None:
+        self._connection = connection
+        self._listener = listener
+        self._waking, self._wake = socket.socketpair()
+        self._wake.setblocking(False)
+        self._children: dict[int, socket.socket] = {}
+        #: Each asks for one child, and its end is the child's.
+        self._clients: list[socket.socket] = []
+
+    def serve(self) -> None:
+        """Fork a child for each request, and report pids and exit statuses, until the test process ends."""
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            asking = [self._connection, *self._clients]
+            ready, _, _ = select.select([self._waking, self._listener, *asking], [], [])
+            if self._waking in ready:
+                self._waking.recv(4096)
+                self._reap()
+            if self._listener in ready:
+                self._clients.append(self._listener.accept()[0])
+            for one in asking:
+                if one in ready and one.fileno() >= 0 and not self._hear(one):
+                    return
+
+    def _hear(self, asking: socket.socket) -> bool:
+        """Do what is asked. False at the end: of the test process, or of a child's program."""
+        head, descriptors, _, _ = socket.recv_fds(asking, _LENGTH_BYTES, 3)
+        if not head:
+            for pid in [pid for pid, asked in self._children.items() if asked is asking is not self._connection]:
+                os.kill(pid, signal.SIGKILL)
+            self._forget(asking)
+            return asking is not self._connection
+        request = json.loads(_exactly(asking, int.from_bytes(head, "big")))
+        known = _known_sources() if request["cwd"] != str(ROOT) else {}
+        pid = os.fork()
+        if not pid:
+            for ours in (self._connection, self._listener, self._waking, self._wake, *self._clients):
+                ours.close()
+            if asking is not self._connection:
+                os.setsid()
+            if known:
+                _use_code_of(Path(request["cwd"]), known)
+            _become(request, descriptors)
+            return False
+        self._children[pid] = asking
+        for descriptor in descriptors:
+            os.close(descriptor)
+        _tell(asking, {"started": pid})
+        return True
+
+    def _forget(self, asking: socket.socket) -> None:
+        if asking in self._clients:
+            self._clients.remove(asking)
+            asking.close()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
                 return
-            request = json.loads(_exactly(connection, int.from_bytes(head, "big")))
-            pid = os.fork()
             if not pid:
-                connection.close()
-                waking.close()
-                wake.close()
-                _become(request, descriptors)
                 return
-            for descriptor in descriptors:
-                os.close(descriptor)
-            connection.sendall(json.dumps({"started": pid}).encode() + b"\n")
+            asked = self._children.pop(pid)
+            _tell(asked, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+            self._forget(asked)
+
+
+def _tell(asked: socket.socket, message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        asked.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
@@ -243,17 +342,52 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def _reap(connection: socket.socket) -> None:
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not pid:
-            return
-        code = os.waitstatus_to_exitcode(status)
-        with contextlib.suppress(OSError):
-            connection.sendall(json.dumps({"ended": pid, "code": code}).encode() + b"\n")
+def _sources(folder: Path) -> dict[str, bytes]:
+    """The digests of a sprite's files, its code and all else, by their names."""
+    files = [path for path in (folder / "sprite").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).digest() for path in files}
+
+
+@cache
+def _known_sources() -> dict[str, tuple[bytes, CodeType | None]]:
+    """Of this checkout's sprite, compiled where it is code."""
+    return {
+        name: (digest, SourceFileLoader("sprite", str(ROOT / name)).get_code("sprite") if name[-3:] == ".py" else None)
+        for name, digest in _sources(ROOT).items()
+    }
+
+
+def _use_code_of(folder: Path, known: Mapping[str, tuple[bytes, CodeType | None]]) -> None:
+    """Run a folder's code. All that is as in this checkout is imported, or at least compiled, already."""
+    sys.path[0] = str(folder)
+    sys.path_importer_cache.clear()
+    theirs, ours = _sources(folder), {name: digest for name, (digest, _) in known.items()}
+    # The requirements are elsewhere in an archive.
+    if theirs == {name: digest for name, digest in ours.items() if name in theirs or name.endswith(".py")}:
+        return
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"sprite", "bridge", "tests"}]:
+        del sys.modules[name]
+    codes = dict(known.values())
+    compiled = SourceFileLoader.source_to_code
+
+    def source_to_code(loader: SourceFileLoader, data: bytes, path: str, **options: int) -> CodeType:
+        known = codes.get(hashlib.sha256(data).digest())
+        return compiled(loader, data, path, **options) if known is None else known
+
+    SourceFileLoader.source_to_code = source_to_code  # type: ignore[method-assign, assignment]
+
+
+def _show(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Have /proc show these, where it has shown the parent's."""
+    #: proc(5): fields 48 to 51 of stat, counted from the third, which follows the name.
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:49]
+    begin, end, environment_begin, environment_end = map(int, fields)
+    for start, stop, strings in (
+        (begin, end, arguments),
+        (environment_begin, environment_end, [f"{name}={value}" for name, value in environment.items()]),
+    ):
+        shown = "".join(f"{string}\0" for string in strings).encode()
+        ctypes.memmove(start, shown[: stop - start].ljust(stop - start, b"\0"), stop - start)
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
@@ -267,23 +401,30 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(request["environment"])
+    _show([sys.executable, "-m", request["module"], *request["arguments"]], request["environment"])
     os.chdir(request["cwd"])
-    if request["umask"] is not None:
-        os.umask(request["umask"])
-    if request["open_files"] is not None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (request["open_files"], request["open_files"]))
+    if (umask := request.get("umask")) is not None:
+        os.umask(umask)
+    if (open_files := request.get("open_files")) is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         stream = open(number, "w" if number else "r", encoding="utf-8", buffering=1)  # noqa: PTH123, SIM115 - for good
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    sys.executable = os.environ.get(PYTHON, sys.executable)
     for name in ("sprite.__main__", "bridge.__main__"):
         # runpy warns on stderr where it is imported already.
         sys.modules.pop(name, None)
     sys.argv = [request["module"], *request["arguments"]]
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    if request["module"].startswith(_CODE):
+        exec(compile(request["module"].removeprefix(_CODE), "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102
+    else:
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
     for _name in _IMPORTS:
         __import__(_name)
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    # Neither a collection in a child nor its end goes through all of this.
+    gc.freeze()
+    _Forking(*(socket.socket(fileno=int(number)) for number in sys.argv[1:3])).serve()

@@ -96,6 +96,13 @@ def route_logs() -> None:
         logging.getLogger(name).setLevel(logging.INFO)
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop whose worker threads log, and find variables, as its server does."""
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        return super().run_in_executor(executor, copy_context().run, func, *arguments)
+
+
 class InThread(Generic[T]):
     """A server in an event loop of its own thread. `ready` holds what it reported once it listened."""
 
@@ -151,7 +158,8 @@ class InThread(Generic[T]):
         _log.set(self._log)
         _variables.set(dict(self._variables))
         try:
-            asyncio.run(self._serve())
+            with asyncio.Runner(loop_factory=_Loop) as runner:
+                runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001 - whoever waits for the server gets it
             if not self.listening.done():
                 self.listening.set_exception(error)

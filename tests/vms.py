@@ -22,6 +22,7 @@ from bridge.hosts.host import (
     unguarded,
 )
 from bridge.hosts.sprites import SpritesHost
+from bridge.hosts.workspace import SYSTEM
 from sprite.protocol.frames import (
     FrameDecoder,
     decode_server,
@@ -126,6 +127,8 @@ class Disk:
     root: Path
     definition: dict[str, Any]
     owners: dict[str, str]
+    #: What a VM's image may have beside Python: the virtual environment, which takes longer than all else of a deploy.
+    packages: Path
 
     async def put_into(self, emulator: Emulator, tokens: Tokens, name: str = "ada") -> Machine:
         """A VM of that content, asleep."""
@@ -149,7 +152,10 @@ def deployed_disk(folder: Path) -> Disk:
             machine = emulator.machines["ada"]
             definition = machine.services["sprite"].definition
             await machine.sleep("cold")
-            return Disk(machine.root, definition, dict(tokens.owners))
+            packages = folder / "packages"
+            venvs = Path("workspace") / SYSTEM / "venvs"
+            shutil.copytree(machine.root / venvs, packages / venvs, symlinks=True)
+            return Disk(machine.root, definition, dict(tokens.owners), packages)
 
     return asyncio.run(deploy())
 

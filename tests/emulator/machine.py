@@ -21,12 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from tests.forking import ROOT, forking_address
 from tests.ports import free_port
 
 Status = Literal["cold", "warm", "running"]
 
 #: Every process of a VM inherits it; so they are all found, however they were started.
 _MARK = "EMULATED_SPRITE"
+#: Where its Python has itself forked, see fork_client.py; "" for processes that are started anew.
+_FORKS = "EMULATED_SPRITE_FORKS"
 _LONGEST_RESTART_SECONDS = 5.0
 #: The image has Python; its packages are those of the tests, so that pip finds all it would have to download, and is
 #: there itself: to install it takes longer than all else of a deploy.
@@ -35,9 +38,21 @@ if [ "$1 $2" = "-m venv" ]; then
   "{python}" "$@" --without-pip || exit
   for folder; do :; done
   for packages in "$folder"/lib/python3.*/site-packages; do echo "{packages}" > "$packages/image.pth"; done
+  mv "$folder/bin/python" "$folder/bin/image-python"
+  cp "{forking}" "$folder/bin/python"
   exit
 fi
 exec "{python}" "$@"
+"""
+#: The `python` of an environment. A sprite of its whole packages is forked from a process that has them imported; any
+#: other program, and a sprite for which FORKS is empty, is started anew.
+_FORKING = """#!/bin/sh
+packages="${{0%/bin/*}}/lib/python{version}/site-packages/image.pth"
+if [ -n "$EMULATED_SPRITE_FORKS" ] && [ "$1 $2" = "-m sprite" ] && [ -e "$packages" ]; then
+  shift
+  exec "{python}" -I -S "{client}" "$EMULATED_SPRITE_FORKS" "$@"
+fi
+exec "${{0%/*}}/image-python" "$@"
 """
 
 Event = dict[str, Any]
@@ -102,7 +117,11 @@ class Machine:
         for folder in ("bin", "home", "tmp"):
             (root / folder).mkdir(parents=True, exist_ok=True)
         python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
-        self.put_tool("python3", _PYTHON.format(python=python, packages=sysconfig.get_paths()["purelib"]))
+        forking = self.root / "bin/forking-python"
+        client, version = ROOT / "tests/fork_client.py", f"3.{sys.version_info.minor}"
+        self.put_tool(forking.name, _FORKING.format(python=python, client=client, version=version))
+        packages = sysconfig.get_paths()["purelib"]
+        self.put_tool("python3", _PYTHON.format(python=python, packages=packages, forking=forking))
 
     # --- the disk ---
 
@@ -207,6 +226,7 @@ class Machine:
             "SPRITE_SPARE_SECONDS": "0",
             "SPRITE_VM_SOCKET": str(self.socket),
             _MARK: self.id,
+            _FORKS: await asyncio.to_thread(forking_address),
         }
         process = await asyncio.create_subprocess_exec(
             *(self.translated(word) for word in command),
@@ -247,6 +267,8 @@ class Machine:
         # Services, and commands whose caller is gone.
         for process in self._spawned:
             await process.wait()
+        while self.processes():  # noqa: ASYNC110 - they are children of somebody else
+            await asyncio.sleep(0.01)
 
     # --- services ---
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,7 +22,8 @@ from bridge.offline.model import OfflineModel
 from bridge.operating import control
 from tests.bridge_harness import bridge_environment
 from tests.bridge_pair import BridgePair, two_bridges
-from tests.harness import PATIENCE, ROOT, observations
+from tests.forking import fork_module
+from tests.harness import PATIENCE, observations
 from tests.inspection import descendants, eventually
 from tests.mcp_client import called, mcp_client
 from tests.postgres import Server
@@ -124,11 +124,10 @@ async def test_chat_completions_whole_and_streamed(stage: BridgePair) -> None:
         assert [model.id async for model in program.models.list()] == ["sprite"]
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_agents_that_speak_mcp(stage: BridgePair, mode: str) -> None:
+async def test_agents_that_speak_mcp(stage: BridgePair) -> None:
     token = await scoped(stage, "memory:read", "ask", "actions")
-    async with mcp_client(stage.other, token, mode=mode) as client:
-        refused, text, _ = await called(client, "add_action", content=f"Paint the ship, {mode}")
+    async with mcp_client(stage.other, token) as client:
+        refused, text, _ = await called(client, "add_action", content="Paint the ship")
         assert not refused, text
         refused, text, given = await called(client, "ask_sprite", text="Say hello")
         assert not refused, text
@@ -194,7 +193,7 @@ async def test_choices_about_notifications_are_the_same_everywhere(stage: Bridge
 async def test_the_agents_own_model_calls_are_answered_by_either(stage: BridgePair) -> None:
     """By whatever way a sprite comes to a bridge: its token is known everywhere, and needs no owner."""
     tokens = set()
-    for pid in descendants(stage.owner.process.pid):
+    for pid in descendants(os.getpid()):
         for part in (await asyncio.to_thread(_environment, pid)).split(b"\0"):
             if part.startswith(b"ANTHROPIC_API_KEY=sprite-"):
                 tokens.add(part.partition(b"=")[2].decode())
@@ -217,16 +216,14 @@ def _environment(pid: int) -> bytes:
 
 async def test_a_terminal_at_the_wrong_bridge(stage: BridgePair) -> None:
     for how in (("--url", stage.other.url), ("--person", "ada", "--data", str(stage.other.data))):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bridge", "chat", *how),
-            cwd=ROOT,
-            env=bridge_environment(BRIDGE_TOKEN=stage.token),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        pipe = asyncio.subprocess.PIPE
+        environment = bridge_environment(BRIDGE_TOKEN=stage.token)
+        process = await fork_module("bridge", "chat", *how, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
+        assert process.stdin is not None
+        process.stdin.write(f"Typed by {how[0]}\n".encode())
+        process.stdin.close()
         async with asyncio.timeout(PATIENCE):
-            out, err = await process.communicate(f"Typed by {how[0]}\n".encode())
+            out, err = await process.communicate()
         assert process.returncode == 0, err.decode()
         assert out
         said = [row["user_message"] for row in observations(stage.workspace)]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +26,7 @@ from sprite.prices import (
     Usage,
     cost_usd,
 )
+from tests.forking import fork_code
 from tests.harness import PATIENCE, ROOT, rows
 from tests.model_proxy import (
     BODY,
@@ -326,12 +325,7 @@ async def test_a_call_in_flight_when_the_bridge_is_killed_counts_with_all_it_hel
     api: ScriptedUpstream, tmp_path: Path
 ) -> None:
     api.answer = never_ended
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", CRASHING, str(tmp_path), api.url),
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=asyncio.subprocess.PIPE,
-    )
+    process = await fork_code(CRASHING, str(tmp_path), api.url, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE):
         held = float((await process.stdout.readline()).split()[1])

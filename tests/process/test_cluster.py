@@ -44,7 +44,8 @@ from tests.postgres import own_server
 from tests.vm_plugs import AWAY_SECONDS, api_away, destroyed_in_mid_mission, script_work
 from tests.vms import Disk
 
-#: `make soak` asks for more.
+pytestmark = pytest.mark.skipif(not os.environ.get("SOAK_SPRITES"), reason="a storm: make soak")
+
 SPRITES = {"processes": 6, "vms": 3}
 PAGES_EACH = 4
 #: How long a bridge is stopped, and how long one is cut off from the others: longer than a lease in any case, and than

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from sprite.database.lock import workspace_lock
 from sprite.errors import WorkspaceLockedError
-from tests.harness import ROOT
+from tests.forking import fork_code
 
 FULL_DISK = """
 import asyncio, resource, sys
@@ -37,32 +36,29 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-def test_a_disk_that_refuses_to_grow_is_a_storage_error_and_what_fits_later_is_written(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    *refused, last = done.stdout.splitlines()
+async def test_a_disk_that_refuses_to_grow_is_a_storage_error_and_what_fits_later_is_written(tmp_path: Path) -> None:
+    done = await fork_code(FULL_DISK, str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = await done.communicate()
+    assert done.returncode == 0, err.decode()
+    *refused, last = out.decode().splitlines()
     failed, written = map(int, last.split())
     assert failed >= 1
     assert written == 7 - failed, "every turn is there that was not refused"
     assert all(line.startswith("refused: The disk refuses") for line in refused)
 
 
-def test_a_killed_owner_leaves_nothing_to_clean_up(tmp_path: Path) -> None:
+async def test_a_killed_owner_leaves_nothing_to_clean_up(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     hold = (
         "import sys, pathlib\nfrom sprite.database.lock import workspace_lock\n"
         "with workspace_lock(*map(pathlib.Path, sys.argv[1:])):\n    print('held', flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", hold, str(lock), str(tmp_path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == b"held\n"
-        with pytest.raises(WorkspaceLockedError, match=f"process {owner.pid}"), workspace_lock(lock, tmp_path):
-            pass
-        owner.kill()
-        owner.wait()
+    owner = await fork_code(hold, str(lock), str(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    assert await owner.stdout.readline() == b"held\n"
+    with pytest.raises(WorkspaceLockedError, match=f"process {owner.pid}"), workspace_lock(lock, tmp_path):
+        pass
+    owner.kill()
+    await owner.wait()
     with workspace_lock(lock, tmp_path):
         pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,8 +29,15 @@ from sprite.protocol.messages import (
     Auth,
     AuthOk,
 )
+from tests.forking import forking_python
 from tests.harness import PATIENCE, running_sprite
 from tests.inspection import eventually
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have sprites forked: a start takes milliseconds."""
+    monkeypatch.setattr(sys, "executable", forking_python())
 
 
 class Minted:

@@ -8,25 +8,25 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from bridge.config import LOCAL_PERSON, Settings
-from bridge.hosts.workspace import LOG, SYSTEM
+from bridge.hosts.workspace import LOCK, LOG, SYSTEM
 from bridge.offline.model import OfflineModel
 from bridge.store.sealed_store import SealedStore, open_store
-from tests.bridge_harness import BridgeProcess, bridge_process
+from tests.bridge_harness import Bridge, running_bridge
 from tests.delays import Delays
-from tests.harness import observations
-from tests.inspection import children, eventually, journal, observation_of, workspace_db
+from tests.harness import observations, start_forked
+from tests.inspection import eventually, journal, observation_of, workspace_db
 
 STEP = "the step before the end"
 #: What was written so long before the end, or longer, is never lost.
 LOST_SECONDS = 2.0
 
 
-def sprite_of(bridge: BridgeProcess) -> int:
+def sprite_of(bridge: Bridge) -> int:
     """The process id of its only sprite."""
-    found = [pid for pid in children(bridge.process.pid) if b"sprite" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    (pid,) = found
-    return pid
+    return int((bridge.workspace / SYSTEM / LOCK).read_text())
 
 
 async def has_whole(store: SealedStore, workspace: Path) -> bool:
@@ -46,7 +46,12 @@ async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_tha
         {"match": "work on", "hang": True, "times": -1},
     )
     async with (
-        bridge_process(tmp_path / "data", ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="offline") as bridge,
+        running_bridge(
+            tmp_path / "data",
+            start_sprite=start_forked,
+            ANTHROPIC_BASE_URL=model.url,
+            ANTHROPIC_API_KEY="offline",
+        ) as bridge,
         open_store(Settings(bridge.data), None) as store,
     ):
         cookie = await bridge.login()
@@ -86,13 +91,19 @@ async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_tha
             assert "Pim" in observations(bridge.workspace)[-1]["agent_response"]
 
 
+@pytest.mark.skipif(not os.environ.get("SOAK_KILLS"), reason="long: make soak")
 async def test_of_a_machine_destroyed_in_the_middle_of_its_steps_nothing_is_lost_but_the_last_two_seconds(
     model: OfflineModel, tmp_path: Path
 ) -> None:
     model.script.agent({"match": "work on", "tool": "Bash", "input": {"command": f"echo '{STEP}'"}, "times": -1})
     async with (
         Delays() as delays,
-        bridge_process(tmp_path / "data", ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="offline") as bridge,
+        running_bridge(
+            tmp_path / "data",
+            start_sprite=start_forked,
+            ANTHROPIC_BASE_URL=model.url,
+            ANTHROPIC_API_KEY="offline",
+        ) as bridge,
         open_store(Settings(bridge.data), None) as store,
     ):
         cookie = await bridge.login()

@@ -7,7 +7,6 @@ import io
 import shutil
 import signal
 import sqlite3
-import sys
 import time
 import zipfile
 from collections.abc import AsyncIterator
@@ -38,11 +37,12 @@ from bridge.store.sealed_store import SealedStore, open_store
 from sprite.commands.export import export
 from sprite.protocol.archive import MANIFEST
 from sprite.protocol.shipping import Shipped, ShippedRow
-from tests.bridge_harness import bridge_environment, bridge_process, run_bridge
+from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.command_line import command, settings_of
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
-from tests.harness import PATIENCE, ROOT, observations, sprite_process
+from tests.forking import ForkedProcess, fork_module
+from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_process
 from tests.inspection import chat, eventually, observation_of, request_seen, workspace_db
 from tests.shipping_by_hand import named, ship
 from tests.vms import Disk, Heard, Tokens, greeting, host_of
@@ -72,7 +72,7 @@ async def test_a_workspace_that_was_deleted_is_offered_and_comes_back_as_it_was(
     token = (workspace / ".os/run/token").read_text() if (workspace / ".os/run/token").exists() else ""
     await kept(data, "local", workspace)
     shutil.rmtree(workspace)
-    async with bridge_process(data) as bridge:
+    async with running_bridge(data) as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie, resume={}) as page:
             told = (await page.link("unavailable"))["payload"]
@@ -148,14 +148,9 @@ async def test_what_is_there_is_put_aside_only_where_that_is_said(curated: Path,
 
 
 @asynccontextmanager
-async def restoring(*arguments: str, environment: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
+async def restoring(*arguments: str, environment: dict[str, str]) -> AsyncIterator[ForkedProcess]:
     """`python -m bridge restore ...` that is ended within the block."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bridge", "restore", *arguments),
-        cwd=ROOT,
-        env=environment,
-        stdout=asyncio.subprocess.DEVNULL,
-    )
+    process = await fork_module("bridge", "restore", *arguments, env=environment)
     try:
         yield process
     finally:
@@ -184,7 +179,7 @@ async def test_killed_while_it_makes_the_workspace_the_same_restore_does_it(cura
     assert await archive_of(workspace, tmp_path / "again.zip") == before
 
 
-def is_at_work(workspace: Path, process: asyncio.subprocess.Process) -> bool:
+def is_at_work(workspace: Path, process: ForkedProcess) -> bool:
     """Whether it has begun to make the workspace, or is over."""
     return any(workspace.parent.glob(f".{workspace.name}.restoring-*")) or process.returncode is not None
 
@@ -222,7 +217,7 @@ async def test_a_restore_into_a_folder_and_an_export_of_what_is_kept(curated: Pa
     data = tmp_path / "data"
     own = await archive_of(curated, tmp_path / "own.zip")
     await kept(data, "ada", curated)
-    async with bridge_process(data) as bridge:
+    async with running_bridge(data) as bridge:
         await bridge.run("users", "add", "ada")
         status, out, _ = await bridge.run("restore", "ada", "--to", str(tmp_path / "folder"))
         assert status == 0, out
@@ -272,7 +267,7 @@ async def test_a_poisoned_name_costs_nothing_but_itself_and_is_said_by_name(cura
     assert names_both(out)
     for workspace in (tmp_path / "folder", data / "workspaces/ada"):
         assert await archive_of(workspace, tmp_path / "again.zip") == own
-    async with bridge_process(data) as bridge:
+    async with running_bridge(data) as bridge:
         # One is asked, the other works by itself.
         for run in (bridge.run, run_bridge):
             more = ("--from", "store", "--force", *(("--data", str(data)) if run is run_bridge else ()))
@@ -303,7 +298,7 @@ async def test_a_mission_that_was_under_way_ends_with_words_and_what_was_said_be
     workspace.rename(tmp_path / "destroyed")
     status, out, _ = await run_bridge("restore", "ada", "--to", str(new), "--data", str(data))
     assert status == 0, out
-    async with sprite_process(new, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(new, model.url) as sprite, sprite.client() as client:
         await eventually(lambda: not_under_way(new), "the mission is under way for ever")
         shown = workspace_db(new, "SELECT status FROM missions WHERE id = ?", (mission,))
         assert shown == [{"status": "error"}]
@@ -369,6 +364,7 @@ async def test_a_vm_that_is_gone_is_not_made_anew_empty_but_restored(
 ) -> None:
     before = await archive_of(curated, tmp_path / "own.zip")
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     (machine.workspace / ".os/run/token").write_text("the-old-token")
     await destroyed(emulator)
     async with house(emulator, tokens, tmp_path / "data") as home:
@@ -402,6 +398,7 @@ async def test_cut_off_anywhere_the_same_restore_makes_it_whole_and_nobody_uses_
 ) -> None:
     before = await archive_of(curated, tmp_path / "own.zip")
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
         await ship(home.store, "ada", curated)
         own = Asked("ada", over=True)
@@ -434,6 +431,7 @@ async def test_killed_when_it_has_begun_the_same_restore_makes_the_vm_whole(
 ) -> None:
     before = await archive_of(curated, tmp_path / "own.zip")
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     await kept(tmp_path / "data", "ada", curated)
     arguments = ("ada", "--provider", "sprites", "--data", str(tmp_path / "data"))
     environment = bridge_environment(
@@ -467,6 +465,7 @@ async def test_a_wedged_vm_is_destroyed_only_where_that_is_said(
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
         await ship(home.store, "ada", curated)
         emulator.faults = [Fault("GET", "/exec", times=99, status=400, body="wedged")]
@@ -487,6 +486,7 @@ async def test_a_wedged_vm_is_given_up_by_its_person_while_that_is_offered_and_a
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
         await ship(home.store, "ada", curated)
         wedged = Fault("GET", "/exec", times=999, status=502, body="wedged")
@@ -512,6 +512,7 @@ async def test_an_export_wakes_no_vm_that_sleeps(
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
     machine = await disk.put_into(emulator, tokens)
+    emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
         await ship(home.store, "ada", curated)
         asked: list[tuple[Source | None, bool]] = [(None, True), ("machine", False), (None, False), ("store", True)]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.faithful_page import FaithfulPage, staying
 from tests.inspection import durable_events, eventually
+
+pytestmark = pytest.mark.skipif(not os.environ.get("SOAK_SPRITES"), reason="a storm: make soak")
 
 
 async def test_every_page_sees_every_event_once_and_in_order(tmp_path: Path, postgres_url: str) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
-import sys
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 
@@ -22,7 +19,8 @@ from bridge.llm.calls import Spend
 from bridge.llm.spending import HELD_SECONDS, Spending
 from bridge.llm.sprite_tokens import SpriteTokens
 from tests.accounts import set_clock
-from tests.harness import PATIENCE, ROOT
+from tests.forking import ForkedProcess, fork_code
+from tests.harness import PATIENCE
 from tests.model_proxy import (
     BODY,
     DELTA,
@@ -146,15 +144,9 @@ asyncio.run(main())
 """
 
 
-async def bridge(*arguments: str) -> tuple[Process, str]:
+async def bridge(*arguments: str) -> tuple[ForkedProcess, str]:
     """A bridge's proxy in a process of its own, and its address."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", BRIDGE, *arguments),
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    process = await fork_code(BRIDGE, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE):
         return process, (await process.stdout.readline()).decode().strip()

@@ -17,7 +17,7 @@ from bridge.store.sealed_store import SealedStore, open_store
 from bridge.store.sprite_log import SpriteLog, chunk_place
 from bridge.store.upkeep import verified
 from sprite.protocol.shipping import whole_row
-from tests.bridge_harness import BridgeProcess, bridge_process
+from tests.bridge_harness import Bridge, bridge_process, running_bridge
 from tests.harness import PATIENCE, observations
 from tests.shipments import bytes_in
 from tests.shipping_stage import archived
@@ -48,7 +48,7 @@ async def tables(store: SealedStore) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-async def until_stored(bridge: BridgeProcess, store: SealedStore, turns: int) -> None:
+async def until_stored(bridge: Bridge, store: SealedStore, turns: int) -> None:
     """Until the store has every turn, and says that it has everything."""
 
     async def is_stored() -> bool:
@@ -65,7 +65,7 @@ async def until_stored(bridge: BridgeProcess, store: SealedStore, turns: int) ->
 
 
 async def test_what_an_agent_knows_is_in_the_store_as_an_archive_has_it_and_nobody_reads_it(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data") as bridge, the_store(bridge.data) as store:
+    async with running_bridge(tmp_path / "data") as bridge, the_store(bridge.data) as store:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             (bridge.workspace / "projects").mkdir(exist_ok=True)
@@ -89,7 +89,7 @@ async def test_what_an_agent_knows_is_in_the_store_as_an_archive_has_it_and_nobo
 
 
 async def test_what_is_forgotten_in_the_agent_is_in_no_piece_of_the_store(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data") as bridge, the_store(bridge.data) as store:
+    async with running_bridge(tmp_path / "data") as bridge, the_store(bridge.data) as store:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             await page.mission("remember the word Quibblewort")
@@ -129,12 +129,15 @@ def decoded(row: dict[str, Any]) -> bytes:
 
 
 async def test_a_killed_bridge_goes_on_where_the_store_was_and_loses_nothing(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data") as bridge, bridge.page(await bridge.login()) as page:
+    async with (
+        bridge_process(tmp_path / "data", forks_sprites=True) as bridge,
+        bridge.page(await bridge.login()) as page,
+    ):
         await page.link("ready")
         await page.mission("one")
         bridge.process.send_signal(signal.SIGKILL)
         await bridge.ended()
-    async with bridge_process(tmp_path / "data") as bridge, the_store(bridge.data) as store:
+    async with running_bridge(tmp_path / "data") as bridge, the_store(bridge.data) as store:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             await page.mission("two")

@@ -19,15 +19,15 @@ from sprite.config import Settings
 from sprite.protocol.messages import RELAYED_TYPES, VISITOR_TYPES
 from sprite.protocol.shipping import Shipped, Unpacker
 from tests.command_line import command
-from tests.harness import Client, Message, SpriteProcess, sprite_process
+from tests.harness import Client, Message, Sprite, running_sprite, sprite_process
 from tests.inspection import chat, eventually, journal
 from tests.shipping_stage import Copy, archived, same
 
-KILLS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 3
+KILLS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
 
 
 @asynccontextmanager
-async def store(sprite: SpriteProcess) -> AsyncIterator[Client]:
+async def store(sprite: Sprite) -> AsyncIterator[Client]:
     """A connection that wants the log and nothing else."""
     async with sprite.raw() as client:
         client.send("auth", {"token": sprite.token, "protocol": 1, "client": "store"})
@@ -37,7 +37,7 @@ async def store(sprite: SpriteProcess) -> AsyncIterator[Client]:
         yield client
 
 
-async def follow(sprite: SpriteProcess, copy: Copy, enough: Callable[[Shipped], bool], **more: object) -> list[Message]:
+async def follow(sprite: Sprite, copy: Copy, enough: Callable[[Shipped], bool], **more: object) -> list[Message]:
     """Follows until a message is enough; returns what else was heard."""
     other = []
     copy.unpacker = Unpacker()
@@ -66,7 +66,7 @@ async def test_a_store_gets_what_an_export_has_and_nothing_else_is_said_to_it(
     model: OfflineModel, workspace: Path
 ) -> None:
     copy = Copy()
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada.", "Make a table of apples 3, pears 5")
         data = base64.b64encode(b"a letter").decode()
         upload = {"upload_id": "u", "name": "letter.txt", "index": 0, "last": True, "data": data}
@@ -93,7 +93,7 @@ async def test_a_store_gets_what_an_export_has_and_nothing_else_is_said_to_it(
 async def test_what_a_store_may_not_say_is_refused_and_it_is_shipped_to_all_the_same(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with sprite_process(workspace, model.url) as sprite:
+    async with running_sprite(workspace, model.url) as sprite:
         async with store(sprite) as client:
             for payload in ({"after": -1}, {"after": 2**63}, {"after": "1"}, {}, {"after": 0, "log": 3}):
                 assert (await client.ask("ship", payload))["type"] == "error"
@@ -136,7 +136,7 @@ async def test_killed_at_any_moment_a_sprite_ships_every_row_and_never_two_thing
             for text in ("Hello there", f"Write a file note{number}.md with plant {number}", "run `echo hi`"):
                 client.send("mission", {"text": text})
 
-            async def cut(sprite: SpriteProcess = sprite, left: int = left) -> None:
+            async def cut(sprite: Sprite = sprite, left: int = left) -> None:
                 count = 0
 
                 def enough(_shipped: Shipped) -> bool:
@@ -150,7 +150,7 @@ async def test_killed_at_any_moment_a_sprite_ships_every_row_and_never_two_thing
                 await cut()
             await sprite.kill()
     assert copy.positions == sorted(set(copy.positions))
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("heartbeat")
         await client.ask("system", {"action": "flush"})
         await follow(sprite, copy, lambda shipped: shipped.whole)
@@ -166,7 +166,7 @@ def test_no_visitor_of_a_bridge_can_say_or_hear_any_of_it(type_: str) -> None:
 
 async def test_a_log_grows_under_a_store_and_is_shipped_as_it_grows(model: OfflineModel, workspace: Path) -> None:
     copy = Copy()
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         turns: asyncio.Queue[int] = asyncio.Queue()
 
         def enough(_shipped: Shipped) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ import pytest
 import pytest_asyncio
 
 from sprite.database.workspace import open_workspace
-from tests.harness import ROOT, Client, Message, SpriteProcess, sprite_process
+from tests.forking import fork_code
+from tests.harness import Client, Message, SpriteProcess, sprite_process
 from tests.inspection import eventually, workspace_db
 
 #: One sprite for the tests that do not kill it: each takes larger epochs than those before.
@@ -166,10 +166,8 @@ asyncio.run(main())
 async def test_killed_around_the_write_the_newest_epoch_never_goes_back(tmp_path: Path) -> None:
     database = tmp_path / "workspace.db"
     welcomed = 0
-    for lines in (1, 7, 40):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _TAKING_OVER, str(database)), cwd=ROOT, stdout=asyncio.subprocess.PIPE
-        )
+    for lines in (1, 20):
+        process = await fork_code(_TAKING_OVER, str(database), stdout=asyncio.subprocess.PIPE)
         assert process.stdout is not None
         for _ in range(lines):
             welcomed = int(await process.stdout.readline())

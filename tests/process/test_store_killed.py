@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-import sys
 from pathlib import Path
 
 from bridge.store.keys import KeyFile
 from bridge.store.upkeep import pieces_of_other_keys, sealed_anew, verified
-from tests.harness import PATIENCE, ROOT
+from tests.forking import fork_code
+from tests.harness import PATIENCE
 from tests.shipments import store_at, words
 
 SPRITE = "ada"
-ROUNDS = 6
+#: `make soak` does it many times.
+ROUNDS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
 
 #: Stores turns one after another, rotating the key now and then; each is written to stdout once it is stored.
 _STORING = """
@@ -48,9 +50,7 @@ async def test_nothing_that_was_acknowledged_is_lost_and_no_piece_is_half(tmp_pa
     chance = random.Random(15)  # noqa: S311 - the same kills each time, as far as the machine allows
     acked = 0
     for _ in range(ROUNDS):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _STORING, str(tmp_path)), cwd=ROOT, stdout=asyncio.subprocess.PIPE
-        )
+        process = await fork_code(_STORING, str(tmp_path), stdout=asyncio.subprocess.PIPE)
         assert process.stdout is not None
         for _ in range(chance.randrange(5, 40)):
             async with asyncio.timeout(PATIENCE):

@@ -18,7 +18,14 @@ from bridge.cluster.leases import Leases
 from bridge.config import Settings, from_environment
 from bridge.database import Database, open_database
 from bridge.errors import OperatorError
-from tests.bridge_harness import BridgeProcess, PageClient, bridge_environment, bridge_process, run_bridge
+from tests.bridge_harness import (
+    BridgeProcess,
+    PageClient,
+    bridge_environment,
+    bridge_process,
+    run_bridge,
+    running_bridge,
+)
 from tests.harness import PATIENCE, Message, rows
 from tests.inspection import eventually
 from tests.postgres import own_server
@@ -31,7 +38,11 @@ _STORE_KEY = base64.b64encode(b"between them " + b"." * 19).decode()
 async def bridge(folder: Path, url: str) -> AsyncIterator[tuple[BridgeProcess, str]]:
     """A bridge with a data folder of its own over that database, and the cookie of the local person at it."""
     async with bridge_process(
-        folder / "data", BRIDGE_DATABASE_URL=url, BRIDGE_CLUSTER_SECRET="between them", BRIDGE_STORE_KEY=_STORE_KEY
+        folder / "data",
+        forks_sprites=True,
+        BRIDGE_DATABASE_URL=url,
+        BRIDGE_CLUSTER_SECRET="between them",
+        BRIDGE_STORE_KEY=_STORE_KEY,
     ) as running:
         yield running, await running.login()
 
@@ -159,8 +170,8 @@ async def test_bridges_with_different_secrets_say_so_before_anybody_is_passed_on
 ) -> None:
     shared: dict[str, Any] = {"BRIDGE_DATABASE_URL": postgres_url, "BRIDGE_STORE_KEY": _STORE_KEY}
     async with (
-        bridge_process(tmp_path / "a/data", BRIDGE_CLUSTER_SECRET="the secret of the first", **shared) as a,
-        bridge_process(tmp_path / "b/data", BRIDGE_CLUSTER_SECRET="the secret of the second", **shared) as b,
+        running_bridge(tmp_path / "a/data", BRIDGE_CLUSTER_SECRET="the secret of the first", **shared) as a,
+        running_bridge(tmp_path / "b/data", BRIDGE_CLUSTER_SECRET="the secret of the second", **shared) as b,
     ):
         words = f"The bridge at {a.url} does not believe this one: BRIDGE_CLUSTER_SECRET differs between them."
         await eventually(lambda: words in b.log, "the log does not say it")

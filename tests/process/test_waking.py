@@ -20,7 +20,7 @@ from bridge.waking.due_dates import DueDates, stored
 from sprite.protocol.events import Complete, Started
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import NextDue, ScheduleUpdate
-from tests.bridge_harness import bridge_process
+from tests.bridge_harness import bridge_process, running_bridge
 from tests.inspection import eventually
 from tests.waking_stage import QUICK, died, night
 
@@ -187,12 +187,12 @@ async def test_what_a_sprite_says_is_on_disk_before_the_bridge_can_be_killed_lon
 async def test_a_bridge_that_was_killed_looks_at_once_at_the_sprites_it_was_connected_to(tmp_path: Path) -> None:
     """What they said in the moment of the kill is lost, so they are asked again; also where nobody opens a page."""
     data = tmp_path / "data"
-    async with bridge_process(data) as bridge, bridge.page(await bridge.login()) as page:
+    async with bridge_process(data, forks_sprites=True) as bridge, bridge.page(await bridge.login()) as page:
         await page.link("ready")
         await eventually(lambda: kept(data) == [("local", None, 1)], "it is not kept that the sprite runs")
         bridge.process.kill()
         await bridge.process.wait()
-    async with bridge_process(data) as bridge:
+    async with running_bridge(data) as bridge:
 
         async def metrics() -> str:
             async with bridge.http() as session, session.get("/metrics") as response:

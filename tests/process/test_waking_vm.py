@@ -23,14 +23,14 @@ from bridge.relay.relay import Relay
 from bridge.waking.due_dates import DueDates
 from bridge.waking.waker import Waker
 from sprite.protocol.memory import AddActionRequest
-from tests.bridge_harness import bridge_environment, bridge_process, run_bridge
+from tests.bridge_harness import bridge_environment, bridge_process, run_bridge, running_bridge
 from tests.emulator import Emulator
 from tests.emulator.api import TOKEN
 from tests.harness import ROOT, observations
 from tests.inspection import eventually, memory
 from tests.memory_stores import open_stores
 from tests.ports import free_port
-from tests.vms import Tokens, host_of
+from tests.vms import Disk, Tokens, host_of
 from tests.waking_stage import QUICK, died
 from tests.webhook_receiver import KEY, Receiver, receiving
 
@@ -82,10 +82,10 @@ def fired(vm: Machine) -> list[int]:
 
 
 async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_sleeps_again(
-    model: OfflineModel, tmp_path: Path
+    model: OfflineModel, emulator: Emulator, disk: Disk, tmp_path: Path
 ) -> None:
+    emulator.image = disk.packages
     async with (
-        Emulator(tmp_path / "vms") as emulator,
         host_of(emulator, Archive.of(ROOT), Tokens(model.url)) as host,
         receiving() as receiver,
     ):
@@ -122,7 +122,7 @@ async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_s
 async def test_a_question_that_waits_with_no_page_open_reaches_the_webhook(tmp_path: Path) -> None:
     async with (
         receiving() as receiver,
-        bridge_process(
+        running_bridge(
             tmp_path / "data", "--permissions", "ask", SPRITE_NOTIFY_URL=receiver.url, SPRITE_NOTIFY_KEY=shown(KEY)
         ) as bridge,
     ):
@@ -144,10 +144,13 @@ async def test_a_question_that_waits_with_no_page_open_reaches_the_webhook(tmp_p
         assert len(receiver.messages) == 1
 
 
-async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_once_it_is_back(tmp_path: Path) -> None:
+async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_once_it_is_back(
+    emulator: Emulator, disk: Disk, tmp_path: Path
+) -> None:
     """Nobody opens a page again; the VM goes on by itself."""
     data, port = tmp_path / "data", free_port()
-    async with Emulator(tmp_path / "vms") as emulator, receiving() as receiver:
+    emulator.image = disk.packages
+    async with receiving() as receiver:
         settings = {
             "SPRITES_URL": emulator.url,
             "SPRITES_TOKEN": TOKEN,
@@ -169,7 +172,7 @@ async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_on
             await bridge.process.wait()
         vm = emulator.machines["ada"]
         (vm.workspace / "go").touch()
-        async with bridge_process(data, "--provider", "sprites", port=port, **settings) as bridge:
+        async with running_bridge(data, "--provider", "sprites", port=port, **settings) as bridge:
             (message,) = await receiver.received(1)
             assert (message["kind"], message["person"]) == ("ended", "ada")
             await eventually(lambda: not vm.tasks, "the VM is held")
