@@ -53,6 +53,8 @@ soak: $(VENV)/.dev ## kills, cut connections, pulled plugs and hostile inputs, m
 	SOAK_KILLS=500 SOAK_CUTS=200 SOAK_SPRITES=40 SOAK_PAGES=200 SOAK_STOPPED_SECONDS=20 FUZZ_SECONDS=$(FUZZ_SECONDS) \
 		$(BIN)/python -m pytest -s tests/fuzz \
 		tests/process/test_kill_anytime.py tests/process/test_kill_upkeep.py tests/process/test_relay_cuts.py \
+		tests/process/test_rebuild.py tests/process/test_forget.py tests/process/test_archive_commands.py \
+		tests/process/test_following.py tests/process/test_quarantine.py \
 		tests/process/test_cluster.py tests/process/test_lost_vm.py tests/process/test_schedules.py \
 		tests/process/test_shipping_wire.py
 

@@ -37,7 +37,7 @@ LONGEST_FIRST = (
     "first_word mcp_door mcp_oauth claude_code_plugin one_memory boundary acp rebuild following curation_failures "
     "bridge_operator privacy waking_vm archive_commands drift_waits events bridge_sprites hosts_local acceptance "
     "commands bridge_serve schedules hosts_sprites awake relay_cuts offline_model first_request kill_upkeep "
-    "memory_passes_over connection permissions second_page protocol bridge_discreet storage_failures stopped_agent "
+    "connection permissions second_page protocol bridge_discreet storage_failures stopped_agent "
     "fuzz_frames fuzz_messages fuzz_answers fuzz_logs"
 ).split()
 
