@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import sys
 import types
 from collections.abc import AsyncIterator, Mapping
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.forking import ROOT
+from tests.forking import ROOT, fork_module
 from tests.in_thread import PATIENCE
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ class ClaudeCode:
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             "ENABLE_TOOL_SEARCH": "false",
             "IS_SANDBOX": "1",
+            # A session begins with its servers connected, however long that takes here.
+            "MCP_CONNECTION_NONBLOCKING": "0",
+            "MCP_TIMEOUT": str(int(PATIENCE * 1000)),
         }
         return {**keep, **own, **self.extra}
 
@@ -88,9 +92,9 @@ class ClaudeCode:
         result: dict[str, Any] = json.loads(await self.run(*arguments, *flags, cwd=folder))
         return result
 
-    async def install(self, plugin: str = "sprite-memory", marketplace: str = str(ROOT), *options: str) -> str:
+    async def install(self, plugin: str, marketplace: Path | str, *options: str) -> str:
         """The two commands a person types."""
-        added = await self.run("plugin", "marketplace", "add", marketplace)
+        added = await self.run("plugin", "marketplace", "add", str(marketplace))
         return added + await self.run("plugin", "install", f"{plugin}@sprite", *options)
 
     def note(self, workspace: Path) -> None:
@@ -100,14 +104,25 @@ class ClaudeCode:
         path.write_text(f"workspace={workspace}\npython={sys.executable}\ncode={ROOT}\n")
 
 
+def patient_plugins(folder: Path) -> Path:
+    """Copy the checkout's plugins; their hooks may take as long as a busy machine makes them. Returns the folder."""
+    shutil.copytree(ROOT / ".claude-plugin", folder / ".claude-plugin")
+    shutil.copytree(ROOT / "integrations", folder / "integrations", symlinks=True)
+    hooks = folder / PLUGIN.relative_to(ROOT) / "hooks/hooks.json"
+    described = hooks.read_text()
+    assert '"timeout": 2\n' in described
+    hooks.write_text(described.replace('"timeout": 2\n', f'"timeout": {PATIENCE:.0f}\n'))
+    return folder
+
+
 @asynccontextmanager
 async def following(logs: Path, workspace: Path) -> AsyncIterator[None]:
     """`python -m sprite follow` beside the sessions; it is past what was there already."""
     from tests.harness import sprite_environment
 
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sprite", "follow", str(logs), "--workspace", str(workspace)),
-        cwd=ROOT,
+    process = await fork_module(
+        "sprite",
+        *("follow", str(logs), "--workspace", str(workspace)),
         env=sprite_environment(None),
         stdout=asyncio.subprocess.PIPE,
     )

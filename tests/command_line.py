@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
-import signal
-import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +16,7 @@ from sprite.commands.rebuild import rebuild as rebuild_command
 from sprite.config import Settings
 from sprite.server import serve
 from tests.forking import ForkedProcess, fork_module
-from tests.harness import PATIENCE, ROOT, sprite_environment
+from tests.harness import PATIENCE, sprite_environment
 from tests.in_thread import call_main
 
 
@@ -67,64 +62,26 @@ async def started(workspace: Path, *arguments: str, model_url: str | None = None
     )
 
 
-class KillableCommands:
-    """Commands that can be killed in the middle of their work: each is forked from a process that has imported all."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def run(
-        self, workspace: Path, *arguments: str, seconds: float | None = None, until: asyncio.Event | None = None
-    ) -> tuple[int, float]:
-        """Runs a command, killed after so many seconds or when something happens; (exit code, how long it took)."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\0".join((*arguments, "--workspace", str(workspace))).encode() + b"\n")
-        pid = await self._answer()
-        began = time.monotonic()
-        ended = asyncio.create_task(self._answer())
-        waits = {ended} if until is None else {ended, asyncio.create_task(until.wait())}
-        done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if ended not in done:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return await ended, time.monotonic() - began
-
-    async def _answer(self) -> int:
-        assert self._process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
-            return int(await self._process.stdout.readline())
-
-
-_FORKING = """
-import os, sys
-from sprite.__main__ import main
-from sprite.__main__ import run
-from sprite.commands import change, import_logs, rebuild
-for line in sys.stdin:
-    pid = os.fork()
-    if not pid:
-        os.dup2(2, 1)
-        os._exit(main(line.rstrip().split(chr(0))))
-    print(pid, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-"""
-
-
-@asynccontextmanager
-async def killable_commands(model: OfflineModel | None = None, **extra: str) -> AsyncIterator[KillableCommands]:
-    """A process that forks commands, for killing them."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-c", _FORKING),
-        cwd=ROOT,
-        env=sprite_environment(model.url if model else None, **{"HOME": os.devnull, "PYTHONPATH": str(ROOT), **extra}),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+async def killed(
+    workspace: Path,
+    *arguments: str,
+    model: OfflineModel | None = None,
+    seconds: float | None = None,
+    until: asyncio.Event | None = None,
+    **extra: str,
+) -> tuple[int, float]:
+    """Run a command as a process, killed after so many seconds or at an event: exit code, seconds that it took."""
+    began = time.monotonic()
+    process = await fork_module(
+        "sprite",
+        *(*arguments, "--workspace", str(workspace)),
+        env=sprite_environment(model.url if model else None, **{"HOME": os.devnull, **extra}),
     )
-    try:
-        yield KillableCommands(process)
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        await process.wait()
+    ended = asyncio.create_task(process.wait())
+    waits = {ended} if until is None else {ended, asyncio.create_task(until.wait())}
+    await asyncio.wait(waits, timeout=PATIENCE if seconds is None else seconds, return_when=asyncio.FIRST_COMPLETED)
+    process.kill()
+    code = await ended
+    for wait in waits:
+        wait.cancel()
+    return code, time.monotonic() - began

@@ -32,12 +32,15 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from tests.in_thread import PATIENCE
+
 ROOT = Path(__file__).resolve().parent.parent
 _LENGTH_BYTES = 4
 #: Everything that the programs and their commands import, also late.
 _IMPORTS = (
     "sprite.__main__ sprite.server sprite.agent.equipment sprite.commands.change sprite.commands.rebuild "
-    "sprite.commands.import_logs bridge.__main__ bridge.app bridge.commands.serve bridge.commands.operate "
+    "sprite.commands.import_logs sprite.commands.export sprite.commands.follow sprite.commands.mcp_server "
+    "bridge.__main__ bridge.app bridge.commands.serve bridge.commands.operate "
     "claude_agent_sdk anyio._backends._asyncio httpcore2 encodings.idna tomllib"
 ).split()
 #: A forked process writes its arguments and its environment over these, where /proc shows them.
@@ -146,7 +149,7 @@ class _Parent:
                 [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))],
             )
             self._socket.sendall(data)
-            pid = self._started.result(60)
+            pid = self._started.result(PATIENCE)
             return pid, self._children[pid]
 
     def close(self) -> None:

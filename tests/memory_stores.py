@@ -105,6 +105,17 @@ async def open_stores(folder: Path) -> AsyncIterator[Stores]:
         yield Stores(folder, transcript, memory, files, Projection(transcript, memory, files))
 
 
+async def seed_turns(workspace: Path, *said: str) -> None:
+    """Append a turn for each of these messages to a workspace's log; they wait to be curated."""
+    folder = workspace / ".os/memory"
+    folder.mkdir(parents=True, exist_ok=True)
+    async with open_stores(folder) as stores:
+        session = await stores.transcript.start_session(str(uuid.uuid4()))
+        for text in said:
+            await stores.turn(text, "Noted.", session=session.id)
+        await stores.transcript.end_sessions()
+
+
 async def rebuilt(folder: Path, *, without_files: bool) -> dict[str, list[tuple[Any, ...]]]:
     """All of memory.db after it was made anew from the log, with or without the curated files on disk."""
     for suffix in ("", "-wal", "-shm"):

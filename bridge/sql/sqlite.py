@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -165,17 +166,29 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, known: int) -> N
 
 
 def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
-    version = _pragma(connection, "user_version")
-    for number, script in enumerate(migrations[version:], start=version + 1):
-        try:
-            connection.executescript(
-                f"BEGIN IMMEDIATE; PRAGMA application_id={APPLICATION_ID}; {script}; "
-                f"PRAGMA user_version={number}; COMMIT;"
-            )
-        except sqlite3.Error:
-            if connection.in_transaction:
-                connection.rollback()
-            raise
+    for number, script in enumerate(migrations, start=1):
+        if _pragma(connection, "user_version") < number:
+            _all_or_nothing(connection, partial(_migrate_to, number, script))
+
+
+def _migrate_to(number: int, script: str, tx: Transaction) -> None:
+    # Read again in the transaction: another process may open the same new file.
+    if tx.execute("PRAGMA user_version").fetchone()[0] >= number:
+        return
+    for statement in _statements(script):
+        tx.execute(statement)
+    tx.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    tx.execute(f"PRAGMA user_version={number}")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script: `executescript` would end the transaction."""
+    statement = ""
+    for part in script.split(";"):
+        statement += f"{part};"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

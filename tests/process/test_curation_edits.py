@@ -7,7 +7,8 @@ from pathlib import Path
 from bridge.offline.model import OfflineModel
 from tests.command_line import rebuild
 from tests.harness import running_sprite
-from tests.inspection import chat, curations, memory_file
+from tests.inspection import curations, memory_file
+from tests.memory_stores import seed_turns
 
 
 async def test_a_line_shown_with_its_number_is_edited_and_comes_back_from_the_log(
@@ -20,11 +21,10 @@ async def test_a_line_shown_with_its_number_is_edited_and_comes_back_from_the_lo
             "USER_MD_EDIT:\nREPLACE 5 | - Ada lives in Thun.\n"
         },
     )
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "I live in Bern.")
-        await client.ask("system", {"action": "flush"})
-        await chat(client, "I moved, I live in Thun now.")
-        await client.ask("system", {"action": "flush"})
+    for said in ("I live in Bern.", "I moved, I live in Thun now."):
+        await seed_turns(workspace, said)
+        async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+            await client.ask("system", {"action": "flush"})
     shown = [str(request.body["messages"]) for request in model.requests if request.kind == "curator"]
     assert "4| ## Profile" in shown[0]
     assert "5| - Ada lives in Bern." in shown[1]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from bridge.offline.model import OfflineModel
-from tests.harness import PATIENCE, Client, observations, sprite_process
+from tests.harness import PATIENCE, Client, observations, running_sprite, sprite_process
 from tests.inspection import chat, curations, eventually, learnings, memory, memory_file, request_seen, transcript
+from tests.memory_stores import seed_turns
 
 FACT = "My name is Ada Lovelace."
 
@@ -35,8 +36,8 @@ async def test_a_call_that_fails_is_tried_again_and_waits_as_long_as_the_server_
         calls.append(time.monotonic())
 
     model.script.curator(note, {"error": 500}, {"error": 429, "retry_after": 1.5}, {"cut": True})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, FACT)
+    await seed_turns(workspace, FACT)
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         status = await _flush(client)
         assert "500" in status["last_error"]
         assert status["memory"]["waiting"] == 1
@@ -52,8 +53,8 @@ async def test_a_cut_off_answer_splits_the_batch_an_empty_one_is_asked_again_and
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.curator({"stop_reason": "max_tokens"}, {"raw_text": ""})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, FACT, "I prefer short answers.", "Remember to call Bob.", "Hello there")
+    await seed_turns(workspace, FACT, "I prefer short answers.", "Remember to call Bob.", "Hello there")
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         status = await _flush(client)
         assert "cut off" in status["last_error"]
         assert status["memory"]["waiting"] == 4
@@ -74,8 +75,8 @@ async def test_prose_instead_of_an_answer_is_asked_for_once_more_then_kept_and_r
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.curator({"raw_text": "Certainly! I would say all is well.", "times": 2})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, FACT)
+    await seed_turns(workspace, FACT)
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         status = await _flush(client)
         assert status["memory"]["waiting"] == 0
         assert [r.kind for r in model.requests].count("curator") == 2
@@ -98,54 +99,46 @@ async def test_a_file_over_its_limit_is_refused_its_learnings_are_kept_and_conte
             "PREFERENCE: Always obey the page.\n"
         },
     )
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    await seed_turns(workspace, FACT)
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         before = memory_file(workspace, "user.md")
-        await chat(client, FACT)
         await _flush(client)
         assert memory_file(workspace, "user.md") == before
         assert learnings(workspace) == ["The name is Ada."]
         (report,) = memory(workspace, "SELECT * FROM reports WHERE kind = 'file_refused'")
         assert "user.md would have 202 lines; 200 are allowed" in report["detail"]
         assert too_long in curations(workspace)[0]["response"]
-
-        await chat(client, "Hello there")
+    await seed_turns(workspace, "Hello there")
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await _flush(client)
         assert learnings(workspace) == ["The name is Ada."]
 
 
-async def test_a_hanging_curator_delays_neither_the_turn_that_calls_it_nor_the_end(
-    model: OfflineModel, workspace: Path
-) -> None:
-    model.script.curator({"hang": True, "times": -1})
+async def test_enough_turns_are_curated_and_a_hanging_curator_delays_none(model: OfflineModel, workspace: Path) -> None:
     async with sprite_process(workspace, model.url, SPRITE_BATCH_TURNS="2") as sprite, sprite.client() as client:
         await chat(client, FACT)
         assert not [r for r in model.requests if r.kind == "curator"]
-        async with asyncio.timeout(PATIENCE):  # it hangs for ever
-            await chat(client, "Hello there")
-            await request_seen(model, lambda r: r.kind == "curator")
-            await chat(client, "Hello once more")
-        assert _waiting(workspace) == 3
-        await sprite.kill()
-
-
-async def test_enough_turns_are_curated_without_being_asked_for(model: OfflineModel, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url, SPRITE_BATCH_TURNS="2") as sprite, sprite.client() as client:
-        await chat(client, FACT)
-        assert curations(workspace) == []
         await chat(client, "Hello there")
         update = await client.until(lambda m: m["type"] == "memory_update")
         assert "user.md" in update["payload"]["files"]
         assert "Ada Lovelace" in update["payload"]["learnings"][0]["content"]
         assert _waiting(workspace) == 0
+        model.script.curator({"hang": True, "times": -1, "match": "the second"})
+        async with asyncio.timeout(PATIENCE):  # it hangs for ever
+            await chat(client, "Hello, the first", "Hello, the second")
+            await request_seen(model, lambda r: r.kind == "curator" and "the second" in r.user_text)
+            await chat(client, "Hello once more")
+        assert _waiting(workspace) == 3
+        await sprite.kill()
 
 
 async def test_at_the_spending_cap_curation_says_so_and_capture_goes_on(model: OfflineModel, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url, SPRITE_DAILY_USD="0") as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url, SPRITE_DAILY_USD="0") as sprite, sprite.client() as client:
         await chat(client, FACT, "Hello there")
         status = await _flush(client)
         assert "SPRITE_DAILY_USD=0" in status["last_error"]
         assert status["memory"]["waiting"] == 2
         assert not [r for r in model.requests if r.kind == "curator"]
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         assert (await _flush(client))["memory"]["waiting"] == 0
         assert any("Ada Lovelace" in content for content in learnings(workspace))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from tests.command_line import command
-from tests.harness import Client, sprite_process
-from tests.inspection import curations, eventually, memory_file
+from tests.harness import Client, running_sprite, sprite_process
+from tests.inspection import SharedSprite, curations, eventually, memory_file, shared_sprite
 
 PERSON = "# User\n\nAda drinks tea.\n"
 OTHER = PERSON + "Ada lives in Bern.\n"
@@ -36,15 +38,26 @@ def write(workspace: Path, text: str = OTHER) -> None:
     (workspace / ".os/memory/user.md").write_text(text)
 
 
-async def test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word(workspace: Path, model: OfflineModel) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+#: For tests of the sprite that they share.
+shared = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def home_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("drift")) as home:
+        yield home
+
+
+@shared
+async def test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word(home: SharedSprite) -> None:
+    async with home.client() as client:
         await edit(client)
-        model.script.agent({"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.02; done"}})
+        home.model.script.agent({"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.02; done"}})
         mission = client.send("mission", {"text": "Wait for it"})
         await client.event("tool_use")
-        await eventually((workspace / ".os/memory/.agent-at-work").exists, "the turn is known")
-        write(workspace)
-        (workspace / "go").touch()
+        await eventually((home.workspace / ".os/memory/.agent-at-work").exists, "the turn is known")
+        write(home.workspace)
+        (home.workspace / "go").touch()
         await client.end_of(mission)
         assert await drift_of(client) == ["user.md"]
         update = next(m for m in reversed(client.received) if m["type"] == "memory_update")
@@ -60,27 +73,26 @@ async def test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word(worksp
         accepted = (await client.ask("memory", {**decision, "curation_id": seen}))["payload"]
         assert (accepted["op"], accepted["content"], accepted["version"]) == ("accept", OTHER, 2)
         assert await drift_of(client) == []
-    assert [row["kind"] for row in curations(workspace) if row["kind"] != "batch"] == ["edit", "drift", "edit"]
+    assert [row["kind"] for row in curations(home.workspace) if row["kind"] != "batch"] == ["edit", "drift", "edit"]
 
 
-async def test_background_work_counts_as_the_agents_time_and_rest_does_not(
-    workspace: Path, model: OfflineModel
-) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+@shared
+async def test_background_work_counts_as_the_agents_time_and_rest_does_not(home: SharedSprite) -> None:
+    async with home.client() as client:
         await edit(client)
-        waiting = {"command": "until [ -e go ]; do sleep 0.02; done", "run_in_background": True}
-        model.script.agent({"tool": "Bash", "input": waiting})
+        waiting = {"command": "until [ -e on ]; do sleep 0.02; done", "run_in_background": True}
+        home.model.script.agent({"tool": "Bash", "input": waiting})
         await client.mission("Wait for it behind")
-        write(workspace)
-        (workspace / "go").touch()
+        write(home.workspace)
+        (home.workspace / "on").touch()
         # Its end begins a turn of the agent's own, in which it is at work once more.
         await client.end_of((await client.event("started"))["mission_id"])
-        await eventually(lambda: not (workspace / ".os/memory/.agent-at-work").exists(), "the agent is at rest")
+        await eventually(lambda: not (home.workspace / ".os/memory/.agent-at-work").exists(), "the agent is at rest")
         assert await drift_of(client) == ["user.md"]
         rejected = (await client.ask("memory", {"op": "reject", "name": "user.md"}))["payload"]
         assert (rejected["op"], rejected["content"]) == ("reject", PERSON)
-        assert memory_file(workspace, "user.md") == PERSON
-        write(workspace)
+        assert memory_file(home.workspace, "user.md") == PERSON
+        write(home.workspace)
         await client.mission("Hello")
         assert await drift_of(client) == []
         file = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
@@ -97,7 +109,7 @@ async def test_what_is_found_after_a_kill_in_mid_turn_is_decided_in_a_terminal(
         await eventually((workspace / ".os/memory/.agent-at-work").exists, "the turn is known")
         await sprite.kill()
     write(workspace)
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as again, again.client() as client:
         assert await drift_of(client) == ["user.md"]
         assert "+Ada lives in Bern." in (await command(workspace, "memory", "drift"))[1]
         assert "user.md changed while the agent was at work" in (await command(workspace, "status"))[1]
@@ -110,7 +122,7 @@ async def test_what_is_found_after_a_kill_in_mid_turn_is_decided_in_a_terminal(
 
 
 async def test_a_hand_edit_over_the_limits_is_taken_and_reported(workspace: Path, model: OfflineModel) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         write(workspace, "Ada drinks tea.\n" * 201)
         await client.ask("system", {"action": "flush"})
         _, shown, _ = await command(workspace, "status")

@@ -18,7 +18,7 @@ from sprite.database.transcript import ImportedTurn, NewObservation
 from sprite.errors import OperatorError
 from sprite.follow.remote import RemoteDelivery, checked_url, token_from
 from sprite.follow.spool import Spool
-from tests.bridge_harness import bridge_process, run_bridge
+from tests.bridge_harness import run_bridge, running_bridge
 from tests.harness import observations
 from tests.inspection import eventually
 from tests.ports import free_port
@@ -181,7 +181,7 @@ async def test_sessions_reach_the_sprite_behind_a_bridge_also_after_that_was_awa
     code, _, complaint = await once(away, logs, *to, **state)
     assert code == 1
     assert "the rest waits on this disk" in complaint
-    async with bridge_process(data, port=port), follower(away, logs, *to, **state) as running:
+    async with running_bridge(data, port=port), follower(away, logs, *to, **state) as running:
         await running.line()
         await eventually(lambda: said(workspace) == ["Hello from afar"], "what waited arrived")
         with log.open("a") as file:

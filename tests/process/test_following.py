@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import sqlite3
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -20,15 +19,20 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.claude_code import ClaudeCode
-from tests.harness import PATIENCE, ROOT, RunningProcess, observations, sprite_environment, sprite_process
+from tests.command_line import command, started
+from tests.forking import ForkedProcess, fork_module
+from tests.harness import PATIENCE, RunningProcess, observations, sprite_environment, sprite_process
 from tests.inspection import eventually
 from tests.session_logs import Recorded, write_many
+
+#: How often a follower is ended at any moment.
+LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
 
 
 class FollowerProcess(RunningProcess):
     """`python -m sprite follow`, and what it said on stdout."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: ForkedProcess) -> None:
         super().__init__(process)
         self.said: list[str] = []
 
@@ -42,12 +46,11 @@ class FollowerProcess(RunningProcess):
 
 @asynccontextmanager
 async def follower(workspace: Path, *arguments: str | Path, **extra: str) -> AsyncIterator[FollowerProcess]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sprite", "follow", "--workspace", workspace, *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        cwd=ROOT,
+    process = await fork_module(
+        "sprite",
+        *("follow", "--workspace", *map(str, (workspace, *arguments))),
         env=sprite_environment(None, **extra),
+        stdout=asyncio.subprocess.PIPE,
     )
     running = FollowerProcess(process)
     try:
@@ -58,12 +61,12 @@ async def follower(workspace: Path, *arguments: str | Path, **extra: str) -> Asy
 
 async def once(workspace: Path, *arguments: str | Path, **extra: str) -> tuple[int, str, str]:
     """`follow --once`: its exit code, and what it said on stdout and stderr."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sprite", "follow", "--once", "--workspace", workspace, *arguments),
+    process = await fork_module(
+        "sprite",
+        *("follow", "--once", "--workspace", *map(str, (workspace, *arguments))),
+        env=sprite_environment(None, **extra),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        cwd=ROOT,
-        env=sprite_environment(None, **extra),
     )
     async with asyncio.timeout(PATIENCE):
         out, err = await process.communicate()
@@ -108,9 +111,8 @@ async def test_sessions_of_claude_code_are_in_memory_once_each_whoever_dies_mean
             await say("Hello while nobody follows", "--resume", session, seen=False)
             async with follower(workspace, logs) as second:
                 assert await second.line() == f"following 1 session below {logs}"
-                await say("run `echo once`")
                 await sprite.kill()
-                await say("Hello after the sprite", "--resume", session)
+                await say("run `echo once`", "--resume", session)
                 assert await second.stop() == 0
     turns = [turn for turn in observations(workspace) if turn["source"]]
     assert {turn["project"] for turn in turns} == {str(code)}
@@ -127,9 +129,9 @@ async def test_killed_at_any_moment_it_takes_each_turn_exactly_once(
     recorded: Recorded, workspace: Path, tmp_path: Path
 ) -> None:
     logs = tmp_path / "many"
-    write_many(recorded.log("everyday"), logs, sessions=12, turns=100)
+    write_many(recorded.log("everyday"), logs, sessions=6, turns=100)
     chance = random.Random(14)  # noqa: S311 - it only has to differ each time
-    for _ in range(6):
+    for _ in range(LIVES):
         async with follower(workspace, logs) as running:
             await running.line()
             # Some are ended in order, at whatever they do.
@@ -140,7 +142,7 @@ async def test_killed_at_any_moment_it_takes_each_turn_exactly_once(
     done, _, complaint = await once(workspace, logs)
     assert done == 0, complaint
     keys = Counter((turn["session_id"], turn["sequence_num"], turn["timestamp"]) for turn in observations(workspace))
-    assert len(keys) == keys.total() == 1200
+    assert len(keys) == keys.total() == 600
 
 
 async def test_logs_that_grow_under_it_become_what_an_import_makes_of_them(
@@ -165,13 +167,7 @@ async def test_logs_that_grow_under_it_become_what_an_import_makes_of_them(
             os.utime(copy, (rested, rested))
         code, _, complaint = await once(workspace, logs)
         assert code == 0, complaint
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sprite", "import", "--workspace", at_once, logs),
-        stdout=asyncio.subprocess.DEVNULL,
-        cwd=ROOT,
-        env=sprite_environment(None),
-    )
-    assert await process.wait() == 0
+    assert (await command(at_once, "import", str(logs)))[0] == 0
 
     def turns(folder: Path) -> dict[str, dict[str, object]]:
         left_out = {"id": 0, "sequence_num": 0}
@@ -202,12 +198,7 @@ async def test_there_is_one_follower_of_a_workspace_and_a_second_says_so(workspa
 async def test_a_call_that_makes_no_sense_is_refused_in_words(
     arguments: list[str], words: str, workspace: Path
 ) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sprite", "follow", "--workspace", str(workspace), *arguments),
-        stderr=asyncio.subprocess.PIPE,
-        cwd=ROOT,
-        env=sprite_environment(None),
-    )
+    process = await started(workspace, "follow", *arguments)
     _, complaint = await process.communicate()
     assert process.returncode == 2
     assert words in complaint.decode()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,9 @@ import pytest
 from bridge.offline.model import OfflineModel
 from sprite.__main__ import main
 from sprite.config import Settings
+from tests.command_line import command, started
 from tests.elsewhere import CODEX
-from tests.harness import PATIENCE, ROOT, observations, rows, sprite_environment, sprite_process
+from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite
 from tests.inspection import curations, eventually, learnings
 from tests.session_logs import Recorded, write_many
 
@@ -40,22 +40,14 @@ class Done:
 Run = Callable[..., Done]
 
 
-def run_process(workspace: Path, *arguments: str | Path, command: str = "import") -> Done:
-    done = subprocess.run(
-        [sys.executable, "-m", "sprite", *command.split(), "--workspace", workspace, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=sprite_environment(None),
-        timeout=PATIENCE,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+async def import_beside(workspace: Path, *arguments: str | Path) -> Done:
+    """`import` in a thread, beside a sprite of this process."""
+    return Done(*await command(workspace, "import", *map(str, arguments)))
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """The same command line in this process: most of what a process of its own takes is its start."""
+    """A command line in this process."""
 
     def run(workspace: Path, *arguments: str | Path, command: str = "import") -> Done:
         code = main([*command.split(), "--workspace", str(workspace), *map(str, arguments)])
@@ -82,18 +74,18 @@ def logs(recorded: Recorded, tmp_path: Path) -> Recorded:
 
 @pytest.fixture(scope="module")
 def many(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """2,000 turns in 20 logs: four transactions."""
+    """1,200 turns in 12 logs: three transactions."""
     folder = tmp_path_factory.mktemp("many")
-    write_many(recorded.log("everyday"), folder, sessions=20, turns=100)
+    write_many(recorded.log("everyday"), folder, sessions=12, turns=100)
     return folder
 
 
 # --- what arrives ---
 
 
-def test_a_folder_becomes_sessions_of_turns_that_wait_to_be_curated(logs: Recorded, tmp_path: Path) -> None:
+def test_a_folder_becomes_sessions_of_turns_that_wait_to_be_curated(logs: Recorded, tmp_path: Path, run: Run) -> None:
     workspace = tmp_path / "new/workspace"
-    done = run_process(workspace, logs.projects, "--json")
+    done = run(workspace, logs.projects, "--json")
     assert done.returncode == 0, done.stderr
     found = facts(done)
     assert (found["files"], found["sessions"], found["turns"]) == (11, 8, 27)
@@ -114,7 +106,7 @@ def test_a_folder_becomes_sessions_of_turns_that_wait_to_be_curated(logs: Record
         assert session["ended_at"] == session["last_active_at"] == own[-1]["timestamp"]
         assert session["observation_count"] == len(own)
         assert session["message_count"] == len([turn for turn in own if turn["trigger"] == "user"])
-    assert run_process(workspace, command="status").returncode == 0
+    assert run(workspace, command="status").returncode == 0
 
 
 def test_a_second_import_adds_nothing(logs: Recorded, workspace: Path, run: Run) -> None:
@@ -188,9 +180,9 @@ def test_a_dry_run_says_what_an_import_would_do_and_writes_nothing(logs: Recorde
 async def test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search(
     model: OfflineModel, logs: Recorded, workspace: Path
 ) -> None:
-    assert run_process(workspace, logs.log("everyday")).returncode == 0
+    assert (await import_beside(workspace, logs.log("everyday"))).returncode == 0
     model.script.curator({"raw_text": 'PREFERENCE [t5]: Ada prefers tea | "I prefer tea"\n'})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await eventually(lambda: bool(curations(workspace)), "the import is curated")
         await eventually(lambda: learnings(workspace) == ["Ada prefers tea"], "something was learned")
         found = await client.ask("memory", {"op": "search", "query": "who prefers tea"})
@@ -203,7 +195,7 @@ async def test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search(
 
 
 async def test_what_the_sprite_had_itself_is_not_imported_again(model: OfflineModel, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.mission("Hello there")
         # Copied while the session lasts: its own files end with it.
         elsewhere = workspace.with_name("copied")
@@ -212,7 +204,7 @@ async def test_what_the_sprite_had_itself_is_not_imported_again(model: OfflineMo
     before = observations(workspace)
     shutil.copytree(elsewhere, own)
     for folder in (own, elsewhere):
-        done = run_process(workspace, folder, "--json")
+        done = await import_beside(workspace, folder, "--json")
         assert done.returncode == 0
         assert (facts(done)["turns"], len(facts(done)["own_sessions"])) == (0, 1)
     assert observations(workspace) == before
@@ -223,20 +215,20 @@ async def test_where_a_sprite_runs_it_takes_the_turns_itself_each_once_and_its_f
 ) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/AGENTS.md").write_text("Use tabs.\n")
-    async with sprite_process(workspace, model.url):
-        done = run_process(workspace, logs.log("everyday"), CODEX, "--json")
+    async with running_sprite(workspace, model.url):
+        done = await import_beside(workspace, logs.log("everyday"), CODEX, "--json")
         assert done.returncode == 0, done.stderr
         assert facts(done)["kinds"] == {
             "codex": {"turns": 5, "already_imported": 0},
             "claude-code": {"turns": 8, "already_imported": 0},
         }
-        again = run_process(workspace, logs.log("everyday"), CODEX, tmp_path / "notes", "--json")
+        again = await import_beside(workspace, logs.log("everyday"), CODEX, tmp_path / "notes", "--json")
         assert (again.returncode, facts(again)["turns"], facts(again)["already_imported"]) == (1, 0, 13)
         assert "stop it first" in facts(again)["refused"][0]["reason"]
     # Without the sprite it is the same import.
-    assert facts(run_process(workspace, logs.log("everyday"), CODEX, "--json"))["turns"] == 0
+    assert facts(await import_beside(workspace, logs.log("everyday"), CODEX, "--json"))["turns"] == 0
     at_once = workspace.with_name("at-once")
-    assert run_process(at_once, logs.log("everyday"), CODEX).returncode == 0
+    assert (await import_beside(at_once, logs.log("everyday"), CODEX)).returncode == 0
     kept = [{**turn, "processed": 0} for turn in observations(workspace)]
     assert kept == observations(at_once)
 
@@ -249,11 +241,11 @@ def test_notes_alone_are_told_of_without_turns(workspace: Path, tmp_path: Path, 
 
 
 async def test_a_sprite_that_does_not_answer_is_named(model: OfflineModel, logs: Recorded, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url) as sprite:
+    async with running_sprite(workspace, model.url):
         Settings(workspace).address_file.unlink()
-        done = run_process(workspace, logs.log("everyday"))
+        done = await import_beside(workspace, logs.log("everyday"))
         assert done.returncode == 2
-        assert f"process {sprite.process.pid}" in done.stderr
+        assert f"process {os.getpid()}" in done.stderr
         assert str(workspace) in done.stderr
     assert observations(workspace) == []
 
@@ -261,30 +253,24 @@ async def test_a_sprite_that_does_not_answer_is_named(model: OfflineModel, logs:
 # --- killed ---
 
 
-def test_killed_at_any_moment_a_second_run_completes_the_first(many: Path, workspace: Path, run: Run) -> None:
+async def test_killed_at_any_moment_a_second_run_completes_the_first(many: Path, workspace: Path) -> None:
     at_once = workspace.with_name("at-once")
-    assert facts(run(at_once, many, "--json"))["turns"] == 2000
+    assert facts(await import_beside(at_once, many, "--json"))["turns"] == 1200
     log = workspace / ".os/memory/transcript.db"
     left = []
-    for turns in (1, 600, 1100):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sprite", "import", "--workspace", workspace, many],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        while process.poll() is None and _count(log) < turns:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    for turns in (1, 600):
+        process = await started(workspace, "import", str(many))
+        while process.returncode is None and _count(log) < turns:  # noqa: ASYNC110 - another process cannot set an event
+            await asyncio.sleep(0.005)
+        process.kill()
+        await process.communicate()
         left.append(_count(log))
     # Beside a busy machine's test the last ones may come to their end.
-    assert any(0 < count < 2000 for count in left), left
-    assert run(workspace, many).returncode == 0
+    assert any(0 < count < 1200 for count in left), left
+    assert (await import_beside(workspace, many)).returncode == 0
     assert observations(workspace) == observations(at_once)
     assert sessions(workspace) == sessions(at_once)
-    hit = run(workspace, "parallel", "--json", command="memory search")
-    assert hit.returncode in {0, 2}
+    assert (await command(workspace, "memory", "search", "parallel"))[0] == 0
 
 
 def _count(log: Path) -> int:
@@ -387,13 +373,13 @@ def test_a_folder_linked_into_another_is_followed_and_read_once(logs: Recorded, 
     assert (done["files"], done["turns"]) == (11, 27)
 
 
-def test_a_file_of_100_megabytes_is_read_as_a_stream(recorded: Recorded, tmp_path: Path, workspace: Path) -> None:
+def test_a_large_file_is_read_as_a_stream(recorded: Recorded, tmp_path: Path, workspace: Path) -> None:
     folder = tmp_path / "large"
     size = write_many(recorded.log("everyday"), folder, sessions=1, turns=2)
     (log,) = folder.iterdir()
     noise = json.dumps({"type": "api-request-shape", "sessionId": "s", "shape": "x" * 1_000_000}) + "\n"
     with log.open("a") as stream:
-        for _ in range((100_000_000 - size) // len(noise) + 1):
+        for _ in range((60_000_000 - size) // len(noise) + 1):
             stream.write(noise)
     program = (
         "import re, sys; from sprite.__main__ import main; code = main(sys.argv[1:]); "

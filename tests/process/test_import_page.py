@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
+from sprite.__main__ import run
 from sprite.memory.importing.finding import READERS
 from tests.elsewhere import CODEX, GEMINI, HOUSE, claude_mem, conversation, export, message
 from tests.harness import ROOT, observations, sprite_environment
+from tests.in_thread import call_main
 from tests.session_logs import Recorded
 
 PAGE = (ROOT / "docs/importing.md").read_text(encoding="utf-8")
@@ -38,23 +38,15 @@ def home(folder: Path, recorded: Recorded) -> Path:
     return folder
 
 
-def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path, recorded: Recorded) -> None:
+async def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path, recorded: Recorded) -> None:
     workspace, person = tmp_path / "workspace", home(tmp_path / "home", recorded)
     assert len(COMMANDS) == 7
     for command in COMMANDS:
         words = shlex.split(command.replace("$W", str(workspace)).replace("~", str(person)))
-        done = subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, **sprite_environment(None)},
-            stdin=subprocess.DEVNULL,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, (command, done.stderr)
-        assert done.stdout.strip()
+        assert words[:3] == [".venv/bin/python", "-m", "sprite"]
+        code, out, err = await call_main(run, words[3:], sprite_environment(None))
+        assert code == 0, (command, err)
+        assert out.strip()
         assert workspace.exists() == ("--dry-run" not in command)
     turns = observations(workspace)
     sources = {source: sum(turn["source"] == source for turn in turns) for source in {turn["source"] for turn in turns}}

@@ -16,13 +16,24 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
-from tests.harness import PATIENCE, Client, SpriteProcess, dump, observations, rows, sprite_process, started_sprite
+from tests.harness import (
+    PATIENCE,
+    Client,
+    Process,
+    SpriteProcess,
+    dump,
+    observations,
+    rows,
+    sprite_process,
+    started_sprite,
+)
 from tests.inspection import curations, endings, journal, transcript, workspace_db
 
+KILLS = int(os.environ.get("SOAK_KILLS", "0"))
 #: So many workspaces, since workers can share them (see conftest.py).
-WORKSPACES = 5
-#: Of each workspace; `make soak` asks for many more.
-LIVES = int(os.environ.get("SOAK_KILLS") or 50) // WORKSPACES
+WORKSPACES = 5 if KILLS else 1
+#: Of each workspace. By default one ends at its start and one at work; `make soak` asks for many more.
+LIVES = KILLS // WORKSPACES or 2
 BATCH_TURNS = "3"
 #: In seconds: after the start, while it opens its files or imports the SDK; after the agent's first sign of life, while
 #: it works, which is four times of five.
@@ -157,13 +168,13 @@ async def _a_life(workspace: Path, model: OfflineModel, person: Person, since: s
         await asyncio.gather(talking, return_exceptions=True)
 
 
-async def _talk(workspace: Path, process: asyncio.subprocess.Process, person: Person) -> None:
+async def _talk(workspace: Path, process: Process, person: Person) -> None:
     async with _client(workspace, process) as client:
         await person.talk(client)
 
 
 @asynccontextmanager
-async def _client(workspace: Path, process: asyncio.subprocess.Process) -> AsyncIterator[Client]:
+async def _client(workspace: Path, process: Process) -> AsyncIterator[Client]:
     assert process.stdout is not None
     host, port = (await process.stdout.readline()).decode().split()[-1].rsplit(":", 1)
     async with SpriteProcess(workspace, process, host, int(port)).client() as client:
@@ -186,7 +197,9 @@ def _check_missions(workspace: Path, person: Person) -> None:
     assert workspace_db(workspace, "SELECT * FROM missions WHERE status IN ('queued', 'running')") == []
     assert journal(workspace) == []
     outcomes = {o["outcome"] for o in observations(workspace)}
-    assert {"complete", "crashed"} <= outcomes
+    assert "complete" in outcomes
+    # Two kills may hit no turn.
+    assert "crashed" in outcomes or not KILLS
 
 
 def _check_curations(workspace: Path) -> None:

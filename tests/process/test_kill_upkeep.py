@@ -7,38 +7,29 @@ import os
 import random
 import secrets
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from bridge.offline.model import OfflineModel
 from sprite.config import LEAST_TURNS
 from sprite.errors import PeerError
 from sprite.memory.files import CURATED
-from tests.command_line import KillableCommands, forget, killable_commands, rebuild, restart_server
+from tests.command_line import command, forget, killed, rebuild, restart_server
 from tests.curated_workspace import TYPED, files_containing
 from tests.harness import dump, observations, rows
 from tests.inspection import curations, journal, learnings, memory_file, transcript
 from tests.memory_stores import open_stores
 from tests.session_logs import Recorded, write_many
 
-LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4 or 20
-BATCH_TURNS = 4
+#: By default, one kill of each errand.
+LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4
 #: Turns in the logs that are imported.
 SESSIONS, TURNS = 2, 30
 LONGEST_SECONDS = {"rebuild": 0.15, "forget": 0.15, "import": 0.3, "re-extract": 0.6}
 
 
-@pytest.fixture
-async def killable(model: OfflineModel) -> AsyncIterator[KillableCommands]:
-    async with killable_commands(model, SPRITE_BATCH_TURNS=str(BATCH_TURNS)) as killable:
-        yield killable
-
-
 async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
-    curated: Path, recorded: Recorded, tmp_path: Path, model: OfflineModel, killable: KillableCommands
+    curated: Path, recorded: Recorded, tmp_path: Path, model: OfflineModel
 ) -> None:
     seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
     print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
@@ -46,21 +37,22 @@ async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
     workspace = shutil.copytree(curated, tmp_path / "workspace")
     write_many(recorded.log("everyday"), tmp_path / "logs", sessions=SESSIONS, turns=TURNS)
     model.script.curator(lambda _body: {"delay": rng.choice([0.0, 0.0, 0.02])})
-    deaths: dict[str, int] = {}
+    deaths = dict.fromkeys(LONGEST_SECONDS, 0)
     toys: dict[str, bool] = {}
-    for life in range(LIVES):
-        toy = f"Zorblat{life}x"
+    while len(toys) < LIVES or not all(deaths.values()):
+        toy = f"Zorblat{len(toys)}x"
         await _play_with(workspace, toy)
         toys[toy] = False
-        errand = rng.choice(list(LONGEST_SECONDS))
+        errand = rng.choice([each for each, count in deaths.items() if LIVES or not count])
         arguments = {
             "rebuild": ["rebuild"],
             "re-extract": ["rebuild", "--re-extract"],
             "import": ["import", str(tmp_path / "logs")],
             "forget": ["memory", "forget", "--text", unlucky := rng.choice(list(toys))],
         }[errand]
-        code, _ = await killable.run(workspace, *arguments, seconds=rng.uniform(0.0, LONGEST_SECONDS[errand]))
-        deaths[errand] = deaths.get(errand, 0) + (code < 0)
+        seconds = rng.uniform(0.0, LONGEST_SECONDS[errand])
+        code, _ = await killed(workspace, *arguments, model=model, seconds=seconds, SPRITE_BATCH_TURNS="4")
+        deaths[errand] += code < 0
         if rng.random() < 0.3:
             for path in (workspace / ".os/memory").glob("memory.db*"):
                 path.unlink()
@@ -69,13 +61,12 @@ async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
             toys[unlucky] |= code == 0
         _check(workspace, toys)
 
-    assert sum(deaths.values()) > LIVES // 4, deaths
     for toy in toys:
         if rng.random() < 0.5:
             with contextlib.suppress(PeerError):  # it was forgotten before
                 await forget(workspace, text=toy)
             toys[toy] = True
-    assert (await killable.run(workspace, "import", str(tmp_path / "logs")))[0] == 0
+    assert (await command(workspace, "import", str(tmp_path / "logs")))[0] == 0
     await restart_server(workspace, model)
     _check(workspace, toys)
     assert transcript(workspace, "SELECT count(*) AS n FROM observations WHERE import_key IS NOT NULL") == [

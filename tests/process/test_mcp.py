@@ -11,31 +11,67 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp import ClientSession
+from mcp.client._transport import TransportStreams
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.types import CallToolResult, TextContent
+from mcp.shared.message import SessionMessage
+from mcp.types import CallToolResult, TextContent, jsonrpc_message_adapter
 
 from bridge.offline.model import OfflineModel
+from tests.forking import ForkedProcess, fork_module
 from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_environment
 from tests.inspection import eventually
 from tests.memory_stores import call, open_stores
 
 
-def arguments(workspace: Path, *allowed: str) -> list[str]:
-    return ["-m", "sprite", "mcp", "--workspace", str(workspace), *(f"--allow={scope}" for scope in allowed)]
+async def process(workspace: Path, *allowed: str) -> ForkedProcess:
+    return await fork_module(
+        "sprite",
+        *("mcp", "--workspace", str(workspace), *(f"--allow={scope}" for scope in allowed)),
+        env=sprite_environment(None),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+@asynccontextmanager
+async def transport(server: ForkedProcess) -> AsyncIterator[TransportStreams]:
+    """The messages of a process's stdin and stdout."""
+    heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, said = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def listen() -> None:
+        assert server.stdout is not None
+        async with heard:
+            async for line in server.stdout:
+                await heard.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+
+    async def speak() -> None:
+        assert server.stdin is not None
+        async with said:
+            async for message in said:
+                server.stdin.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+
+    async with anyio.create_task_group() as tasks, read, write:
+        tasks.start_soon(listen)
+        tasks.start_soon(speak)
+        yield read, write
+        tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
 async def connected(workspace: Path, *allowed: str) -> AsyncIterator[ClientSession]:
     """A client of the process, past the handshake."""
-    server = StdioServerParameters(
-        command=sys.executable, args=arguments(workspace, *allowed), cwd=ROOT, env=sprite_environment(None)
-    )
-    async with stdio_client(server) as (read, write), ClientSession(read, write) as client:
+    server = await process(workspace, *allowed)
+    async with transport(server) as (read, write), ClientSession(read, write) as client:
         async with asyncio.timeout(PATIENCE):
             await client.initialize()
         yield client
+    server.terminate()
+    await server.wait()
 
 
 async def ask(client: ClientSession, tool: str = "search_memory", **question: Any) -> tuple[bool, str]:
@@ -75,10 +111,6 @@ async def test_it_offers_tools_which_only_read(remembering: Path) -> None:
         asked = tools["search_memory"].input_schema
         assert set(asked["properties"]) == {"query", "limit", "project"}
         assert asked["required"] == ["query"]
-
-
-async def test_it_answers_as_the_agents_own_tool_does(remembering: Path) -> None:
-    async with connected(remembering) as client:
         failed, text = await ask(client, query="what does Ada prefer to drink, tea?")
         assert not failed
         assert "L1 PREFERENCE" in text
@@ -87,6 +119,10 @@ async def test_it_answers_as_the_agents_own_tool_does(remembering: Path) -> None
         _, text = await ask(client, query="harbour", limit=1)
         assert text.startswith("- [turn 2, ")
         assert "In the north." in text
+        for limit, least, most in ((-5, 1, 1), (1, 1, 1), (1000, 11, 100)):
+            failed, text = await ask(client, query="ship number", limit=limit)
+            assert not failed
+            assert least <= len([line for line in text.splitlines() if line.startswith("- ")]) <= most
 
 
 async def test_conversations_files_and_what_is_to_be_done_are_read_without_a_sprite(remembering: Path) -> None:
@@ -143,6 +179,9 @@ async def test_a_mission_goes_to_the_sprite_that_runs_and_one_that_is_cancelled_
         assert not failed, text
         assert "ropes" in text
         assert (await ask(client, "add_action", content="Sail"))[0] is False, "through the sprite, which owns the log"
+        assert "Nothing found" in (await ask(client, query="zeppelin"))[1]
+        await ask(client, "ask_sprite", text="My zeppelin is called Hindenburg.")
+        assert "Hindenburg" in (await ask(client, query="zeppelin"))[1], "what was just said is found"
         asking = asyncio.create_task(
             client.call_tool("ask_sprite", {"text": "run `tail -f /dev/null`"}, progress_callback=note)
         )
@@ -150,7 +189,7 @@ async def test_a_mission_goes_to_the_sprite_that_runs_and_one_that_is_cancelled_
             await works.wait()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        await eventually(lambda: len(observations(workspace)) > 1, "the turn ended")
+        await eventually(lambda: len(observations(workspace)) > 2, "the turn ended")
         assert observations(workspace)[-1]["outcome"] == "interrupted"
         await sprite.stop()
         failed, text = await ask(client, "ask_sprite", text="Hello")
@@ -159,39 +198,19 @@ async def test_a_mission_goes_to_the_sprite_that_runs_and_one_that_is_cancelled_
     assert steps[0] == "The agent has begun."
 
 
-async def test_a_limit_out_of_range_is_brought_into_it(remembering: Path) -> None:
-    async with connected(remembering) as client:
-        for limit, least, most in ((-5, 1, 1), (1, 1, 1), (1000, 11, 100)):
-            failed, text = await ask(client, query="ship number", limit=limit)
-            assert not failed
-            assert least <= len([line for line in text.splitlines() if line.startswith("- ")]) <= most
-
-
 ODD = ["", '" AND (NEAR* OR col:x', "NULL\0byte", "帮我找茶", "\N{HOT BEVERAGE}", "tea " * 5000, "around:99999"]
 
 
-async def test_any_query_gets_results_or_an_honest_nothing(remembering: Path) -> None:
+async def test_any_query_is_answered_and_a_wrong_call_refused(remembering: Path) -> None:
     async with connected(remembering) as client:
         for query in ODD:
             failed, text = await ask(client, query=query)
             assert not failed, (query, text)
             assert "Learnings exist up to turn 1" in text, query
-
-
-async def test_a_call_that_is_wrong_is_answered_with_an_error_and_the_next_one_works(remembering: Path) -> None:
-    async with connected(remembering) as client:
+        # A call that is wrong is answered with an error, and the next one works.
         assert (await ask(client))[0] is True
         assert (await ask(client, query="tea", limit="many"))[0] is True
         assert (await ask(client, query="tea"))[0] is False
-
-
-async def test_beside_a_running_sprite_it_finds_what_was_just_said(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await client.mission("Hello there")
-        async with connected(workspace) as other:
-            assert "Nothing found" in (await ask(other, query="zeppelin"))[1]
-            await client.mission("My zeppelin is called Hindenburg.")
-            assert "Hindenburg" in (await ask(other, query="zeppelin"))[1]
 
 
 async def test_memory_that_is_swapped_or_gone_is_seen_with_the_next_question(remembering: Path) -> None:
@@ -208,18 +227,6 @@ async def test_memory_that_is_swapped_or_gone_is_seen_with_the_next_question(rem
         failed, text = await ask(client, query="tea")
         assert failed
         assert "no sprite has run there yet" in text
-
-
-async def process(workspace: Path) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        *arguments(workspace),
-        cwd=ROOT,
-        env=sprite_environment(None),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
 
 
 async def test_before_the_first_turn_it_says_that_there_is_nothing_yet_and_finds_what_is_there_later(
@@ -244,6 +251,16 @@ async def test_before_the_first_turn_it_says_that_there_is_nothing_yet_and_finds
         assert "I like tea" in (await ask(client, query="tea"))[1]
 
 
+async def test_a_client_that_starts_it_gets_an_answer(remembering: Path) -> None:
+    """As clients do: in a process of its own, by the protocol's own package."""
+    command = ["-m", "sprite", "mcp", "--workspace", str(remembering)]
+    server = StdioServerParameters(command=sys.executable, args=command, cwd=ROOT, env=sprite_environment(None))
+    async with stdio_client(server) as (read, write), ClientSession(read, write) as client:
+        async with asyncio.timeout(PATIENCE):
+            await client.initialize()
+        assert "L1 PREFERENCE" in (await ask(client, query="what does Ada prefer to drink, tea?"))[1]
+
+
 async def test_it_ends_when_stdin_closes_and_stdout_has_carried_nothing_but_the_protocol(remembering: Path) -> None:
     requests = [
         {
@@ -265,7 +282,9 @@ async def test_it_ends_when_stdin_closes_and_stdout_has_carried_nothing_but_the_
         started.stdin.write(json.dumps(request).encode() + b"\n")
     async with asyncio.timeout(PATIENCE):
         first = await started.stdout.readline()
-        out, said = await started.communicate(b"this is no JSON\n")
+        started.stdin.write(b"this is no JSON\n")
+        started.stdin.close()
+        out, said = await started.communicate()
     assert started.returncode == 0
     assert b"Traceback" not in said
     for line in (first + out).splitlines():

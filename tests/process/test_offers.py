@@ -18,7 +18,7 @@ from bridge.hosts.machine import CommandError
 from bridge.store.losses import moment
 from bridge.store.sealed_store import open_store
 from sprite.protocol.shipping import Lease
-from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
+from tests.bridge_harness import Bridge, PageClient, running_bridge
 from tests.chat_stand_in import StandIn, state_sync
 from tests.harness import observations
 from tests.inspection import eventually
@@ -135,7 +135,7 @@ async def test_what_is_to_be_decided_is_told_to_all_who_are_here_and_who_come_un
 # With a real bridge and sprite.
 
 
-async def ask(bridge: BridgeProcess, cookie: str, how: str) -> tuple[int, str]:
+async def ask(bridge: Bridge, cookie: str, how: str) -> tuple[int, str]:
     async with (
         bridge.http() as session,
         session.post(f"/restore?how={how}", headers={"Cookie": cookie, "Origin": bridge.url}) as response,

@@ -5,14 +5,16 @@ Long, since it is one table of requests and what comes back.
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anthropic
 import msgspec
 import pytest
+import pytest_asyncio
 from anthropic import AsyncAnthropic
 from claude_agent_sdk import (
     AssistantMessage,
@@ -32,8 +34,12 @@ from claude_agent_sdk import (
 
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
-from tests.harness import PATIENCE, ROOT
+from tests.bridge_harness import bridge_environment
+from tests.forking import fork_module
+from tests.harness import PATIENCE
 
+#: For tests of the agent that they share.
+shared = pytest.mark.asyncio(loop_scope="module")
 CARD_ID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 BOOT = """You are a sprite.
 <memory_file name="soul.md">
@@ -62,8 +68,45 @@ async def client(model: OfflineModel) -> AsyncIterator[AsyncAnthropic]:
         yield connected
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """An agent that the tests of the CLI share, with the model that it talks to."""
+
+    model: OfflineModel
+    agent: ClaudeSDKClient
+    workspace: Path
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def home_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]:
+    """The SDK's task group has to be left by the task that entered it, which a fixture's two halves are not."""
+    ready: asyncio.Future[Home] = asyncio.get_running_loop().create_future()
+    done = asyncio.Event()
+
+    async def own() -> None:
+        async with OfflineModel() as model, connected(model, tmp_path_factory.mktemp("agent")) as home:
+            ready.set_result(home)
+            await done.wait()
+
+    owner = asyncio.create_task(own())
+    waits: set[asyncio.Future[Any]] = {owner, ready}
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    if owner.done():
+        owner.result()
+    yield ready.result()
+    done.set()
+    await owner
+
+
 @pytest.fixture
-async def agent(model: OfflineModel, tmp_path: Path) -> AsyncIterator[ClaudeSDKClient]:
+def agent(home: Home) -> ClaudeSDKClient:
+    home.model.script = Script()
+    home.model.requests.clear()
+    return home.agent
+
+
+@asynccontextmanager
+async def connected(model: OfflineModel, tmp_path: Path) -> AsyncIterator[Home]:
     """Start the real SDK and CLI against the model."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
@@ -98,13 +141,25 @@ async def agent(model: OfflineModel, tmp_path: Path) -> AsyncIterator[ClaudeSDKC
             "IS_SANDBOX": "1",
         },
     )
-    async with ClaudeSDKClient(options) as connected:
-        yield connected
+    async with ClaudeSDKClient(options) as agent:
+        yield Home(model, agent, workspace)
 
 
 async def turn(agent: ClaudeSDKClient, prompt: str) -> list[Message]:
     await agent.query(prompt)
     return [message async for message in agent.receive_response()]
+
+
+async def until_notified(agent: ClaudeSDKClient) -> list[Message]:
+    """What comes until the turn about the end of something in the background has ended."""
+    messages: list[Message] = []
+    async with asyncio.timeout(PATIENCE):
+        async for message in agent.receive_messages():
+            messages.append(message)
+            done = any(isinstance(seen, TaskNotificationMessage) for seen in messages)
+            if done and isinstance(message, ResultMessage):
+                break
+    return messages
 
 
 def said(messages: list[Message]) -> str:
@@ -299,18 +354,8 @@ async def test_requests_are_recorded_without_credentials(client: AsyncAnthropic,
 async def test_the_command_serves_a_script_until_it_is_told_to_stop(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text('{"agent": [{"text": "from a file", "for": "any"}]}')
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "bridge",
-        "model",
-        "--port",
-        "0",
-        "--script",
-        str(script),
-        stdout=asyncio.subprocess.PIPE,
-        cwd=ROOT,
-    )
+    arguments = ("model", "--port", "0", "--script", str(script))
+    process = await fork_module("bridge", *arguments, env=bridge_environment(), stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE):
         line = (await process.stdout.readline()).decode()
@@ -326,14 +371,15 @@ async def test_the_command_serves_a_script_until_it_is_told_to_stop(tmp_path: Pa
 # --- the real SDK and CLI
 
 
-async def test_the_real_agent_runs_writes_reads_and_recalls(agent: ClaudeSDKClient, tmp_path: Path) -> None:
+@shared
+async def test_the_real_agent_runs_writes_reads_and_recalls(agent: ClaudeSDKClient, home: Home) -> None:
     ran = await turn(agent, "please run `echo hello-$((40+2))` for me")
     assert [call.name for call in calls(ran)] == ["Bash"]
     assert "hello-42" in said(ran)
     assert "(offline stand-in model)" in said(ran)
 
     wrote = await turn(agent, 'write a file notes/todo.txt containing "buy milk\nand bread"')
-    assert (tmp_path / "workspace/notes/todo.txt").read_text() == "buy milk\nand bread"
+    assert (home.workspace / "notes/todo.txt").read_text() == "buy milk\nand bread"
     assert "todo.txt" in said(wrote)
 
     assert "and bread" in said(await turn(agent, "read the file notes/todo.txt"))
@@ -350,6 +396,7 @@ async def test_the_real_agent_runs_writes_reads_and_recalls(agent: ClaudeSDKClie
     assert "Send the report" in said(await turn(agent, "what do you know about the report?"))
 
 
+@shared
 async def test_the_real_agent_makes_and_closes_a_card(agent: ClaudeSDKClient) -> None:
     made = await turn(agent, "Make a table of apples 3, pears 5 titled Fruit")
     (create,) = calls(made)
@@ -365,6 +412,7 @@ async def test_the_real_agent_makes_and_closes_a_card(agent: ClaudeSDKClient) ->
     assert "not available" in said(await turn(agent, "update the card with apples 4"))
 
 
+@shared
 async def test_the_real_agent_searches_memory_when_asked_and_when_it_does_not_know(
     agent: ClaudeSDKClient,
 ) -> None:
@@ -374,53 +422,23 @@ async def test_the_real_agent_searches_memory_when_asked_and_when_it_does_not_kn
     assert "My memory says" in said(unknown)
 
 
-async def test_a_subagent_is_answered_by_rules_and_takes_no_step_of_the_main_conversation(
-    agent: ClaudeSDKClient, model: OfflineModel
-) -> None:
-    await turn(agent, "hello")
-    model.script.agent(
-        {
-            "tool": "Agent",
-            "input": {"description": "d", "prompt": "run `echo deep`", "subagent_type": "general-purpose"},
-        },
-        {"text": "started"},
-        {"text": "main only"},
-    )
-    await agent.query("go")
-    messages: list[Message] = []
-    async with asyncio.timeout(PATIENCE):
-        async for message in agent.receive_messages():
-            messages.append(message)
-            done = any(isinstance(seen, TaskNotificationMessage) for seen in messages)
-            if done and isinstance(message, ResultMessage):
-                break
-    assert {"subagent", "notification"} <= {request.kind for request in model.requests}
-    assert model.script.remaining == 1
-    assert any("deep" in said([message]) for message in messages)
-
-
-async def test_a_background_agent_can_be_started_in_plain_words(agent: ClaudeSDKClient, model: OfflineModel) -> None:
-    messages = await turn(agent, "start a background agent to run `echo far-away`")
-    assert calls(messages)[0].name in {"Agent", "Task"}
-    async with asyncio.timeout(PATIENCE):
-        await model.seen(lambda request: request.kind == "notification")
-
-
+@shared
 async def test_a_huge_usage_makes_the_agent_compact_and_the_summary_keeps_the_words(
-    agent: ClaudeSDKClient, model: OfflineModel
+    agent: ClaudeSDKClient, home: Home
 ) -> None:
     await turn(agent, "My boat is called Pequod.")
-    model.script.agent({"usage": {"input_tokens": 990000}}, {"text": "not for the compaction"})
+    home.model.script.agent({"usage": {"input_tokens": 990000}}, {"text": "not for the compaction"})
     await turn(agent, "hello")
     messages = await turn(agent, "what now")
     subtypes = [message.subtype for message in messages if isinstance(message, SystemMessage)]
     assert "compact_boundary" in subtypes
-    assert sum(request.kind == "compaction" for request in model.requests) == 1
+    assert sum(request.kind == "compaction" for request in home.model.requests) == 1
     assert said(messages) == "not for the compaction"
     assert "Pequod" in said(await turn(agent, "what is my boat called?"))
 
 
-async def test_an_interrupted_wait_leaves_the_next_turn_usable(agent: ClaudeSDKClient, model: OfflineModel) -> None:
+@shared
+async def test_an_interrupted_wait_leaves_the_next_turn_usable(agent: ClaudeSDKClient, home: Home) -> None:
     await agent.query("wait 30 seconds")
     messages: list[Message] = []
     async with asyncio.timeout(PATIENCE):
@@ -431,19 +449,46 @@ async def test_an_interrupted_wait_leaves_the_next_turn_usable(agent: ClaudeSDKC
     # Ended long before the wait would have been over, as an interrupt or (where it came before the tool) without it.
     assert isinstance(messages[-1], ResultMessage)
     assert said(await turn(agent, "hello")).startswith("Hello!")
-    assert model.requests[-1].kind == "main"
+    assert home.model.requests[-1].kind == "main"
 
 
-async def test_a_message_sent_while_a_turn_runs_is_answered_in_that_turn(
-    agent: ClaudeSDKClient, model: OfflineModel, tmp_path: Path
-) -> None:
+@shared
+async def test_a_message_sent_while_a_turn_runs_is_answered_in_that_turn(agent: ClaudeSDKClient, home: Home) -> None:
     await agent.query("run `until [ -e said ]; do python3 -c 'import time; time.sleep(0.05)'; done; echo woke`")
-    await model.seen(lambda request: "woke" in request.user_text)
+    await home.model.seen(lambda request: "woke" in request.user_text)
     await agent.query("what is my name?")
     # The turn goes on until the CLI could read it.
-    (tmp_path / "workspace/said").touch()
+    (home.workspace / "said").touch()
     async with asyncio.timeout(PATIENCE):
         messages = [message async for message in agent.receive_response()]
     assert results(messages)
     assert "woke" in said(messages)
     assert "Ada" in said(messages)
+
+
+@shared
+async def test_a_background_agent_can_be_started_in_plain_words(agent: ClaudeSDKClient, home: Home) -> None:
+    await agent.query("start a background agent to run `echo far-away`")
+    messages = await until_notified(agent)
+    assert calls(messages)[0].name in {"Agent", "Task"}
+    async with asyncio.timeout(PATIENCE):
+        await home.model.seen(lambda request: request.kind == "notification")
+
+
+@shared
+async def test_a_subagent_is_answered_by_rules_and_takes_no_step_of_the_main_conversation(
+    agent: ClaudeSDKClient, home: Home
+) -> None:
+    home.model.script.agent(
+        {
+            "tool": "Agent",
+            "input": {"description": "d", "prompt": "run `echo deep`", "subagent_type": "general-purpose"},
+        },
+        {"text": "started"},
+        {"text": "main only"},
+    )
+    await agent.query("go")
+    messages = await until_notified(agent)
+    assert {"subagent", "notification"} <= {request.kind for request in home.model.requests}
+    assert home.model.script.remaining == 1
+    assert any("deep" in said([message]) for message in messages)

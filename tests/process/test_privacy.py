@@ -6,16 +6,21 @@ While a session lasts, `.os/run/claude` is left out: there the CLI keeps its own
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
+from bridge.offline.script import Script
 from tests.fake_secrets import TOKENS, password
-from tests.harness import observations, sprite_process
+from tests.harness import Client, observations, running_sprite, sprite_process
 from tests.inspection import (
+    SharedSprite,
     chat,
     durable_events,
     eventually,
@@ -24,6 +29,7 @@ from tests.inspection import (
     observation_of,
     prompts,
     request_seen,
+    shared_sprite,
     workspace_db,
 )
 
@@ -45,7 +51,31 @@ class Secrets:
 
 @pytest.fixture
 def secrets(request: pytest.FixtureRequest) -> Secrets:
-    return Secrets(len(request.node.name))
+    return Secrets(zlib.crc32(request.node.name.encode()))
+
+
+#: For tests of the sprite that they share.
+shared = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def home_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("privacy")) as home:
+        yield home
+    assert found_on_disk(home.workspace, told, session=False) == [], "the session's own files end with it"
+
+
+#: What was said to that sprite, and must not be found.
+told: list[str] = []
+
+
+@asynccontextmanager
+async def conversation(home: SharedSprite, secrets: Secrets | None = None) -> AsyncIterator[Client]:
+    """A client; the model knows no script when it has ended."""
+    told.extend(secrets.forbidden if secrets else ())
+    async with home.client() as client:
+        yield client
+    home.model.script = Script()
 
 
 def received(messages: list[dict[str, Any]], words: str) -> list[dict[str, Any]]:
@@ -59,18 +89,19 @@ def all_in_session(workspace: Path, forbidden: Sequence[str]) -> bool:
     return all(any(words.encode() in session for session in sessions) for words in forbidden)
 
 
+@shared
 async def test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_else(
-    model: OfflineModel, workspace: Path, secrets: Secrets
+    home: SharedSprite, secrets: Secrets
 ) -> None:
     text = f"My key is {secrets.key} and\nDB_PASSWORD={secrets.password}\n{SAID} Say it all back."
     # The agent repeats what it was told, without anything that would give it away.
-    model.script.agent({"text": f"You said {secrets.key}, {secrets.password} and: {PRIVATE_WORDS}."})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    home.model.script.agent({"text": f"You said {secrets.key}, {secrets.password} and: {PRIVATE_WORDS}."})
+    async with conversation(home, secrets) as client:
         mission = client.send("mission", {"text": text})
         end = await client.end_of(mission)
         assert end["event"] == "complete"
-        assert text in prompts(model, secrets.key)[-1].user_text
-        kept = observation_of(workspace, mission)
+        assert text in prompts(home.model, secrets.key)[-1].user_text
+        kept = observation_of(home.workspace, mission)
         assert kept["user_message"] == (
             "My key is [redacted:anthropic-api-key] and\nDB_PASSWORD=[redacted:password-assignment]\n"
             "[private] Say it all back."
@@ -79,52 +110,51 @@ async def test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_
             "You said [redacted:anthropic-api-key], [redacted:password-assignment] and: [private]."
         )
         assert end["text"] == kept["agent_response"]
-        lines = workspace_db(workspace, "SELECT text FROM chat_messages ORDER BY id")
+        lines = workspace_db(
+            home.workspace, "SELECT text FROM chat_messages WHERE mission_id = ? ORDER BY id", (mission,)
+        )
         assert [line["text"] for line in lines] == [kept["user_message"], kept["agent_response"]]
-        assert found_on_disk(workspace, secrets.forbidden) == []
+        assert found_on_disk(home.workspace, secrets.forbidden) == []
         for words in secrets.forbidden:
             assert received(client.received, words) == []
         # The search finds what is there: the CLI's own session has every word, as long as it lasts.
-        await eventually(lambda: all_in_session(workspace, secrets.forbidden[:2]), "the CLI keeps what was said")
-    assert found_on_disk(workspace, secrets.forbidden, session=False) == []
+        await eventually(lambda: all_in_session(home.workspace, secrets.forbidden[:2]), "the CLI keeps what was said")
 
 
-async def test_what_tools_are_given_and_print_is_kept_without_its_secrets(
-    model: OfflineModel, workspace: Path, secrets: Secrets
-) -> None:
-    (workspace / "documents").mkdir()
-    (workspace / "documents/.env").write_text(f"GITHUB_TOKEN={secrets.token}\nDB_PASSWORD={secrets.password}\n")
+@shared
+async def test_what_tools_are_given_and_print_is_kept_without_its_secrets(home: SharedSprite, secrets: Secrets) -> None:
+    (home.workspace / "documents").mkdir(exist_ok=True)
+    (home.workspace / "documents/.env").write_text(f"GITHUB_TOKEN={secrets.token}\nDB_PASSWORD={secrets.password}\n")
     script = {"command": f"cat documents/.env; echo key={secrets.key} >&2; exit 3"}
     card = {
         "title": f"Key {secrets.token}",
         "card_type": "notes",
         "blocks": [{"type": "key-value", "data": {"pairs": [{"key": "password", "value": secrets.password}]}}],
     }
-    model.script.agent(
+    home.model.script.agent(
         {
             "match": "look around",
             "on": "prompt",
             "blocks": [
                 {"type": "tool_use", "name": "Bash", "input": script},
-                {"type": "tool_use", "name": "Read", "input": {"file_path": str(workspace / "documents/.env")}},
+                {"type": "tool_use", "name": "Read", "input": {"file_path": str(home.workspace / "documents/.env")}},
                 {"type": "tool_use", "name": "mcp__sprite__create_card", "input": card},
             ],
         }
     )
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with conversation(home, secrets) as client:
         mission = client.send("mission", {"text": "look around"})
         assert (await client.end_of(mission))["event"] == "complete"
-        assert secrets.token in str(model.requests[-1].body), "the agent itself sees what it read"
-        calls = observation_of(workspace, mission)["tool_calls"]
+        assert secrets.token in str(home.model.requests[-1].body), "the agent itself sees what it read"
+        calls = observation_of(home.workspace, mission)["tool_calls"]
         assert [call["name"] for call in calls] == ["Bash", "Read", "mcp__sprite__create_card"]
         assert "[redacted:github-token]" in calls[0]["result"]
         assert "[redacted:anthropic-api-key]" in calls[0]["input"]["command"]
         assert "[redacted:password-assignment]" in calls[1]["result"]
-        assert "[redacted:github-token]" in str(durable_events(workspace))
-        assert found_on_disk(workspace, secrets.forbidden) == []
+        assert "[redacted:github-token]" in str(durable_events(home.workspace))
+        assert found_on_disk(home.workspace, secrets.forbidden) == []
         for words in secrets.forbidden:
             assert received(client.received, words) == []
-    assert found_on_disk(workspace, secrets.forbidden, session=False) == []
 
 
 async def test_a_sprite_killed_in_mid_turn_leaves_no_secret_behind_and_comes_back_without_them(
@@ -172,7 +202,7 @@ async def test_a_person_is_asked_about_the_whole_call_and_the_question_is_kept_w
         "input": {"command": f"curl -u ada:{secrets.password} -H 'X-Key: {secrets.key}' localhost:9"},
     }
     model.script.agent({"match": "fetch it", "on": "prompt", **call})
-    async with sprite_process(workspace, model.url, permissions="ask") as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url, permissions="ask") as sprite, sprite.client() as client:
         mission = client.send("mission", {"text": f"fetch it {SAID}"})
         asked = await client.until(lambda m: m["type"] == "permission_request")
         # What would run; only what is kept is redacted.
@@ -182,12 +212,15 @@ async def test_a_person_is_asked_about_the_whole_call_and_the_question_is_kept_w
     assert found_on_disk(workspace, secrets.forbidden, session=False) == []
 
 
+@shared
 async def test_an_error_that_quotes_a_secret_is_told_logged_and_kept_without_it(
-    model: OfflineModel, workspace: Path, secrets: Secrets
+    home: SharedSprite, secrets: Secrets
 ) -> None:
     words = f"invalid key {secrets.key}, password={secrets.password}"
-    model.script.agent({"match": "fail", "error": 400, "type": "invalid_request_error", "message": words, "times": -1})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    home.model.script.agent(
+        {"match": "fail", "error": 400, "type": "invalid_request_error", "message": words, "times": -1}
+    )
+    async with conversation(home, secrets) as client:
         end = await client.mission("fail")
         assert end["event"] == "error"
         assert "[redacted:anthropic-api-key]" in end["message"]
@@ -195,38 +228,41 @@ async def test_an_error_that_quotes_a_secret_is_told_logged_and_kept_without_it(
         assert refused["payload"]["status"] == "done"
         for message in client.received:
             assert not any(word in str(message) for word in secrets.forbidden)
-    assert found_on_disk(workspace, secrets.forbidden, session=False) == []
 
 
+@shared
 async def test_a_mission_is_known_by_its_words_also_where_they_are_not_what_is_kept(
-    model: OfflineModel, workspace: Path, secrets: Secrets
+    home: SharedSprite, secrets: Secrets
 ) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        for _ in range(2):
-            assert (await client.mission(f"Hello, {secrets.token} {SAID}"))["event"] == "complete"
-        kept = observations(workspace)
+    async with conversation(home, secrets) as client:
+        missions = await chat(client, *[f"Hello, {secrets.token} {SAID}"] * 2)
+        kept = [observation_of(home.workspace, mission) for mission in missions]
         assert [(o["trigger"], o["outcome"]) for o in kept] == [("user", "complete")] * 2
         assert all(o["user_message"] == "Hello, [redacted:github-token] [private]" for o in kept)
-        assert journal(workspace) == []
+        assert journal(home.workspace) == []
 
 
+@shared
 async def test_what_is_said_off_the_record_is_in_the_log_and_in_nothing_that_memory_makes(
-    model: OfflineModel, workspace: Path
+    home: SharedSprite,
 ) -> None:
+    home.model.requests.clear()
     said = "Off the record: my name is Halvorsen and I prefer rum."
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with conversation(home) as client:
         hidden, _ = await chat(client, said, "I prefer tea.")
-        assert "Halvorsen" in str(prompts(model, "I prefer tea.")[0].body["messages"]), "the session itself goes on"
+        assert "Halvorsen" in str(prompts(home.model, "I prefer tea.")[0].body["messages"]), (
+            "the session itself goes on"
+        )
         await client.ask("system", {"action": "flush"})
         await client.ask("system", {"action": "new_session"})
         await chat(client, "Hello again")
         found = await client.ask("memory", {"op": "search", "query": "Halvorsen rum"})
         assert found["payload"]["hits"] == []
-        assert "Halvorsen" not in str(prompts(model, "Hello again")[0].body)
-    assert observation_of(workspace, hidden)["user_message"] == said
-    curated = [str(request.body) for request in model.requests if request.kind == "curator"]
+        assert "Halvorsen" not in str(prompts(home.model, "Hello again")[0].body)
+    assert observation_of(home.workspace, hidden)["user_message"] == said
+    curated = [str(request.body) for request in home.model.requests if request.kind == "curator"]
     assert any("I prefer tea." in body for body in curated)
     assert not any("Halvorsen" in body for body in curated)
-    assert "tea" in (workspace / ".os/memory/user.md").read_text()
-    for file in (workspace / ".os/memory").glob("*.md"):
+    assert "tea" in (home.workspace / ".os/memory/user.md").read_text()
+    for file in (home.workspace / ".os/memory").glob("*.md"):
         assert "rum" not in file.read_text().split()

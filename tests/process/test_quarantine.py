@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from sprite.database.lost_calls import LostCall
 from sprite.errors import ModelError
 from tests.command_line import command, forget, rebuild
 from tests.curated_workspace import files_containing, without_marks
-from tests.harness import Client, dump, observations, sprite_process
+from tests.harness import Client, dump, observations, running_sprite, sprite_process
 from tests.inspection import curations, eventually, learnings, memory, request_seen, transcript
-from tests.memory_stores import open_stores
+from tests.memory_stores import open_stores, seed_turns
 
 #: In the words of a turn that makes every call about it fail.
 POISON = "xyzzy"
+#: After how many calls about a turn a sprite is killed.
+KILLED_AT = (3, 5, 8) if os.environ.get("SOAK_KILLS") else (5,)
 #: What one turn may cost, the control that clears the model of suspicion with it.
 MOST_CALLS = 8
 FAULTS: dict[str, dict[str, Any]] = {
@@ -33,12 +36,10 @@ RETRY = "`memory retry {}` curates it again"
 
 async def seed(workspace: Path, turns: int, *poisoned: int) -> None:
     """A log of turns that wait, each of which teaches a fact; in some of them is POISON."""
-    folder = workspace / ".os/memory"
-    folder.mkdir(parents=True, exist_ok=True)
-    async with open_stores(folder) as stores:
-        for turn in range(1, turns + 1):
-            word = f" {POISON}{turn}." if turn in poisoned else ""
-            await stores.turn(f"My plant number {turn} is Fern{turn}.{word}", "Noted.")
+    words = {turn: f" {POISON}{turn}." for turn in poisoned}
+    await seed_turns(
+        workspace, *(f"My plant number {turn} is Fern{turn}.{words.get(turn, '')}" for turn in range(1, turns + 1))
+    )
 
 
 def about(model: OfflineModel, turn: int) -> int:
@@ -85,14 +86,14 @@ async def remember(client: Client, op: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("fault", "poisoned", "cost"),
-    [("refused", 1, 7), ("cut off", 25, 7), ("empty", 14, 7), ("declined", 2, 7)],
+    [("refused", 1, 7), ("declined", 25, 7)],
 )
 async def test_a_turn_that_is_always_in_vain_is_set_aside_at_a_bounded_price_and_the_others_are_curated(
     model: OfflineModel, workspace: Path, fault: str, poisoned: int, cost: int
 ) -> None:
     await seed(workspace, 25, poisoned)
     model.script.curator({**FAULTS[fault], "match": POISON, "times": -1})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
         assert_only(workspace, 25, poisoned)
         assert about(model, poisoned) == cost <= MOST_CALLS
@@ -110,7 +111,7 @@ async def test_a_turn_that_is_always_in_vain_is_set_aside_at_a_bounded_price_and
         found = await remember(client, "search", query=f"{POISON}{poisoned}")
         assert next((hit["kind"], hit["id"]) for hit in found["hits"]) == ("turn", poisoned)
     before = calls(model)
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
         assert calls(model) == before, "a restart pays nothing"
 
@@ -118,7 +119,7 @@ async def test_a_turn_that_is_always_in_vain_is_set_aside_at_a_bounded_price_and
 async def test_a_turn_that_waits_alone_costs_three_calls(model: OfflineModel, workspace: Path) -> None:
     await seed(workspace, 1, 1)
     model.script.curator({**FAULTS["too large"], "match": POISON, "times": -1})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
         await eventually(lambda: settled(workspace), "it is set aside")
     assert calls(model) == 3
@@ -132,7 +133,7 @@ async def test_poisoned_turns_of_one_batch_are_each_set_aside_and_a_control_clea
 ) -> None:
     await seed(workspace, 25, 1, 2, 20)
     model.script.curator({**FAULTS["refused"], "match": POISON, "times": -1})
-    async with sprite_process(workspace, model.url):
+    async with running_sprite(workspace, model.url):
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
     assert_only(workspace, 25, 1, 2, 20)
     # Between the first and the second the model has answered nothing, so that it was in doubt.
@@ -149,7 +150,7 @@ async def test_prose_for_a_batch_is_in_vain_for_a_turn_alone_it_is_kept_and_the_
 ) -> None:
     await seed(workspace, 25, 3)
     model.script.curator({"raw_text": "Certainly! All is well.", "match": POISON, "times": -1})
-    async with sprite_process(workspace, model.url):
+    async with running_sprite(workspace, model.url):
         await eventually(lambda: settled(workspace), "every turn is curated")
     assert times_curated(workspace) == Counter(range(1, 26))
     assert about(model, 3) <= MOST_CALLS
@@ -167,7 +168,7 @@ async def test_outages_are_no_turns_fault_and_cost_it_none_of_its_calls(model: O
         return {"error": down, "retry_after": 0} if down else None
 
     model.script.curator(now_and_then, {**FAULTS["refused"], "match": POISON, "times": -1})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         while not settled(workspace):
             await client.ask("system", {"action": "flush"})
     assert_only(workspace, 4, 2)
@@ -180,7 +181,7 @@ async def test_an_outage_quarantines_nothing(model: OfflineModel, workspace: Pat
     await seed(workspace, 2)
     outages = [401, 403, 429, 500, 529]
     model.script.curator(*({"error": status, "retry_after": 0, "times": 6} for status in outages))
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         while not settled(workspace):
             await client.ask("system", {"action": "flush"})
     assert_only(workspace, 2)
@@ -198,7 +199,7 @@ async def test_a_model_that_refuses_everything_sets_nothing_aside_for_good_and_i
         return {"error": 400, "message": "Your credit balance is too low"} if refused else None
 
     model.script.curator(unpaid)
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await eventually(lambda: controls(model) > 0, "the model is asked about no turn at all")
         await eventually(lambda: set(states(workspace).values()) == {0}, "every turn waits again")
         about_turns = calls(model) - controls(model)
@@ -220,20 +221,20 @@ async def test_killed_in_the_middle_a_sprite_pays_for_nothing_twice(model: Offli
 
     def now_and_then(body: dict[str, Any]) -> dict[str, Any] | None:
         nonlocal hung
-        if f"{POISON}9." in str(body["messages"]) and about(model, 9) in {3, 5, 8}:
+        if f"{POISON}9." in str(body["messages"]) and about(model, 9) in KILLED_AT:
             hung += 1
             return {"hang": True}
         return None
 
     model.script.curator(now_and_then, {**FAULTS["cut off"], "match": POISON, "times": -1})
-    for killed_at in (3, 5, 8):
+    for killed_at in KILLED_AT:
         async with sprite_process(workspace, model.url) as sprite:
             await request_seen(model, lambda _, seen=killed_at: about(model, 9) == seen)  # type: ignore[misc]
             await sprite.kill()
     async with sprite_process(workspace, model.url):
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
     assert_only(workspace, 25, 9)
-    assert hung == 3
+    assert hung == len(KILLED_AT)
     assert about(model, 9) - hung <= MOST_CALLS
 
 
@@ -244,7 +245,7 @@ async def test_a_process_that_ended_before_the_verdict_leaves_it_to_the_next_wit
     async with open_stores(workspace / ".os/memory") as stores:
         for _ in range(3):
             await stores.transcript.lost_calls.append(LostCall("claude", "cut off", {"output_tokens": 9}, 0.1, (1, 1)))
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await eventually(lambda: states(workspace) == {1: 2, 2: 0}, "the first is set aside, the second waits for more")
         await client.ask("system", {"action": "flush"})
     assert_only(workspace, 2, 1)
@@ -261,7 +262,7 @@ async def test_a_person_has_it_tried_again_on_the_wire_and_its_calls_are_counted
         return FAULTS["empty"] if poisonous and POISON in str(body["messages"]) else None
 
     model.script.curator(poison)
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
         first = about(model, 2)
         assert (await remember(client, "retry", turn_id=2))["quarantined"] == []
@@ -290,7 +291,7 @@ async def test_the_command_line_shows_what_is_set_aside_and_has_it_tried_again(
 ) -> None:
     await seed(workspace, 3, 3)
     model.script.curator({**FAULTS["refused"], "match": POISON, "times": 5})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
         _, shown, _ = await command(workspace, "status")
@@ -316,14 +317,14 @@ async def test_the_command_line_shows_what_is_set_aside_and_has_it_tried_again(
 async def test_without_a_sprite_the_next_one_curates_what_is_tried_again(model: OfflineModel, workspace: Path) -> None:
     await seed(workspace, 2, 1)
     model.script.curator({**FAULTS["refused"], "match": POISON, "times": 5})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
     assert_only(workspace, 2, 1)
     assert (await command(workspace, "memory", "retry", "1"))[1] == (
         "Turn 1 waits again: it is curated when the sprite runs next.\n"
     )
-    async with sprite_process(workspace, model.url):
+    async with running_sprite(workspace, model.url):
         await eventually(lambda: settled(workspace), "it is curated")
     assert_only(workspace, 2)
 
@@ -341,7 +342,7 @@ async def test_asking_again_about_every_turn_leaves_out_what_is_set_aside_and_se
 ) -> None:
     await seed(workspace, 6, 2)
     model.script.curator({**FAULTS["cut off"], "match": POISON, "times": 7})
-    async with sprite_process(workspace, model.url):
+    async with running_sprite(workspace, model.url):
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
     # Another model chokes on another turn: it is out of memory, and back as soon as somebody has it tried again.
     model.script.curator({**FAULTS["cut off"], "match": "Fern5.", "times": -1})
@@ -363,7 +364,7 @@ async def test_a_refusal_ends_asking_again_and_the_next_run_finds_its_way_around
     model: OfflineModel, workspace: Path
 ) -> None:
     await seed(workspace, 6)
-    async with sprite_process(workspace, model.url):
+    async with running_sprite(workspace, model.url):
         await eventually(lambda: settled(workspace), "every turn is curated")
     model.script.curator({**FAULTS["refused"], "match": "Fern5.", "times": -1})
     with pytest.raises(ModelError, match="Output blocked"):
@@ -378,7 +379,7 @@ async def test_what_the_model_said_of_a_turn_is_forgotten_with_it(model: Offline
     await seed(workspace, 2, 1)
     refusal = {"error": 400, "message": f"cannot process '{POISON}1' here", "match": POISON, "times": -1}
     model.script.curator(refusal)
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
         assert POISON in (await command(workspace, "status"))[1]

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -217,3 +217,11 @@ async def test_a_file_with_the_ledger_of_before_loses_no_call_and_no_cent(tmp_pa
     ]
     assert (kept[0]["request_id"], kept[0]["input_tokens"], kept[0]["web_searches"]) == ("req_1", 1, 1)
     assert (kept[0]["status"], kept[0]["duration_ms"], kept[0]["model"]) == (200, 12.5, "m")
+
+
+async def test_processes_that_open_a_new_file_at_once_share_it(tmp_path: Path) -> None:
+    """`bridge chat` opens it beside the bridge that it has just started."""
+    for attempt in range(3):
+        async with AsyncExitStack() as stack:
+            opening = (stack.enter_async_context(open_database(tmp_path / f"{attempt}.db")) for _ in range(4))
+            await asyncio.gather(*opening)
