@@ -218,7 +218,12 @@ class BridgeProcess(Bridge, RunningProcess):
 
 
 async def run_bridge(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    """`bridge ARGUMENTS` to its end, in a thread of this process: exit status, stdout, stderr."""
+    """`bridge ARGUMENTS` to its end, in a thread of this process: exit status, stdout, stderr.
+
+    `serve` needs a main thread, since it handles signals: it is forked.
+    """
+    if arguments[0] == "serve":
+        return await run_bridge_process(*arguments, environment=environment)
     variables = bridge_environment() if environment is None else environment
     return await call_main(bridge_command, list(arguments), variables)
 

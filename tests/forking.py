@@ -277,6 +277,8 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     sys.argv = [request["module"], *request["arguments"]]
+    # It was imported for its imports' sake; runpy warns about that.
+    sys.modules.pop(f"{request['module']}.__main__", None)
     runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from bridge.hosts.child import WorkspaceTakenError
+from bridge.hosts.child import Child, WorkspaceTakenError
 from bridge.hosts.host import HostError
 from sprite.config import PermissionMode, from_environment
 from sprite.errors import SpriteError
@@ -251,6 +251,26 @@ async def start_in_thread(
         if "already owns" in str(error):
             raise WorkspaceTakenError(str(error)) from error
         raise HostError(f"The sprite ended: {error}", retryable=False) from error
+
+
+async def start_forked(workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None) -> Child:
+    """Start a sprite process for an in-thread bridge whose test kills it (see bridge.hosts.child.StartSprite)."""
+    chosen = () if permissions is None else ("--permissions", permissions)
+    pipe = asyncio.subprocess.PIPE
+    process = await fork_module(
+        "sprite",
+        *("serve", "--workspace", str(workspace), "--port", "0", *chosen),
+        env=environment,
+        stdout=pipe,
+        stderr=pipe,
+    )
+    child = Child(cast("asyncio.subprocess.Process", process))
+    try:
+        await child._until_listening()
+    except BaseException:
+        await child.stop()
+        raise
+    return child
 
 
 class SpriteInBridge:
