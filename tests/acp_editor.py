@@ -1,15 +1,15 @@
-"""An editor for tests: the protocol's own client library, and `python -m bridge acp` as its process."""
+"""An editor for tests: the client library of the Agent Client Protocol, and `python -m bridge acp` as its process."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import acp
+from acp.client.connection import ClientSideConnection
 from acp.schema import (
     AgentMessageChunk,
     AllowedOutcome,
@@ -21,10 +21,10 @@ from acp.schema import (
 )
 
 from tests.bridge_harness import bridge_environment
-from tests.harness import PATIENCE, ROOT
+from tests.forking import fork_module
+from tests.harness import PATIENCE, ROOT, Process
 
 if TYPE_CHECKING:
-    from acp.client.connection import ClientSideConnection
     from acp.connection import StreamEvent
     from acp.schema import PermissionOption, ToolCallUpdate
 
@@ -41,7 +41,7 @@ class Editor:
         #: Every message, as it went over the pipe.
         self.messages: list[dict[str, Any]] = []
         self.connection: ClientSideConnection
-        self.process: asyncio.subprocess.Process
+        self.process: Process
         self._news = asyncio.Condition()
 
     # --- what the library calls ---
@@ -111,17 +111,42 @@ class Editor:
 
 
 @asynccontextmanager
-async def editor(
-    *arguments: str,
-    command: Sequence[str] = (sys.executable, "-m", "bridge", "acp"),
-    folder: Path = ROOT,
-    **variables: str,
-) -> AsyncIterator[Editor]:
-    """An editor that has started `python -m bridge acp ARGUMENTS`, or another command, in a folder."""
+async def editor(*arguments: str, **variables: str) -> AsyncIterator[Editor]:
+    """Start `python -m bridge acp ARGUMENTS` as a forked process, as an editor does; end its input at the end."""
+    client = Editor()
+    process = await fork_module(
+        "bridge",
+        *("acp", *arguments),
+        env=bridge_environment(**variables),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    client.process = process
+    client.connection = ClientSideConnection(
+        cast("acp.Client", client), process.stdin, process.stdout, observers=[client.observe]
+    )
+    try:
+        yield client
+    finally:
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await process.wait()
+        finally:
+            process.kill()
+            await client.connection.close()
+
+
+@asynccontextmanager
+async def editor_process(command: Sequence[str], folder: Path, **variables: str) -> AsyncIterator[Editor]:
+    """Start a command in a folder, as an editor does that was configured with it."""
     client = Editor()
     async with acp.spawn_agent_process(
         cast("acp.Client", client),
-        *(*command, *arguments),
+        *command,
         env=bridge_environment(**variables),
         cwd=folder,
         transport_kwargs={"limit": 64 * 2**20, "shutdown_timeout": PATIENCE},

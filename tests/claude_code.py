@@ -54,6 +54,9 @@ class ClaudeCode:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             "ENABLE_TOOL_SEARCH": "false",
+            # A session begins with its MCP servers, also on a busy machine.
+            "MCP_CONNECTION_NONBLOCKING": "0",
+            "MCP_TIMEOUT": "120000",
             "IS_SANDBOX": "1",
             # A session begins with its servers connected, however long that takes here.
             "MCP_CONNECTION_NONBLOCKING": "0",

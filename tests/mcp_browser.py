@@ -12,7 +12,7 @@ from mcp.client.auth import OAuthClientProvider
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl
 
-from tests.bridge_harness import BridgeProcess
+from tests.bridge_harness import Bridge
 from tests.harness import PATIENCE
 
 REDIRECT = "http://127.0.0.1:49152/callback"
@@ -42,7 +42,7 @@ class Kept:
 class Browser:
     """A person's browser at the bridge, logged in by a cookie; it ticks `scopes`, or refuses where there are none."""
 
-    bridge: BridgeProcess
+    bridge: Bridge
     cookie: str
     scopes: list[str]
     #: The pages that it was shown, and where it was sent in the end.

@@ -12,11 +12,11 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 
-from tests.bridge_harness import BridgeProcess
+from tests.bridge_harness import Bridge
 from tests.harness import PATIENCE
 
 
-async def person_token(bridge: BridgeProcess, *scopes: str, name: str | None = None) -> str:
+async def person_token(bridge: Bridge, *scopes: str, name: str | None = None) -> str:
     """A new token of the local person's."""
     chosen = [word for scope in scopes for word in ("--scope", scope)]
     status, out, err = await bridge.run("users", "token", "local", *(("--name", name) if name else ()), *chosen)
@@ -26,7 +26,7 @@ async def person_token(bridge: BridgeProcess, *scopes: str, name: str | None = N
 
 @asynccontextmanager
 async def mcp_client(
-    bridge: BridgeProcess, token: str | httpx2.Auth, *, mode: Any = "auto", **options: Any
+    bridge: Bridge, token: str | httpx2.Auth, *, mode: Any = "auto", **options: Any
 ) -> AsyncIterator[Client]:
     """A client past the handshake; `mode` is the protocol's revision: the newest, or "legacy" with a session."""
     headers = {"Authorization": f"Bearer {token}"} if isinstance(token, str) else {}

@@ -86,6 +86,8 @@ class BridgeLink:
         self._unanswered: dict[str, bytes] = {}
         self._asked: dict[str, asyncio.Future[RelayedMessage]] = {}
         self._position = Position()
+        #: A state has to come. The bridge sends none to a client that resumes.
+        self._awaits_state = False
         self._attempts = 0
         #: Since when there is no bridge, in seconds of the monotonic clock.
         self._lost_at: float | None = None
@@ -175,7 +177,7 @@ class BridgeLink:
             socket = await self._connect()
         outbox: asyncio.Queue[bytes] = asyncio.Queue()
         epoch = self._position.epoch
-        resume = ResumeFrom() if epoch is None else ResumeFrom(epoch, self._position.last_seq)
+        resume = ResumeFrom() if epoch is None or self._awaits_state else ResumeFrom(epoch, self._position.last_seq)
         for frame in (encode(resume)[:-1], *self._unanswered.values()):
             outbox.put_nowait(frame)
         self._outbox = outbox
@@ -221,9 +223,10 @@ class BridgeLink:
             case LinkState(state=state):
                 self.is_ready = state == "ready"
             case AuthOk() as welcome:
-                self._position.welcome(welcome.epoch, welcome.last_seq)
+                self._awaits_state |= not self._position.welcome(welcome.epoch, welcome.last_seq)
                 return
-            case Gap() | StateSync() if message.reply_to is None:
+            case Gap() | StateSync() as payload if message.reply_to is None:
+                self._awaits_state = isinstance(payload, Gap)
                 self._position.skip()
             case _:
                 pass

@@ -252,6 +252,9 @@ class Link:
 
     async def _one_connection(self) -> None:
         self._attempts += 1
+        if self._listener.awaits_state:
+            # The last connection broke before its state had come. A sprite sends none to a client that resumes.
+            self._position = Position()
         self._report("connecting", "")
         async with asyncio.timeout(_REACH_SECONDS):
             connection, welcome = await SpriteConnection.open(self._reach, self._report, self._resume(), self._pace)

@@ -20,8 +20,8 @@ from acp.helpers import image_block, resource_link_block, text_block
 from acp.schema import McpServerStdio, ToolCallStart
 
 from bridge.offline.model import OfflineModel
-from tests.acp_editor import Editor, editor
-from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
+from tests.acp_editor import Editor, editor, editor_process
+from tests.bridge_harness import Bridge, PageClient, bridge_process, running_bridge
 from tests.harness import PATIENCE, ROOT, observations
 from tests.inspection import eventually
 
@@ -35,7 +35,7 @@ LONG = "Good morning to you, Ada. There is a lot to be told about this day, and 
 class Home:
     """A bridge whose agent asks before it acts, and what answers for the model."""
 
-    bridge: BridgeProcess
+    bridge: Bridge
     model: OfflineModel
     cookie: str
 
@@ -58,7 +58,7 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]
     folder = tmp_path_factory.mktemp("acp")
     async with (
         OfflineModel() as model,
-        bridge_process(
+        running_bridge(
             folder / "data",
             *("--permissions", "ask"),
             ANTHROPIC_API_KEY="sk-ant-of-the-bridge",
@@ -286,7 +286,7 @@ async def test_an_editor_with_the_settings_of_the_page_is_told_where_there_is_no
     assert {**zed, "type": ""} == {**jetbrains, "type": ""}
     # Editors start it in the folder of a project.
     command = (zed["command"], *zed["args"], "--data", str(tmp_path))
-    async with editor(command=command, folder=tmp_path, **zed["env"]) as client:
+    async with editor_process(command, tmp_path, **zed["env"]) as client:
         with pytest.raises(RequestError, match="python -m bridge serve"):
             await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
         async with asyncio.timeout(PATIENCE):

@@ -10,16 +10,19 @@ from pathlib import Path
 import aiohttp
 
 from bridge.offline.model import OfflineModel
-from tests.bridge_harness import BridgeProcess, bridge_process
+from tests.bridge_harness import Bridge, bridge_process, running_bridge
 from tests.harness import PATIENCE
 
 
-async def test_no_secret_is_in_the_log(tmp_path: Path) -> None:
+async def test_log_and_figures_hold_no_secret(tmp_path: Path) -> None:
     async with bridge_process(tmp_path / "data", ANTHROPIC_AUTH_TOKEN="") as bridge:
         _, out, _ = await bridge.run("users", "add", "ada")
         token = out.split("token")[-1].split()[0]
         cookie = await bridge.login()
         planted = "planted-secret-7f3a"
+        async with bridge.page(cookie) as page, bridge.http() as session:
+            await page.link("ready")
+            await check_figures(session)
         async with bridge.http() as session:
             for path in (f"/login?token={planted}", f"/{planted}?x={planted}", f"/files/documents/{planted}.txt"):
                 async with session.get(path, headers={"Cookie": cookie, "X-Api-Key": planted}) as response:
@@ -67,7 +70,7 @@ async def test_the_real_keys_reach_no_sprite_no_page_no_log_and_no_file(tmp_path
             assert key.encode() not in path.read_bytes(), path
 
 
-async def broken_requests(bridge: BridgeProcess, planted: str) -> None:
+async def broken_requests(bridge: Bridge, planted: str) -> None:
     """Requests that the parser refuses: what they hold must not be noted either."""
     host, port = bridge.url.removeprefix("http://").split(":")
     for broken in (
@@ -82,27 +85,25 @@ async def broken_requests(bridge: BridgeProcess, planted: str) -> None:
         writer.close()
 
 
-async def test_metrics_count_and_name_no_content(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data") as bridge, bridge.http() as session:
-        async with bridge.page(await bridge.login()) as page:
-            await page.link("ready")
-            async with session.get("/metrics") as response:
-                text = await response.text()
-        assert 'bridge_http_requests_total{method="GET",route="/login",status="303"} 1.0' in text
-        assert 'bridge_websockets{person="local"} 1.0' in text
-        async with session.request("PURGE", "/nothing") as response:
-            assert response.status == 405
-        async with session.get("/metrics") as response:
-            assert "PURGE" not in await response.text()
-        async with session.get("/healthz") as response:
-            assert (response.status, await response.text()) == (200, "ok\n")
-        async with session.get("/readyz") as response:
-            assert (response.status, await response.text()) == (200, "ready\n")
+async def check_figures(session: aiohttp.ClientSession) -> None:
+    """Check that metrics count, and name nothing that a stranger made up; and the probes."""
+    async with session.get("/metrics") as response:
+        text = await response.text()
+    assert 'bridge_http_requests_total{method="GET",route="/login",status="303"} 1.0' in text
+    assert 'bridge_websockets{person="local"} 1.0' in text
+    async with session.request("PURGE", "/nothing") as response:
+        assert response.status == 405
+    async with session.get("/metrics") as response:
+        assert "PURGE" not in await response.text()
+    async with session.get("/healthz") as response:
+        assert (response.status, await response.text()) == (200, "ok\n")
+    async with session.get("/readyz") as response:
+        assert (response.status, await response.text()) == (200, "ready\n")
 
 
 async def test_metrics_behind_a_proxy_need_the_operators_token(tmp_path: Path) -> None:
     async with (
-        bridge_process(
+        running_bridge(
             tmp_path / "data",
             BRIDGE_PUBLIC_URL="https://sprite.example.org",
             BRIDGE_OPERATOR_TOKEN="for-the-scraper",

@@ -25,7 +25,7 @@ from bridge.config import Settings
 from bridge.door.people import login_link
 from bridge.door.wrong_links import WRONG_LINKS, WrongLinks
 from bridge.operating import control
-from tests.harness import PATIENCE
+from tests.harness import PATIENCE, start_in_thread
 from tests.ports import free_port
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}
@@ -106,7 +106,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @asynccontextmanager
 async def visiting(chosen: Settings) -> AsyncIterator[Visitor]:
-    async with running(chosen, asyncio.Event().set) as bridge:
+    async with running(chosen, asyncio.Event().set, start_sprite=start_in_thread) as bridge:
         visitor = Visitor(bridge, chosen)
         async with visitor.session:
             yield visitor
@@ -130,6 +130,12 @@ async def test_the_printed_link_logs_a_browser_in_once(visitor: Visitor) -> None
     assert "used already" in text
     assert "users link local" in text
     assert "Set-Cookie" not in headers
+    # Who is logged in just comes to the page.
+    status, headers, _ = await visitor.get(f"/login?token={visitor.bridge.login_token}", cookie)
+    assert (status, headers["Location"]) == (303, "/")
+    link = (await visitor.operator("POST", "/users/local/link"))["link"].rpartition("=")[2]
+    status, headers, _ = await visitor.get(f"/login?token={link}", cookie)
+    assert (status, headers["Location"]) == (303, "/")
 
 
 async def test_two_browsers_that_open_a_link_at_the_same_moment_get_one_session(visitor: Visitor) -> None:
@@ -138,21 +144,19 @@ async def test_two_browsers_that_open_a_link_at_the_same_moment_get_one_session(
     assert sorted(status for status, _, _ in answers) == [303] + [401] * 7
 
 
-async def test_whoever_is_logged_in_and_opens_a_used_link_just_comes_to_the_page(visitor: Visitor) -> None:
-    cookie = await visitor.login()
-    status, headers, _ = await visitor.get(f"/login?token={visitor.bridge.login_token}", cookie)
-    assert (status, headers["Location"]) == (303, "/")
-
-
-@pytest.mark.parametrize("token", ["", "wrong", "x" * 5000, "%00", "%F0%9F%8D%B5", "' OR 1=1 --"])
-async def test_a_link_that_is_not_known_says_so_and_how_to_get_another(visitor: Visitor, token: str) -> None:
-    status, headers, text = await visitor.get(f"/login?token={token}", **HTML)
-    assert status == 401
-    assert "not known here" in text
-    assert "users link" in text
-    assert headers["Cache-Control"] == "no-store"
-    assert "script" not in headers["Content-Security-Policy"]
-    assert not token or token not in text
+async def test_unknown_link_explains_how_to_get_another(visitor: Visitor) -> None:
+    for token in ("", "wrong", "x" * 5000, "%00", "%F0%9F%8D%B5", "' OR 1=1 --"):
+        status, headers, text = await visitor.get(f"/login?token={token}", **HTML)
+        assert status == 401, token
+        assert "not known here" in text
+        assert "users link" in text
+        assert headers["Cache-Control"] == "no-store"
+        assert "script" not in headers["Content-Security-Policy"]
+        assert not token or token not in text
+    async with visitor.session.get(visitor.bridge.url + "/login?token=wrong") as response:
+        error = (await response.json())["error"]
+    assert error["code"] == "link_unknown"
+    assert "users link" in error["message"]
 
 
 async def test_a_link_expires(visitor: Visitor) -> None:
@@ -170,13 +174,6 @@ async def test_a_browser_or_a_preview_that_only_looks_ahead_does_not_use_the_lin
     await visitor.login()
 
 
-async def test_a_program_gets_the_same_words_as_json(visitor: Visitor) -> None:
-    async with visitor.session.get(visitor.bridge.url + "/login?token=wrong") as response:
-        error = (await response.json())["error"]
-    assert error["code"] == "link_unknown"
-    assert "users link" in error["message"]
-
-
 async def test_wrong_links_are_counted_and_never_keep_a_right_one_out(visitor: Visitor) -> None:
     statuses = [(await visitor.get("/login?token=guess"))[0] for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
@@ -185,6 +182,11 @@ async def test_wrong_links_are_counted_and_never_keep_a_right_one_out(visitor: V
     assert "A right one opens the door all the same" in text
     # Whoever guesses shares an address with whoever was sent a link: an office, a proxy, this machine.
     assert await visitor.may_enter(await visitor.login())
+
+
+async def test_posted_wrong_links_are_counted_too(visitor: Visitor) -> None:
+    statuses = [(await visitor.post("/login?token=guess", Origin=visitor.bridge.url))[0] for _ in range(11)]
+    assert statuses == [401] * 10 + [429]
 
 
 async def test_addresses_that_guessed_are_forgotten_from_the_oldest_on() -> None:
@@ -215,6 +217,8 @@ async def test_another_persons_link_asks_before_it_moves_a_browser_and_is_not_us
         # With no referrer at all, browsers send the form with the Origin "null".
         assert headers["Referrer-Policy"] == "same-origin"
         assert path not in text
+    status, _, text = await visitor.get(path, cookie)
+    assert (status, json.loads(text)["error"]["code"]) == (409, "other_person")
     assert await visitor.may_enter(cookie)
     status, headers, _ = await visitor.post(path, cookie, Origin=visitor.bridge.url)
     assert (status, headers["Location"]) == (303, "/")
@@ -225,7 +229,7 @@ async def test_another_persons_link_asks_before_it_moves_a_browser_and_is_not_us
     assert visitor.sql("SELECT person FROM sessions") == [("ada",)]
 
 
-async def test_no_other_site_can_answer_the_question_for_a_person(visitor: Visitor) -> None:
+async def test_another_site_can_neither_move_nor_log_out(visitor: Visitor) -> None:
     ada = await visitor.operator("POST", "/users/ada")
     path = f"/login?token={ada['link'].rpartition('=')[2]}"
     cookie = await visitor.login()
@@ -233,6 +237,9 @@ async def test_no_other_site_can_answer_the_question_for_a_person(visitor: Visit
         assert (await visitor.post(path, cookie, Origin=origin))[0] == 403
     assert (await visitor.post(path, cookie))[0] == 403
     assert visitor.sql("SELECT used_at FROM login_links WHERE person = 'ada'") == [(None,)]
+    assert await visitor.may_enter(cookie)
+    for sent in ({"Origin": "https://evil.example"}, {}):
+        assert (await visitor.post("/logout", cookie, **sent))[0] == 403
     assert await visitor.may_enter(cookie)
 
 
@@ -243,26 +250,6 @@ async def test_a_move_ends_the_open_pages_of_the_session_that_is_left(visitor: V
         path = f"/login?token={ada['link'].rpartition('=')[2]}"
         assert (await visitor.post(path, cookie, Origin=visitor.bridge.url))[0] == 303
         assert await close_code(page) == 1008
-
-
-async def test_a_further_link_of_the_same_person_just_goes_on(visitor: Visitor) -> None:
-    cookie = await visitor.login()
-    link = (await visitor.operator("POST", "/users/local/link"))["link"].rpartition("=")[2]
-    status, headers, _ = await visitor.get(f"/login?token={link}", cookie)
-    assert (status, headers["Location"]) == (303, "/")
-
-
-async def test_the_question_is_for_a_browser_and_a_program_gets_it_in_words(visitor: Visitor) -> None:
-    ada = await visitor.operator("POST", "/users/ada")
-    cookie = await visitor.login()
-    status, _, text = await visitor.get(f"/login?token={ada['link'].rpartition('=')[2]}", cookie)
-    assert status == 409
-    assert json.loads(text)["error"]["code"] == "other_person"
-
-
-async def test_a_wrong_link_that_is_posted_is_counted_like_any(visitor: Visitor) -> None:
-    statuses = [(await visitor.post("/login?token=guess", Origin=visitor.bridge.url))[0] for _ in range(11)]
-    assert statuses == [401] * 10 + [429]
 
 
 async def test_each_start_prints_a_link_and_ends_the_one_before(tmp_path: Path) -> None:
@@ -330,10 +317,8 @@ async def test_a_cookie_that_was_tampered_with_lets_nobody_in(visitor: Visitor) 
     forged = TimestampSigner("guessed", salt="bridge session", digest_method=hashlib.sha256).sign(session).decode()
     for wrong in ("", session, f"{session}x.{rest}", value[:-1], forged, "\u00ff" * 9, "." * 50, "a" * 4000):
         assert not await visitor.may_enter(f"{name}={wrong}")
-
-
-async def test_a_signed_cookie_is_worth_nothing_without_its_session(visitor: Visitor) -> None:
-    cookie = await visitor.login()
+    # Nor does a signed one without its session.
+    assert await visitor.may_enter(cookie)
     visitor.sql("DELETE FROM sessions")
     assert not await visitor.may_enter(cookie)
 
@@ -354,19 +339,13 @@ async def test_logging_out_ends_the_session_and_its_open_pages(visitor: Visitor)
     assert await visitor.may_enter(other)
 
 
-async def test_another_site_cannot_log_anybody_out(visitor: Visitor) -> None:
-    cookie = await visitor.login()
-    assert (await visitor.post("/logout", cookie, Origin="https://evil.example"))[0] == 403
-    assert (await visitor.post("/logout", cookie))[0] == 403
-    assert await visitor.may_enter(cookie)
-
-
 # --- Origin and Host ---
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
+async def test_socket_from_elsewhere_is_refused(visitor: Visitor) -> None:
+    """The cookie opens none, and no other `Authorization` helps: browsers send those of a proxy by themselves."""
+    cookie = await visitor.login()
+    for origin in (
         "https://evil.example",
         "http://127.0.0.1",
         "http://127.0.0.1:1",
@@ -374,34 +353,16 @@ async def test_another_site_cannot_log_anybody_out(visitor: Visitor) -> None:
         "null",
         "http://[",
         "file://",
-    ],
-)
-async def test_a_page_elsewhere_cannot_open_a_socket_with_the_cookie(visitor: Visitor, origin: str) -> None:
-    cookie = await visitor.login()
-    assert await visitor.refused(cookie, Origin=origin) == 403
-
-
-async def test_a_socket_with_a_cookie_needs_an_origin_at_all(visitor: Visitor) -> None:
-    assert await visitor.refused(await visitor.login()) == 403
-
-
-async def test_a_socket_without_anything_is_refused(visitor: Visitor) -> None:
+    ):
+        assert await visitor.refused(cookie, Origin=origin) == 403, origin
+    assert await visitor.refused(cookie) == 403
     assert await visitor.refused(Origin=visitor.bridge.url) == 401
-    assert await visitor.refused(Authorization="Bearer bridge-person-guessed") == 401
-    assert await visitor.refused(Authorization="Bearer") == 401
+    for authorization in ("Basic bG9jYWw6bG9jYWw=", "Negotiate x", "x", "", "Bearer guessed", "Bearer"):
+        for sent in ({"Origin": "https://evil.example"}, {}):
+            assert await visitor.refused(cookie, Authorization=authorization, **sent) in {401, 403}, authorization
+    for authorization in ("Bearer bridge-person-guessed", "Bearer"):
+        assert await visitor.refused(Authorization=authorization) == 401
     assert await visitor.refused(Authorization="Basic bG9jYWw6bG9jYWw=", Origin=visitor.bridge.url) == 401
-
-
-@pytest.mark.parametrize(
-    "authorization", ["Basic bG9jYWw6bG9jYWw=", "Negotiate x", "x", "", "Bearer guessed", "Bearer"]
-)
-async def test_no_other_word_of_authorization_lets_a_page_elsewhere_use_the_cookie(
-    visitor: Visitor, authorization: str
-) -> None:
-    """A browser that knows a password for a proxy in front sends it with every page's requests."""
-    cookie = await visitor.login()
-    for origin in ({"Origin": "https://evil.example"}, {}):
-        assert await visitor.refused(cookie, Authorization=authorization, **origin) in {401, 403}
 
 
 async def test_beside_a_token_the_cookie_does_not_count(visitor: Visitor) -> None:
@@ -427,16 +388,13 @@ async def test_a_browser_that_logs_out_through_a_program_of_somebody_else_is_out
         assert await close_code(page) == 1008
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "[", ""])
-async def test_a_name_that_was_rebound_to_this_machine_gets_nothing(visitor: Visitor, host: str) -> None:
+async def test_rebound_host_name_gets_nothing_but_probes(visitor: Visitor) -> None:
     cookie = await visitor.login()
-    for path in ("/", "/metrics", f"/login?token={visitor.bridge.login_token}"):
-        status, _, text = await visitor.get(path, cookie, Host=host)
-        assert status in {400, 421}
-        assert "bridge_http" not in text
-
-
-async def test_probes_may_call_the_bridge_as_they_like(visitor: Visitor) -> None:
+    for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "[", ""):
+        for path in ("/", "/metrics", f"/login?token={visitor.bridge.login_token}"):
+            status, _, text = await visitor.get(path, cookie, Host=host)
+            assert status in {400, 421}, host
+            assert "bridge_http" not in text
     assert (await visitor.get("/healthz", Host="10.1.2.3:8080"))[0] == 200
     assert (await visitor.get("/readyz", Host="10.1.2.3:8080"))[0] == 200
 
@@ -489,10 +447,10 @@ async def test_a_revoked_name_is_not_given_to_somebody_else_unawares(visitor: Vi
     assert not await visitor.may_enter(Authorization=f"Bearer {first['token']}")
 
 
-@pytest.mark.parametrize("name", ["Ada", "a" * 40, "1a", "-", "a_b", "a.b", "local", "%2e%2e", "a%2fb", "\u00e4"])
-async def test_a_name_that_could_be_a_path_or_an_address_is_refused(visitor: Visitor, name: str) -> None:
-    with pytest.raises(control.ControlError):
-        await visitor.operator("POST", f"/users/{name}")
+async def test_name_like_a_path_or_address_is_refused(visitor: Visitor) -> None:
+    for name in ("Ada", "a" * 40, "1a", "-", "a_b", "a.b", "local", "%2e%2e", "a%2fb", "\u00e4"):
+        with pytest.raises(control.ControlError):
+            await visitor.operator("POST", f"/users/{name}")
 
 
 async def test_no_secret_is_in_the_data_folder(visitor: Visitor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sqlite3
 import sys
@@ -11,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge_harness import bridge_environment, bridge_process, run_bridge
+from tests.bridge_harness import bridge_environment, bridge_process, run_bridge, running_bridge
 from tests.harness import PATIENCE, ROOT
 
 
 async def test_a_second_bridge_on_the_same_folder_is_refused_and_the_first_lives_on(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data") as bridge:
+    async with running_bridge(tmp_path / "data") as bridge:
         status, out, err = await bridge.run("serve", "--port", "0")
         assert (status, out) == (2, "")
-        assert f"process {bridge.process.pid}" in err
+        assert f"process {os.getpid()}" in err
         assert "--data" in err
         assert len(err.splitlines()) == 1
         assert (await bridge.run("status"))[0] == 0
@@ -41,7 +42,7 @@ async def test_listening_for_others_needs_somebody_who_may_come_in(tmp_path: Pat
     assert (status, out) == (2, "")
     assert "users add" in err
     assert (await run_bridge("users", "add", "ada", "--data", str(data)))[0] == 0
-    async with bridge_process(data, host="0.0.0.0") as bridge:  # noqa: S104
+    async with running_bridge(data, host="0.0.0.0") as bridge:  # noqa: S104
         # People have links of their own: none is printed.
         assert bridge.address == bridge.url
     assert (await run_bridge("users", "revoke", "ada", "--data", str(data)))[0] == 0
@@ -91,7 +92,7 @@ def foreign(folder: Path) -> bytes:
 async def test_people_are_managed_beside_a_running_bridge_and_without_one(tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert "Nobody yet" in (await run_bridge("users", "list", "--data", str(data)))[1]
-    async with bridge_process(data) as bridge:
+    async with running_bridge(data) as bridge:
         status, out, _ = await bridge.run("users", "add", "ada")
         assert status == 0
         link = next(word for word in out.split() if "/login?token=" in word)
@@ -142,7 +143,7 @@ async def test_a_command_about_people_begins_without_all_that_a_bridge_is_made_o
 
 async def test_tokens_are_managed_beside_a_running_bridge_and_without_one(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    async with bridge_process(data) as bridge:
+    async with running_bridge(data) as bridge:
         status, out, _ = await bridge.run("users", "token", "local", "--name", "my phone", "--scope", "ask")
         assert status == 0
         assert "scopes: ask." in out
@@ -177,7 +178,7 @@ async def test_tokens_are_managed_beside_a_running_bridge_and_without_one(tmp_pa
 
 async def test_status_tells_of_every_sprite_with_and_without_a_bridge(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    async with bridge_process(data) as bridge:
+    async with running_bridge(data) as bridge:
         await bridge.run("users", "add", "ada")
         _, out, _ = await bridge.run("status", "--json")
         assert '"sprite":"local"' in out

@@ -8,60 +8,48 @@ import os
 import pty
 import signal
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.bridge_harness import bridge_environment, bridge_process
+from tests.forking import fork_module
 from tests.harness import PATIENCE, ROOT, observations
 from tests.ports import free_port
 
 
-async def test_a_page_talks_to_an_agent_that_draws_a_card(tmp_path: Path) -> None:
+async def test_stop_in_mid_turn_stores_and_curates_everything(tmp_path: Path) -> None:
+    """The model proxy answers until the sprites have ended: their last flush needs it."""
     async with bridge_process(tmp_path / "data") as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
-            done = await page.mission("make a table card of apples 3, pears 5")
-            assert done["event"] == "complete"
+            assert (await page.mission("make a table card of apples 3, pears 5"))["event"] == "complete"
             assert any(message["type"] == "canvas_update" for message in page.received)
-        status, out, _ = await bridge.run("status")
-        assert status == 0
-        assert "running" in out
-        assert "local" in out
-        assert await bridge.stop() == 0
-    assert [row["outcome"] for row in observations(bridge.workspace)] == ["complete"]
-
-
-async def test_sigterm_says_goodbye_to_pages_and_leaves_no_process(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data") as bridge, bridge.page(await bridge.login()) as page:
-        await page.link("ready")
-        sprite = int((bridge.workspace / ".os/run/lock").read_text())
-        bridge.process.send_signal(signal.SIGTERM)
-        assert await page.closed() == 1001
-        assert await bridge.ended() == 0
-    with pytest.raises(ProcessLookupError):
-        os.kill(sprite, 0)
-
-
-async def test_a_stop_in_the_middle_of_a_turn_stores_the_turn(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data") as bridge:
-        async with bridge.page(await bridge.login()) as page:
-            await page.link("ready")
+            status, out, _ = await bridge.run("status")
+            assert status == 0
+            assert "running" in out
+            assert "local" in out
+            # Fewer turns than five wait for others.
+            for text in ("my name is Wilhelmina", "Hello", "Hello", "Hello"):
+                await page.mission(text)
             await page.send("mission", {"text": "run `tail -f /dev/null`"})
             await page.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "tool_use")
+            sprite = int((bridge.workspace / ".os/run/lock").read_text())
             bridge.process.send_signal(signal.SIGTERM)
             assert await page.closed() == 1001
         assert await bridge.ended() == 0
-    assert [row["outcome"] for row in observations(bridge.workspace)] == ["interrupted"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(sprite, 0)
+    assert [row["outcome"] for row in observations(bridge.workspace)] == [*["complete"] * 5, "interrupted"]
+    assert "Wilhelmina" in (bridge.workspace / ".os/memory/user.md").read_text()
 
 
 async def test_in_a_terminal_words_are_for_the_person_and_the_log_is_a_file(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    bridge = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bridge", "serve", "--port", "0", "--data", str(tmp_path / "data")),
-        cwd=ROOT,
+    bridge = await fork_module(
+        "bridge",
+        *("serve", "--port", "0", "--data", str(tmp_path / "data")),
         env=bridge_environment(),
         stdout=theirs,
         stderr=theirs,
@@ -111,19 +99,6 @@ async def test_make_run_prints_the_address_of_the_page_and_ends_with_ctrl_c(tmp_
         if make.returncode is None:
             os.killpg(make.pid, signal.SIGKILL)
             await make.wait()
-
-
-async def test_what_was_said_before_a_stop_is_curated_by_then(tmp_path: Path) -> None:
-    """The model proxy answers until the sprites have ended: their last flush needs it."""
-    async with bridge_process(tmp_path / "data") as bridge:
-        async with bridge.page(await bridge.login()) as page:
-            await page.link("ready")
-            await page.mission("my name is Wilhelmina")
-            # Fewer turns than five wait.
-            for _ in range(4):
-                await page.mission("Hello")
-        assert await bridge.stop() == 0
-    assert "Wilhelmina" in (bridge.workspace / ".os/memory/user.md").read_text()
 
 
 async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,13 +12,14 @@ import pytest
 from bridge.config import from_environment
 from bridge.data_folder import is_taken
 from tests.bridge_harness import bridge_environment, bridge_process
-from tests.harness import PATIENCE, ROOT, RunningProcess
+from tests.forking import fork_module
+from tests.harness import PATIENCE, Process, RunningProcess
 
 
 class Chatting(RunningProcess):
     """`python -m bridge chat` over a pipe that stays open."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Process) -> None:
         super().__init__(process)
         self.printed = ""
 
@@ -55,9 +55,9 @@ class Chatting(RunningProcess):
 async def chatting(data: Path) -> AsyncIterator[Chatting]:
     home = data.parent / "home"
     home.mkdir(exist_ok=True)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bridge", "chat", "--data", str(data), "--permissions", "bypass"),
-        cwd=ROOT,
+    process = await fork_module(
+        "bridge",
+        *("chat", "--data", str(data), "--permissions", "bypass"),
         env=bridge_environment(HOME=str(home), IS_SANDBOX="1"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -76,13 +76,12 @@ def _data(tmp_path: Path) -> Path:
 
 async def test_a_bridge_that_was_killed_is_waited_for_and_not_replaced_by_the_terminals_own(data: Path) -> None:
     async with bridge_process(data) as bridge, chatting(data) as chat:
-        chat.say("my name is Wilhelmina")
-        await chat.until("stand-in model)")
+        await chat.until("the bridge that runs on")
         await bridge.kill()
         await chat.until("Reconnecting")
         async with bridge_process(data):
-            chat.say("what is my name?")
-            await chat.until("name is Wilhelmina")
+            chat.say("hello")
+            await chat.until("stand-in model)")
             assert await chat.left() == 0
     assert "stopping the sprite" not in chat.printed
 

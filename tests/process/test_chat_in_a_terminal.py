@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import pty
 import select
 import struct
-import subprocess
-import sys
 import termios
 import time
 from pathlib import Path
 
 from tests.bridge_harness import bridge_environment
-from tests.harness import PATIENCE, ROOT, observations
+from tests.forking import fork_module
+from tests.harness import PATIENCE, observations
+from tests.inspection import eventually
 
 
 class Window:
@@ -45,7 +46,7 @@ class Window:
                 return
 
 
-def test_a_file_is_edited_and_a_name_is_forgotten_down_to_what_was_typed(tmp_path: Path) -> None:
+async def test_terminal_edits_a_file_and_forgets_a_name(tmp_path: Path) -> None:
     data, home = tmp_path / "data", tmp_path / "home"
     workspace = data / "workspaces/local"
     home.mkdir()
@@ -55,34 +56,38 @@ def test_a_file_is_edited_and_a_name_is_forgotten_down_to_what_was_typed(tmp_pat
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
     settings = {"HOME": str(home), "IS_SANDBOX": "1", "TERM": "xterm", "EDITOR": str(editor), "VISUAL": ""}
-    command = (sys.executable, "-m", "bridge", "chat", "--data", str(data), "--permissions", "bypass")
-    # Nothing here answers where the cursor is.
-    environment = bridge_environment(**settings, PROMPT_TOOLKIT_NO_CPR="1")
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        window = Window(ours)
-        try:
-            window.until_seen("offline stand-in")
-            window.type("my name is Wilhelmina\r")
-            window.until_seen("stand-in model)")
-            # A reply is on the screen before its turn is over, and in the log.
-            while not observations(workspace):
-                assert process.poll() is None
-                time.sleep(0.05)
-            window.type("/flush\r")
-            window.until_seen("up to date")
-            window.type("/edit user.md\r")
-            window.until_seen("saved as version")
-            window.type("/forget Wilhelmina\r")
-            window.until_seen("Forget it?")
-            window.type("yes\r")
-            window.until_seen("Forgotten.")
-            window.type("/quit\r")
-            window.to_the_end()
-            assert process.wait(PATIENCE) == 0
-        finally:
-            process.kill()
-            os.close(ours)
+    process = await fork_module(
+        "bridge",
+        *("chat", "--data", str(data), "--permissions", "bypass"),
+        # Nothing here answers where the cursor is.
+        env=bridge_environment(**settings, PROMPT_TOOLKIT_NO_CPR="1"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    window = Window(ours)
+    try:
+        window.until_seen("offline stand-in")
+        window.type("my name is Wilhelmina\r")
+        window.until_seen("stand-in model)")
+        # A reply is on the screen before its turn is over, and in the log.
+        await eventually(lambda: bool(observations(workspace)), "the turn is not in the log")
+        window.type("/flush\r")
+        window.until_seen("up to date")
+        window.type("/edit user.md\r")
+        window.until_seen("saved as version")
+        window.type("/forget Wilhelmina\r")
+        window.until_seen("Forget it?")
+        window.type("yes\r")
+        window.until_seen("Forgotten.")
+        window.type("/quit\r")
+        window.to_the_end()
+        async with asyncio.timeout(PATIENCE):
+            assert await process.wait() == 0
+    finally:
+        process.kill()
+        os.close(ours)
     user = (workspace / ".os/memory/user.md").read_text()
     assert "Drinks tea at five." in user
     assert "Wilhelmina" not in user

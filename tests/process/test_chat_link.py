@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,9 +14,10 @@ from aiohttp import web
 from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError, NotConnectedError
 from bridge.chat.endpoints import RemoteEndpoint
 from sprite.protocol.events import AgentEvent, WholeText
-from sprite.protocol.frames import RelayedMessage
+from sprite.protocol.frames import RelayedMessage, encode
 from sprite.protocol.messages import (
     Ack,
+    AuthOk,
     Error,
     Gap,
     LinkState,
@@ -104,6 +106,35 @@ async def test_after_a_restart_of_the_bridge_it_resumes_where_it_was_and_resends
                 assert [(await visitor.receive("mission"))["id"] for _ in range(2)] == [mission, second]
                 await visitor.send(Ack("duplicate"), reply_to=mission)
                 assert (await heard(link, Ack)).reply_to == mission
+
+
+async def test_link_cut_before_the_state_asks_for_it_again() -> None:
+    resumes: list[object] = []
+
+    async def breaks_off(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        resumes.append(json.loads(await socket.receive_str())["payload"])
+        await socket.send_str(encode(AuthOk(1, "0.0", "e1", 10, {})).decode())
+        if len(resumes) == 2:
+            await socket.send_str(encode(state_sync()).decode())
+        return socket
+
+    application = web.Application()
+    application.router.add_get("/ws", breaks_off)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/ws"
+    try:
+        async with aiohttp.ClientSession() as session, BridgeLink(lambda: session.ws_connect(url)) as link:
+            await heard(link, StateSync)
+            async with asyncio.timeout(PATIENCE):
+                while len(resumes) < 3:  # noqa: ASYNC110 - the link comes again by itself
+                    await asyncio.sleep(0.02)
+    finally:
+        await runner.cleanup()
+    assert resumes[:3] == [{}, {}, {"epoch": "e1", "last_seq": 10}]
 
 
 async def test_an_answer_finds_the_one_who_asked() -> None:

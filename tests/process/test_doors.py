@@ -24,8 +24,8 @@ import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
-from tests.bridge_harness import BridgeProcess, running_bridge
-from tests.harness import PATIENCE, ROOT, observations
+from tests.bridge_harness import Bridge, running_bridge
+from tests.harness import PATIENCE, ROOT, observations, start_forked
 from tests.inspection import eventually, request_seen
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -44,7 +44,7 @@ THINKING = "I think about it. " * 50
 class Stage:
     """A bridge, the model its sprite talks to, and the turns that were logged."""
 
-    bridge: BridgeProcess
+    bridge: Bridge
     model: OfflineModel
 
     async def token(self, *scopes: str, name: str | None = None) -> str:
@@ -91,6 +91,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
             *("--permissions", "ask"),
             ANTHROPIC_API_KEY="offline",
             ANTHROPIC_BASE_URL=model.url,
+            start_sprite=start_forked,
         ) as bridge,
     ):
         yield Stage(bridge, model)
@@ -251,7 +252,7 @@ async def test_a_picture_is_in_documents_and_named_in_the_mission(stage: Stage) 
 
 async def test_who_stops_listening_stops_the_mission_and_a_key_keeps_it_going(stage: Stage) -> None:
     stage.model.script.agent({"match": "think until I stop you", "text": THINKING, "hang": True, "times": -1})
-    stage.model.script.agent({"match": "think for a while", "text": "It is done.", "delay": 1})
+    stage.model.script.agent({"match": "think for a while", "text": "It is done.", "delay": 0.3})
     async with stage.program() as program:
         stream = await streamed(program, "think until I stop you")
         assert await first_words(stream)

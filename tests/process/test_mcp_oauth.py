@@ -11,7 +11,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.bridge_harness import Bridge, running_bridge
 from tests.harness import PATIENCE
 from tests.mcp_browser import REDIRECT, Browser, Kept, program
 from tests.mcp_client import called, mcp_client
@@ -20,17 +20,17 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="bridge")
-async def bridge_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgeProcess]:
+async def bridge_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bridge]:
     async with running_bridge(tmp_path_factory.mktemp("oauth") / "data") as bridge:
         yield bridge
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="cookie")
-async def cookie_(bridge: BridgeProcess) -> str:
+async def cookie_(bridge: Bridge) -> str:
     return await bridge.login()
 
 
-async def test_a_program_is_let_in_by_a_person_who_ticks_what_it_may(bridge: BridgeProcess, cookie: str) -> None:
+async def test_a_program_is_let_in_by_a_person_who_ticks_what_it_may(bridge: Bridge, cookie: str) -> None:
     browser, kept = Browser(bridge, cookie, ["memory:read"]), Kept()
     async with mcp_client(bridge, program(browser, kept, "Ada <b>Editor</b>")) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
@@ -53,7 +53,7 @@ def form(**fields: str) -> dict[str, str]:
     return fields
 
 
-async def token_request(bridge: BridgeProcess, **fields: str) -> tuple[int, dict[str, str]]:
+async def token_request(bridge: Bridge, **fields: str) -> tuple[int, dict[str, str]]:
     """(status, body) of a request to the token's address."""
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         answer = await http.post(f"{bridge.url}/mcp/token", data=fields)
@@ -61,7 +61,7 @@ async def token_request(bridge: BridgeProcess, **fields: str) -> tuple[int, dict
         return answer.status_code, body
 
 
-async def opens(bridge: BridgeProcess, token: str) -> int:
+async def opens(bridge: Bridge, token: str) -> int:
     """How the door answers a token."""
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
@@ -69,7 +69,7 @@ async def opens(bridge: BridgeProcess, token: str) -> int:
         return response.status
 
 
-async def let_in(bridge: BridgeProcess, cookie: str, name: str) -> tuple[Kept, str, str]:
+async def let_in(bridge: Bridge, cookie: str, name: str) -> tuple[Kept, str, str]:
     """A program that was let in: what it keeps, its access token and its refresh token."""
     browser, kept = Browser(bridge, cookie, ["memory:read"]), Kept()
     async with mcp_client(bridge, program(browser, kept, name)) as client:
@@ -79,7 +79,7 @@ async def let_in(bridge: BridgeProcess, cookie: str, name: str) -> tuple[Kept, s
     return kept, kept.tokens.access_token, kept.tokens.refresh_token
 
 
-async def test_a_refresh_token_is_good_once_and_a_copy_of_it_ends_the_grant(bridge: BridgeProcess, cookie: str) -> None:
+async def test_a_refresh_token_is_good_once_and_a_copy_of_it_ends_the_grant(bridge: Bridge, cookie: str) -> None:
     kept, access, refresh = await let_in(bridge, cookie, "Refresher")
     assert kept.info is not None
     asked = form(grant_type="refresh_token", client_id=kept.info.client_id)
@@ -95,7 +95,7 @@ async def test_a_refresh_token_is_good_once_and_a_copy_of_it_ends_the_grant(brid
     assert "Refresher" not in (await bridge.run("users", "tokens", "local"))[1]
 
 
-async def test_what_was_granted_is_ended_like_any_token(bridge: BridgeProcess, cookie: str) -> None:
+async def test_what_was_granted_is_ended_like_any_token(bridge: Bridge, cookie: str) -> None:
     kept, access, refresh = await let_in(bridge, cookie, "Ended")
     assert kept.info is not None
     assert await opens(bridge, access) == 400
@@ -111,7 +111,7 @@ async def test_what_was_granted_is_ended_like_any_token(bridge: BridgeProcess, c
     assert await opens(bridge, access) == 401
 
 
-async def registered(bridge: BridgeProcess, *uris: str) -> tuple[int, dict[str, str]]:
+async def registered(bridge: Bridge, *uris: str) -> tuple[int, dict[str, str]]:
     """(status, body) of a program's registration."""
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         told = {"client_name": "Odd", "redirect_uris": list(uris), "token_endpoint_auth_method": "none"}
@@ -123,7 +123,7 @@ async def registered(bridge: BridgeProcess, *uris: str) -> tuple[int, dict[str, 
 CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(b"v" * 50).digest()).decode().rstrip("=")
 
 
-async def authorize(bridge: BridgeProcess, known: str, /, **changes: str) -> httpx2.Response:
+async def authorize(bridge: Bridge, known: str, /, **changes: str) -> httpx2.Response:
     """The answer to a program's link, as it is; no change is followed."""
     fields = form(
         response_type="code",
@@ -138,7 +138,7 @@ async def authorize(bridge: BridgeProcess, known: str, /, **changes: str) -> htt
         return await http.get(f"{bridge.url}/mcp/authorize", params=fields | changes)
 
 
-async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: BridgeProcess, cookie: str) -> None:
+async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: Bridge, cookie: str) -> None:
     for uri in (
         "javascript:alert(1)",
         "http://evil.example/cb",
@@ -195,7 +195,7 @@ async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: 
     assert (await token_request(bridge, **asked))[1]["error"] == "invalid_grant"
 
 
-async def test_only_the_person_says_yes(bridge: BridgeProcess, cookie: str) -> None:
+async def test_only_the_person_says_yes(bridge: Bridge, cookie: str) -> None:
     """Not logged in, from another site's page, too late, or no: nobody is let in."""
     client_id = (await registered(bridge, REDIRECT))[1]["client_id"]
     asked = f"{bridge.url}{(await authorize(bridge, client_id)).headers['Location']}"

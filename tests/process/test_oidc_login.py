@@ -9,7 +9,7 @@ import re
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from aiohttp import web
 from joserfc import jwt
 from joserfc.jwk import RSAKey
@@ -31,6 +32,8 @@ from bridge.operating import control
 from tests.harness import PATIENCE
 from tests.oidc_house import SECRET, provider_for
 from tests.ports import free_port
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HTML = {"Accept": "text/html"}
 
@@ -107,22 +110,32 @@ class Browser:
         return await self.get(await self.callback(path))
 
 
-@asynccontextmanager
-async def company(tmp_path: Path, **oidc: Any) -> AsyncIterator[Company]:
+#: Runs a bridge on a data folder, with these settings of OpenID Connect.
+OpenCompany = Callable[..., AbstractAsyncContextManager[Company]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="company")
+async def _company() -> AsyncIterator[OpenCompany]:
+    """Run one provider for all of these; each has a bridge of its own at the address that the provider knows."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    async with provider_for(f"{url}/oidc/callback") as issuer:
+
+    @asynccontextmanager
+    async def company(data: Path, **oidc: Any) -> AsyncIterator[Company]:
         told = OidcSettings(issuer, "sprite", SECRET, **oidc)
-        settings = Settings(data=tmp_path / "data", port=port, public_url=url, oidc=told)
+        settings = Settings(data=data, port=port, public_url=url, oidc=told)
         async with running(settings, asyncio.Event().set) as bridge:
             yield Company(bridge, settings)
 
+    async with provider_for(f"{url}/oidc/callback") as issuer:
+        yield company
+
 
 async def test_somebody_of_the_company_logs_in_and_is_back_where_they_were(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, company: OpenCompany, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "bridge")
-    async with company(tmp_path) as house, house.browser() as ada:
+    async with company(tmp_path / "data") as house, house.browser() as ada:
         status, _, text = await ada.get("/files/a?x=1")
         assert status == 401
         assert 'href="/oidc/login?to=/files/a%3Fx%3D1"' in text
@@ -150,8 +163,8 @@ async def test_somebody_of_the_company_logs_in_and_is_back_where_they_were(
         assert not [secret for secret in secrets if secret in logged or secret.encode() in stored]
 
 
-async def test_an_answer_opens_one_door_once_in_the_browser_that_asked(tmp_path: Path) -> None:
-    async with company(tmp_path) as house, house.browser() as ada, house.browser() as eve:
+async def test_an_answer_opens_one_door_once_in_the_browser_that_asked(tmp_path: Path, company: OpenCompany) -> None:
+    async with company(tmp_path / "data") as house, house.browser() as ada, house.browser() as eve:
         await house.is_now(sub="u-1", preferred_username="ada")
         begun = await ada.callback()
         # Somebody else's browser, one that began another login, and one that made the state up.
@@ -176,8 +189,8 @@ async def test_an_answer_opens_one_door_once_in_the_browser_that_asked(tmp_path:
             assert (await bob.get(wrong.replace("&iss=http%3A", "&was=http%3A")))[0] == 400
 
 
-async def test_made_up_answers_are_counted_and_a_right_one_is_taken_again_later(tmp_path: Path) -> None:
-    async with company(tmp_path, people=frozenset({"staff"})) as house, house.browser() as eve:
+async def test_made_up_oidc_answers_are_counted(tmp_path: Path, company: OpenCompany) -> None:
+    async with company(tmp_path / "data", people=frozenset({"staff"})) as house, house.browser() as eve:
         await house.is_now(sub="u-1", preferred_username="eve", groups=[])
         # Somebody who may not come in, and says so often, keeps nobody else out.
         refused = [(await eve.log_in())[0] for _ in range(WRONG_LINKS + 1)]
@@ -186,9 +199,9 @@ async def test_made_up_answers_are_counted_and_a_right_one_is_taken_again_later(
         assert made_up == [400] * WRONG_LINKS + [429]
 
 
-async def test_groups_say_who_comes_in_and_as_what_at_each_login(tmp_path: Path) -> None:
+async def test_groups_say_who_comes_in_and_as_what_at_each_login(tmp_path: Path, company: OpenCompany) -> None:
     groups = {"people": frozenset({"staff"}), "operators": frozenset({"admins"})}
-    async with company(tmp_path, **groups) as house, house.browser() as ada:
+    async with company(tmp_path / "data", **groups) as house, house.browser() as ada:
         await house.is_now(sub="u-1", preferred_username="ada", groups=["guests"])
         status, _, text = await ada.log_in()
         assert (status, house.who(ada)) == (403, None)
@@ -204,8 +217,8 @@ async def test_groups_say_who_comes_in_and_as_what_at_each_login(tmp_path: Path)
         ]
 
 
-async def test_somebody_who_was_let_out_stays_out_and_nobody_is_found_by_a_name(tmp_path: Path) -> None:
-    async with company(tmp_path) as house, house.browser() as ada, house.browser() as eve:
+async def test_revoked_person_stays_out_of_oidc_login(tmp_path: Path, company: OpenCompany) -> None:
+    async with company(tmp_path / "data") as house, house.browser() as ada, house.browser() as eve:
         await house.asked("POST", "/users/bob")
         await house.is_now(sub="u-2", preferred_username="bob", email="bob@example.org", email_verified=True)
         assert (await eve.log_in())[0] == 303
@@ -224,8 +237,8 @@ async def test_somebody_who_was_let_out_stays_out_and_nobody_is_found_by_a_name(
         assert "did not let you through" in text
 
 
-async def test_whoever_is_logged_in_may_say_who_they_are_at_the_provider(tmp_path: Path) -> None:
-    async with company(tmp_path) as house, house.browser() as bob, house.browser() as eve:
+async def test_whoever_is_logged_in_may_say_who_they_are_at_the_provider(tmp_path: Path, company: OpenCompany) -> None:
+    async with company(tmp_path / "data") as house, house.browser() as bob, house.browser() as eve:
         await bob.get((await house.asked("POST", "/users/bob"))["link"])
         await eve.get((await house.asked("POST", "/users/eve"))["link"])
         await house.is_now(sub="u-1", preferred_username="robert")

@@ -23,7 +23,7 @@ from bridge.hosts.workspace import LOG, SYSTEM
 from bridge.operating import control
 from bridge.store.sealed_store import open_store
 from sprite.protocol.shipping import Shipped, ShippedRow
-from tests.harness import PATIENCE
+from tests.harness import PATIENCE, start_in_thread
 from tests.shipping_by_hand import ship
 
 ACTS = (
@@ -96,7 +96,7 @@ class Desk:
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "SPRITE"))}
     settings = Settings(data=tmp_path / "data", port=0, environment={**environment, "HOME": str(tmp_path)})
-    async with running(settings, asyncio.Event().set) as bridge:
+    async with running(settings, asyncio.Event().set, start_sprite=start_in_thread) as bridge:
         desk = Desk(bridge, settings, aiohttp.ClientSession())
         await desk.session.close()
         async with desk.browser(bridge.address) as session:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bridge.notify.subscriptions import Subscription
-from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.bridge_harness import Bridge, running_bridge
 from tests.push_service import PushService
 
 
@@ -21,7 +21,7 @@ from tests.push_service import PushService
 class Door:
     """A bridge, and a browser that is logged in to it."""
 
-    bridge: BridgeProcess
+    bridge: Bridge
     cookie: str
 
     async def ask(

@@ -90,6 +90,22 @@ async def test_a_first_visit_hears_of_the_link_then_gets_the_welcome_and_the_sta
     assert (welcome["payload"]["epoch"], welcome["payload"]["last_seq"]) == ("e1", 10)
 
 
+async def test_link_cut_before_the_state_begins_anew() -> None:
+    async with playing() as scene, scene.stage.page() as page:
+        for epoch in ("e1", "e1"):
+            link = await scene.sprite.visitor()
+            assert (await link.welcome(epoch=epoch, last_seq=10)).get("resume") is None
+            await page.link("ready")
+            link.cut()
+            await page.link("unavailable")
+        scene.link = await scene.sprite.visitor()
+        assert (await scene.link.welcome(last_seq=12, sync=state_sync())).get("resume") is None
+        assert (await page.receive("auth_ok"))["payload"]["last_seq"] == 12
+        await page.receive("state_sync")
+        await scene.tell(13)
+        assert await texts(page, 1) == ["event 13"]
+
+
 async def test_an_event_reaches_every_page_of_its_sprite_and_no_other() -> None:
     async with (
         playing() as scene,

@@ -1,5 +1,7 @@
-"""Random cuts during missions of a real sprite: every page hears every durable event exactly once and in order.
+"""Cuts during missions of a real sprite: every page receives every durable event exactly once and in order.
 
+With this seed the first four connections break after 50, 693, 4,597 and 8,529 bytes: in the handshake, between the
+welcome and the first state, and in turns.
 `SOAK_CUTS` makes them more: `SOAK_CUTS=200 pytest tests/process/test_relay_cuts.py`.
 """
 
@@ -12,12 +14,12 @@ from pathlib import Path
 
 from bridge.offline.model import OfflineModel
 from tests.chaos_proxy import ChaosProxy
-from tests.harness import running_sprite
+from tests.harness import PATIENCE, running_sprite
 from tests.inspection import ENDINGS, durable_events, endings
 from tests.relay_stage import Message, Page, Stage, Street, stage
 
-CUTS = int(os.environ.get("SOAK_CUTS", "15"))
-SEED = 20261120
+CUTS = int(os.environ.get("SOAK_CUTS", "4"))
+SEED = 20264307
 
 
 class Reader:
@@ -96,7 +98,7 @@ async def test_after_every_cut_each_page_goes_on_without_a_gap_and_without_a_dou
         running_sprite(workspace, model.url) as sprite,
         ChaosProxy(sprite.port, CUTS, SEED) as network,
         stage(Street(network.port, sprite.token)) as stage_,
-        asyncio.timeout(60 + 2 * CUTS),
+        asyncio.timeout(PATIENCE + 2 * CUTS),
     ):
         readers = [Reader(stage_, network.calm, patient=patient, dice=dice) for patient in (True, True, False, False)]
         over = asyncio.Event()

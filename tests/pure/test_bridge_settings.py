@@ -1,0 +1,114 @@
+"""The bridge's settings: from the environment, refused in words, and never handed on to a sprite."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bridge.config import Settings, from_environment, is_loopback
+from bridge.errors import OperatorError
+from bridge.hosts.host import NAME
+from tests.bridge_harness import bridge_environment
+from tests.harness import ROOT
+from tests.in_thread import environment
+
+SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "SPRITES_TOKEN", "BRIDGE_OPERATOR_TOKEN", "SPRITE_TOKEN")
+
+
+def settings(**variables: str) -> Settings:
+    """Return the settings that an environment makes."""
+    with environment(bridge_environment(**variables)):
+        return from_environment()
+
+
+def test_settings_show_no_secret_and_hand_none_on() -> None:
+    made = settings(**{name: f"planted-{name}" for name in SECRETS})
+    assert "planted" not in repr(made) + str(made)
+    assert "planted" not in str(dict(made.environment))
+    assert str((made.api_key, made.sprites_token, made.operator_token)).count("planted") == 3
+
+
+def test_what_a_sprite_may_be_told_is_handed_on() -> None:
+    told = {"SPRITE_MODEL": "claude-x", "SPRITE_BATCH_TURNS": "7", "SPRITE_SPARE_SECONDS": "9"}
+    handed_on = settings(**told).environment
+    assert {name: value for name, value in handed_on.items() if name.startswith("SPRITE")} == told
+
+
+def test_models_and_budgets_come_from_the_environment() -> None:
+    made = settings(BRIDGE_MODELS="claude-a, claude-b-*", SPRITE_DAILY_USD="0.5", SPRITE_MONTHLY_USD="9")
+    assert (made.models, made.daily_usd, made.monthly_usd) == (("claude-a", "claude-b-*"), 0.5, 9.0)
+
+
+def test_exits_headers_and_betas_of_the_model_come_from_the_environment() -> None:
+    made = settings()
+    assert (made.model_exits, made.model_headers, made.model_betas) == (
+        frozenset({"web_search"}),
+        frozenset(),
+        frozenset(),
+    )
+    made = settings(BRIDGE_MODEL_EXITS="url, Web_Fetch", BRIDGE_MODEL_HEADERS="X-Tenant", BRIDGE_MODEL_BETAS="new")
+    assert (made.model_exits, made.model_headers, made.model_betas) == (
+        frozenset({"url", "web_fetch"}),
+        frozenset({"x-tenant"}),
+        frozenset({"new"}),
+    )
+    assert settings(BRIDGE_MODEL_EXITS="none").model_exits == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("BRIDGE_MODEL_EXITS", "everything"), ("BRIDGE_MODEL_EXITS", "none url"), ("BRIDGE_MODEL_HEADERS", "X-Api-Key")],
+)
+def test_what_is_no_exit_or_no_header_to_pass_on_is_refused_in_words(name: str, value: str) -> None:
+    with pytest.raises(OperatorError, match=f"^{name}"):
+        settings(**{name: value})
+
+
+def test_the_data_folder_is_the_same_from_wherever_a_command_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert settings().data == (ROOT / "data").resolve()
+    monkeypatch.chdir(tmp_path)
+    assert settings().data == (ROOT / "data").resolve()
+    assert settings(SPRITE_DATA=str(tmp_path / "mine")).data == tmp_path / "mine"
+
+
+def test_the_internet_is_open_to_vms_unless_the_operator_says_otherwise() -> None:
+    assert settings().egress == "open"
+    assert settings(BRIDGE_EGRESS="packages").egress == "packages"
+
+
+def test_empty_variables_are_as_good_as_none() -> None:
+    made = settings(ANTHROPIC_API_KEY=" ", ANTHROPIC_BASE_URL="")
+    assert (made.api_key, made.base_url, made.uses_offline_model) == (None, "https://api.anthropic.com", True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "LOCALHOST", "::1", "[::1]"])
+def test_this_machine_alone(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "", "127.0.0.1.example.org"])  # noqa: S104
+def test_others_could_connect(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize("name", ["a", "ada", "ada-2", "a" * 39])
+def test_a_name(name: str) -> None:
+    assert NAME.fullmatch(name)
+
+
+@pytest.mark.parametrize("name", ["", "A", "1a", "-a", "a_b", "a/b", "..", "a" * 40, "a\n", "\u0430da"])
+def test_no_name(name: str) -> None:
+    assert not NAME.fullmatch(name)
+
+
+def test_every_variable_is_in_the_deployment_guide() -> None:
+    guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    source = Path(ROOT / "bridge" / "config.py").read_text(encoding="utf-8")
+
+    names = set(re.findall(r'_(?:text|address|dollars|names)\("([A-Z_]+)"\)', source))
+    assert len(names) > 8
+    assert {name for name in names if f"`{name}`" not in guide} == set()
