@@ -19,7 +19,7 @@ from benchmarks.bench_turn import stand_in
 from benchmarks.report import line
 from bridge.offline.model import OfflineModel
 from tests.claude_code import PLUGIN, ClaudeCode, following
-from tests.harness import rows, running_sprite
+from tests.harness import rows, sprite_process
 from tests.inspection import eventually
 from tests.session_logs import Talk, talking
 
@@ -62,7 +62,7 @@ async def added(folder: Path) -> None:
         each.mkdir()
     async with (
         stand_in("--script", str(script)) as url,
-        running_sprite(folder / "workspace", url, SPRITE_BATCH_TURNS="1000000"),
+        sprite_process(folder / "workspace", url, SPRITE_BATCH_TURNS="1000000"),
         person(plain, url, None) as without,
         person(ours, url, folder / "workspace") as with_memory,
     ):
@@ -96,7 +96,7 @@ async def calls(folder: Path) -> None:
     workspace.mkdir()
     async with OfflineModel() as model:
         model.script.agent(STEP)
-        async with running_sprite(workspace, model.url), person(folder / "session", model.url, workspace) as talk:
+        async with sprite_process(workspace, model.url), person(folder / "session", model.url, workspace) as talk:
             for _ in range(TURNS):
                 await talk.say("three tools")
 

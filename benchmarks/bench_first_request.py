@@ -16,7 +16,7 @@ from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage
 from benchmarks.report import line
 from bridge.offline.model import OfflineModel
 from sprite.protocol.tools import TOOL_SERVER
-from tests.harness import running_sprite, sprite_environment
+from tests.harness import sprite_environment, sprite_process
 
 HELLO = "hello there"
 WANTED = 0.40
@@ -31,7 +31,7 @@ def fixed_bytes(body: dict[str, Any]) -> dict[str, int]:
 
 async def served(model: OfflineModel, workspace: Path) -> dict[str, Any]:
     """The first request of a mission through the whole server."""
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await client.mission(HELLO)
     return model.requests[0].body
 

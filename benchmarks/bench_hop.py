@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.report import line, spread
-from tests.bridge_harness import BridgeProcess, PageClient
+from tests.bridge_harness import Bridge, PageClient
 from tests.bridge_pair import BridgePair, two_bridges
 from tests.postgres import own_server
 
@@ -54,7 +54,7 @@ async def small_gets(pair: BridgePair) -> None:
     (pair.workspace / "documents/small.txt").write_text("hello")
     headers = {"Authorization": f"Bearer {pair.token}"}
 
-    def get(bridge: BridgeProcess) -> Callable[[], Awaitable[object]]:
+    def get(bridge: Bridge) -> Callable[[], Awaitable[object]]:
         async def ask() -> None:
             async with sessions[bridge].get("/files/documents/small.txt", headers=headers) as response:
                 assert await response.read() == b"hello"

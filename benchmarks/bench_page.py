@@ -21,7 +21,7 @@ from typing import Any
 from playwright.async_api import Browser, Page, Request
 
 from benchmarks.report import below, line
-from tests.page_harness import PageStack, page_stack, ready, say
+from tests.page_harness import CHROMIUM, PageStack, chromium, page_stack, ready, say
 
 RUNS = 5
 LOADS = 9
@@ -210,7 +210,7 @@ async def main() -> None:
     """Prints every figure."""
     with tempfile.TemporaryDirectory() as folder:
         STEPS[0]["text"] = story()
-        async with page_stack(Path(folder), steps=STEPS) as stack:
+        async with chromium(CHROMIUM) as browser, page_stack(browser, Path(folder), steps=STEPS) as stack:
             total = await first_visit(stack)
             line(
                 "first visit, all bodies as sent",

@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.bench_search import fill_learnings
 from benchmarks.report import line, spread
 from sprite.config import Settings
-from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode
 from tests.inspection import eventually
 
@@ -80,7 +80,7 @@ async def compare(name: str, person: ClaudeCode, plugin: Path, folder: Path) -> 
 
 async def remembered(data: Path, learnings: int) -> None:
     """Makes the local person's memory, with so many learnings."""
-    async with running_bridge(data) as bridge, bridge.page(await bridge.login()) as page:
+    async with bridge_process(data) as bridge, bridge.page(await bridge.login()) as page:
         await page.link("ready")
         await page.mission("My name is Ada and I prefer tea.")
         await page.ask("system", {"action": "flush"})
@@ -106,7 +106,7 @@ async def main(learnings: int) -> None:
         project = Path(name, "code")
         project.mkdir()
         await remembered(data, learnings)
-        async with running_bridge(data) as bridge, bridge.page(await bridge.login()) as page:
+        async with bridge_process(data) as bridge, bridge.page(await bridge.login()) as page:
             await page.link("ready")
             await kept(bridge)
             sizes = [path.stat().st_size for path in Settings(bridge.workspace).boot_files.iterdir()]

@@ -17,7 +17,7 @@ from bridge.offline.model import OfflineModel
 from sprite.database.transcript import NewObservation
 from sprite.memory.files import MemoryFiles
 from sprite.protocol.shipping import Shipped
-from tests.harness import ROOT, Client, SpriteProcess, running_sprite
+from tests.harness import ROOT, Client, SpriteProcess, sprite_process
 from tests.memory_stores import SESSION
 from tests.shipping_stage import Copy, Stage, shipping_stage
 
@@ -103,8 +103,8 @@ async def _turns(folder: Path) -> None:
         for workspace in (plain, shipped):
             workspace.mkdir(parents=True)
         async with (
-            running_sprite(plain, model.url) as one,
-            running_sprite(shipped, model.url) as other,
+            sprite_process(plain, model.url) as one,
+            sprite_process(shipped, model.url) as other,
             one.client() as alone,
             other.client() as followed,
             _followed(other),

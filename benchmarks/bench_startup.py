@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.report import below, line
 from bridge.offline.model import OfflineModel
-from tests.harness import ROOT, running_sprite, sprite_environment
+from tests.harness import ROOT, sprite_environment, sprite_process
 
 STARTS = 8
 MOST_MIB = 120
@@ -42,7 +42,7 @@ async def main() -> None:
         workspace.mkdir()
         for _ in range(STARTS):
             started = time.perf_counter()
-            async with running_sprite(workspace, None, **SETTINGS) as sprite:
+            async with sprite_process(workspace, None, **SETTINGS) as sprite:
                 async with sprite.client() as client:
                     accepting.append((time.perf_counter() - started) * 1000)
                     await client.ask("system", {"action": "status"})
@@ -61,7 +61,7 @@ async def used_mib() -> float:
         workspace.mkdir()
         async with (
             OfflineModel() as model,
-            running_sprite(workspace, model.url, **SETTINGS) as sprite,
+            sprite_process(workspace, model.url, **SETTINGS) as sprite,
             sprite.client() as client,
         ):
             for number in range(8):

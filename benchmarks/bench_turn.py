@@ -21,7 +21,7 @@ from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher, R
 from benchmarks.report import below, ratio
 from sprite.database.transcript import open_transcript
 from sprite.memory.capture.recorder import TurnRecorder
-from tests.harness import PATIENCE, ROOT, Client, SpriteProcess, running_sprite, sprite_environment
+from tests.harness import PATIENCE, ROOT, Client, SpriteProcess, sprite_environment, sprite_process
 from tests.inspection import children
 
 TURNS = 120
@@ -104,7 +104,7 @@ async def turns(url: str, folder: Path) -> None:
     bare.mkdir()
     async with (
         bare_client(url, bare) as sdk,
-        running_sprite(workspace, url, SPRITE_BATCH_TURNS="1000000") as sprite,
+        sprite_process(workspace, url, SPRITE_BATCH_TURNS="1000000") as sprite,
         sprite.client() as client,
     ):
         for name, text in KINDS.items():
@@ -150,7 +150,7 @@ async def first_words(url: str, folder: Path) -> None:
     first, later = [], []
     # A person's settings: the tests' own start no agent ahead.
     settings = {"SPRITE_BATCH_TURNS": "1000000", "SPRITE_SPARE_SECONDS": "600"}
-    async with running_sprite(workspace, url, **settings) as sprite, sprite.client() as client:
+    async with sprite_process(workspace, url, **settings) as sprite, sprite.client() as client:
         for _ in range(SESSIONS):
             await client.ask("system", {"action": "new_session"})
             await at_rest(sprite)
@@ -193,7 +193,7 @@ async def flush_beside(folder: Path) -> None:
     workspace.mkdir()
     async with (
         stand_in() as url,
-        running_sprite(workspace, url, SPRITE_BATCH_TURNS="5") as sprite,
+        sprite_process(workspace, url, SPRITE_BATCH_TURNS="5") as sprite,
         sprite.client() as client,
     ):
         await served_turn(client, "hello")

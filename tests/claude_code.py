@@ -56,11 +56,8 @@ class ClaudeCode:
             "ENABLE_TOOL_SEARCH": "false",
             # A session begins with its MCP servers, also on a busy machine.
             "MCP_CONNECTION_NONBLOCKING": "0",
-            "MCP_TIMEOUT": "120000",
-            "IS_SANDBOX": "1",
-            # A session begins with its servers connected, however long that takes here.
-            "MCP_CONNECTION_NONBLOCKING": "0",
             "MCP_TIMEOUT": str(int(PATIENCE * 1000)),
+            "IS_SANDBOX": "1",
         }
         return {**keep, **own, **self.extra}
 

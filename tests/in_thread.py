@@ -99,7 +99,9 @@ def route_logs() -> None:
 class _Loop(asyncio.SelectorEventLoop):
     """A loop whose worker threads log, and find variables, as its server does."""
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *arguments: Any
+    ) -> asyncio.Future[T]:
         return super().run_in_executor(executor, copy_context().run, func, *arguments)
 
 

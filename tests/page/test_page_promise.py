@@ -69,7 +69,7 @@ class World:
     clock: ShiftedClock
     emulator: Emulator
     data: Path
-    settings: dict[str, str]
+    settings: dict[str, Any]
     port: int
     cookie: str = ""
     log: list[str] = field(default_factory=list)
