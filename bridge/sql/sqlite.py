@@ -165,17 +165,27 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, known: int) -> N
 
 
 def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
+    if _pragma(connection, "user_version") < len(migrations):
+        _all_or_nothing(connection, lambda _tx: _to_newest(connection, migrations))
+
+
+def _to_newest(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
+    # Read within the transaction: another process may have opened the new file at the same moment.
     version = _pragma(connection, "user_version")
-    for number, script in enumerate(migrations[version:], start=version + 1):
-        try:
-            connection.executescript(
-                f"BEGIN IMMEDIATE; PRAGMA application_id={APPLICATION_ID}; {script}; "
-                f"PRAGMA user_version={number}; COMMIT;"
-            )
-        except sqlite3.Error:
-            if connection.in_transaction:
-                connection.rollback()
-            raise
+    # `executescript` would end the transaction.
+    for statement in _statements(";".join(migrations[version:])):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={len(migrations)}")
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for part in script.split(";"):
+        statement += part + ";"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
