@@ -25,7 +25,7 @@ from bridge.llm.error_events import ErrorEvents
 from bridge.llm.errors import RefusedError
 from bridge.llm.exits import Exits
 from bridge.llm.models import Models
-from bridge.llm.upload import Asked, LargeBodies, Upload
+from bridge.llm.upload import Asked, BodyLimits, Upload
 from bridge.llm.upstream import Upstream
 from bridge.llm.usage_meter import Meter, Reading, meter_of
 from sprite.prices import Price, Usage
@@ -73,7 +73,7 @@ class Desk:
     models: Models
     accounts: Accounts
     patience: Patience
-    large_bodies: LargeBodies = field(default_factory=LargeBodies)
+    body_limits: BodyLimits = field(default_factory=BodyLimits)
 
 
 class Call:
@@ -102,7 +102,7 @@ class Call:
     async def answer(self) -> web.StreamResponse:
         """The answer, which may have been sent already. RefusedError or BudgetError for one of our own."""
         desk = self._desk
-        async with Upload(self._request, self._sprite, desk.patience.body, desk.large_bodies) as upload:
+        async with Upload(self._request, self._sprite, desk.patience.body, desk.body_limits) as upload:
             self._upload = upload
             try:
                 asked = await upload.receive(desk.exits.opened, is_counting=not self._is_billed)

@@ -17,7 +17,16 @@ from msgspec import Raw
 
 from bridge.llm.errors import RefusedError
 from bridge.llm.exit_names import MODEL_EXITS
-from bridge.llm.json_levels import MalformedError, is_list, is_object, items, members, scalar, string_bytes
+from bridge.llm.json_levels import (
+    MalformedError,
+    is_container,
+    is_list,
+    is_object,
+    items,
+    members,
+    scalar,
+    string_bytes,
+)
 
 _SETTING = "BRIDGE_MODEL_EXITS"
 
@@ -161,7 +170,7 @@ class _Look:
         """Everything in a message or a block that may reach something or hold a block."""
         _refuse_other_spellings(found)
         for name, value in found.items():
-            if name in _NOT_LOOKED_INTO or not (is_object(value) or is_list(value)):
+            if name in _NOT_LOOKED_INTO or not is_container(value):
                 continue
             if name == "source":
                 self._source(value, is_image=is_image)
@@ -174,10 +183,12 @@ class _Look:
                 self._blocks(value)
 
     def _kind(self, kind: Any) -> None:
+        if isinstance(kind, str) and kind in _BLOCKS:
+            return
         exit_ = _by_prefix(_EXIT_BLOCKS, kind)
         if exit_ is not None:
             self._takes(exit_)
-        elif not isinstance(kind, str) or kind not in _BLOCKS:
+        else:
             raise RefusedError(400, f"Content of the type {_named(kind)} is not what this bridge passes on.")
 
     def _source(self, value: Raw, *, is_image: bool) -> None:
@@ -226,7 +237,7 @@ class _Look:
             self._rounds = _MAX_ROUNDS
         if exit_ == "web_search":
             uses = tool.get("max_uses")
-            self._count_searches(None if uses is None or _is_container(uses) else scalar(uses))
+            self._count_searches(None if uses is None or is_container(uses) else scalar(uses))
 
     def _count_searches(self, uses: Any) -> None:
         if type(uses) is not int or not 0 <= uses <= _MAX_SEARCHES:
@@ -303,11 +314,7 @@ def _type_of(found: dict[str, Raw]) -> Any:
     value = found.get("type")
     if value is None:
         return None
-    return [] if _is_container(value) else scalar(value)
-
-
-def _is_container(value: Raw) -> bool:
-    return is_object(value) or is_list(value)
+    return [] if is_container(value) else scalar(value)
 
 
 def _is_null(value: Raw) -> bool:

@@ -17,6 +17,7 @@ from msgspec import Raw
 _LONGEST_SCALAR = 1 << 14
 _MOST_SHOWN = 64
 _OBJECT, _LIST, _STRING = b'{["'
+_CONTAINERS = (_OBJECT, _LIST)
 
 
 class MalformedError(ValueError):
@@ -72,6 +73,11 @@ def is_object(raw: Raw) -> bool:
 def is_list(raw: Raw) -> bool:
     """Whether it is a list."""
     return memoryview(raw)[0] == _LIST
+
+
+def is_container(raw: Raw) -> bool:
+    """Whether it is an object or a list."""
+    return memoryview(raw)[0] in _CONTAINERS
 
 
 def string_bytes(raw: Raw) -> int:

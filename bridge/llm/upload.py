@@ -32,7 +32,7 @@ _MAX_OTHER_BYTES = 8 << 20
 _MAX_VALUES = 500_000
 #: With more values than this, about 10 ms of work, a body is decoded in a thread.
 _FEW_VALUES = 5000
-#: A larger body takes a slot of `LargeBodies` and is decoded in a thread.
+#: A larger body takes a slot of `BodyLimits` and is decoded in a thread.
 _LARGE_BYTES = 1 << 20
 _SLICE_BYTES = 1 << 18
 _OVERLOADED = 529
@@ -62,38 +62,53 @@ class Asked:
     content: Content
 
 
-class LargeBodies:
-    """Slots for bodies over 1 MiB: how many are in memory at once, of all sprites and of each.
+class _OfSprite:
+    """What one sprite's bodies may take at once."""
 
-    A sprite has fewer slots than there are, so its slow uploads cannot keep all others waiting.
+    def __init__(self, slots: int) -> None:
+        self.slots = asyncio.Semaphore(slots)
+        self.decoding = asyncio.Lock()
+
+
+class BodyLimits:
+    """How many bodies over 1 MiB are in memory at once, of all sprites and of each, and how many threads decode: one.
+
+    A sprite's bodies wait for each other first, so it cannot keep all others waiting.
     """
 
     def __init__(self, at_once: int = 6, of_sprite: int = 2) -> None:
-        #: Held while a thread decodes a body.
-        self.decoding = asyncio.Lock()
         self._slots = asyncio.Semaphore(at_once)
-        self._of_sprite = of_sprite
-        self._sprites: dict[str, asyncio.Semaphore] = {}
+        self._decoding = asyncio.Lock()
+        self._slots_of_sprite = of_sprite
+        self._sprites: dict[str, _OfSprite] = {}
 
     @asynccontextmanager
     async def slot(self, sprite: str, patience: float) -> AsyncIterator[None]:
         """Hold a slot while the block runs. RefusedError where none is free within `patience` seconds."""
-        own = self._sprites.setdefault(sprite, asyncio.Semaphore(self._of_sprite))
         async with AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(patience):
-                    await held.enter_async_context(own)
+                    await held.enter_async_context(self._of(sprite).slots)
                     await held.enter_async_context(self._slots)
             except TimeoutError as error:
                 words = "The bridge has as many large requests in hand as it takes. Try again soon."
                 raise RefusedError(_OVERLOADED, words, retry_after=_RETRY_SECONDS) from error
             yield
 
+    @asynccontextmanager
+    async def decoding(self, sprite: str) -> AsyncIterator[None]:
+        """Be the only one that decodes in a thread while the block runs."""
+        async with self._of(sprite).decoding, self._decoding:
+            yield
+
+    def _of(self, sprite: str) -> _OfSprite:
+        return self._sprites.setdefault(sprite, _OfSprite(self._slots_of_sprite))
+
 
 class Upload:
     """One body: `async with Upload(...)`, then `receive`, then `send`, each once."""
 
-    def __init__(self, request: web.Request, sprite: str, patience: Patience, large: LargeBodies) -> None:
+    def __init__(self, request: web.Request, sprite: str, patience: Patience, limits: BodyLimits) -> None:
         #: Whether all of it was handed to the HTTP client.
         self.is_sent = False
         #: The length of what is sent.
@@ -101,7 +116,7 @@ class Upload:
         self._content = request.content
         self._sprite = sprite
         self._patience = patience
-        self._large = large
+        self._limits = limits
         self._slot = AsyncExitStack()
         self._received = bytearray()
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
@@ -130,11 +145,11 @@ class Upload:
             if not is_large and len(self._received) > _LARGE_BYTES:
                 is_large = True
                 began = loop.time()
-                await self._slot.enter_async_context(self._large.slot(self._sprite, self._patience.slot))
+                await self._slot.enter_async_context(self._limits.slot(self._sprite, self._patience.slot))
                 deadline += loop.time() - began
         received, self._received = self._received, bytearray()
         if is_large or self._values > _FEW_VALUES:
-            async with self._large.decoding:
+            async with self._limits.decoding(self._sprite):
                 asked, self._body = await asyncio.to_thread(read_body, received, opened, is_counting=is_counting)
         else:
             asked, self._body = read_body(received, opened, is_counting=is_counting)

@@ -14,7 +14,7 @@ import pytest
 
 from bridge.llm import upload
 from bridge.llm.call import Patience
-from bridge.llm.upload import MAX_BODY_BYTES, read_body
+from bridge.llm.upload import MAX_BODY_BYTES, BodyLimits, read_body
 from tests.harness import PATIENCE
 from tests.model_proxy import BODY, Proxy, ScriptedUpstream, proxy
 from tests.model_proxy import upstream as scripted_upstream
@@ -165,3 +165,16 @@ async def test_slot_is_free_while_upstream_answers(api: ScriptedUpstream, tmp_pa
                 await has_asked.get()
         may_end.set()
         assert await asyncio.gather(*asking) == [200] * 4
+
+
+async def test_sprites_take_turns_at_decoding() -> None:
+    limits = BodyLimits()
+    order: list[str] = []
+
+    async def decode(sprite: str) -> None:
+        async with limits.decoding(sprite):
+            order.append(sprite)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(decode("ada") for _ in range(10)), decode("bob"))
+    assert order.index("bob") <= 2
