@@ -80,8 +80,8 @@ clean: ## the environment and the caches
 	rm -rf $(VENV) node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Sprite needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -c 'import sprite' \
+		|| { echo "Name another one with: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "Setting up .venv (once, about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@

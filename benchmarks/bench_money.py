@@ -84,7 +84,7 @@ def main() -> None:
         targets = []
         for database in ([], [server.create()]):
             running, ready = stack.enter_context(process("proxy", upstream, *database))
-            url, token = ready.split()
+            url, token, *_ = ready.split()
             targets.append(Target(url, token, running.pid))
         asyncio.run(measure(*targets))
 

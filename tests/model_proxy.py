@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import io
 import json
 import time
@@ -36,6 +35,7 @@ KEY = "sk-ant-planted-real-key-0123456789"
 BODY = {"model": MODEL, "max_tokens": 1000, "messages": [{"role": "user", "content": "planted-content-4711"}]}
 USAGE = {"input_tokens": 1000, "output_tokens": 200, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
 
+
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -46,8 +46,7 @@ class Asked:
     method: str
     path: str
     headers: dict[str, str]
-    sha256: str
-    size: int
+    body: bytes
 
 
 @dataclass
@@ -61,12 +60,9 @@ class ScriptedUpstream:
     given_up: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        digest, size = hashlib.sha256(), 0
-        async for chunk in request.content.iter_any():
-            digest.update(chunk)
-            size += len(chunk)
+        body = b"".join([chunk async for chunk in request.content.iter_any()])
         headers = {name.lower(): value for name, value in request.headers.items()}
-        self.asked.append(Asked(request.method, request.path_qs, headers, digest.hexdigest(), size))
+        self.asked.append(Asked(request.method, request.path_qs, headers, body))
         assert self.answer is not None
         try:
             return await self.answer(request)

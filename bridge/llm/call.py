@@ -1,8 +1,8 @@
 """One call to the model, from the request's first byte to the ledger's row.
 
-Order: the body is read and admitted (model, budget), passed on, answered chunk by chunk, and whatever way it ends,
-settled: with what the API said it used, or, where it did not say so to the end, with all that was held. An answer whose
-client goes is read on for a while, since what it used is said at its end.
+Order: the body is received, checked and admitted (model, budget), sent on, answered chunk by chunk, and settled
+whatever way it ends: with what the API said it used, or, where it did not say so to the end, with all that was held. An
+answer whose client goes is read on for a while, since what it used is said at its end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from bridge.llm.error_events import ErrorEvents
 from bridge.llm.errors import RefusedError
 from bridge.llm.exits import Exits
 from bridge.llm.models import Models
-from bridge.llm.upload import Asked, Upload
+from bridge.llm.upload import Asked, BodyLimits, Upload
 from bridge.llm.upstream import Upstream
 from bridge.llm.usage_meter import Meter, Reading, meter_of
 from sprite.prices import Price, Usage
@@ -73,6 +73,7 @@ class Desk:
     models: Models
     accounts: Accounts
     patience: Patience
+    body_limits: BodyLimits = field(default_factory=BodyLimits)
 
 
 class Call:
@@ -101,25 +102,22 @@ class Call:
     async def answer(self) -> web.StreamResponse:
         """The answer, which may have been sent already. RefusedError or BudgetError for one of our own."""
         desk = self._desk
-        upload = self._upload = Upload(
-            self._request,
-            desk.patience.body,
-            desk.exits.opened,
-            self._allow,
-            self._admit,
-            is_counting=not self._is_billed,
-        )
-        try:
-            return await self._exchange(upload, await upload.begin())
-        except RefusedError as refused:
-            self._status = refused.status
-            raise
-        finally:
-            self._settle(is_sent=upload.is_done)
+        async with Upload(self._request, self._sprite, desk.patience.body, desk.body_limits) as upload:
+            self._upload = upload
+            try:
+                asked = await upload.receive(desk.exits.opened, is_counting=not self._is_billed)
+                self._allow(asked.model)
+                await self._admit(asked)
+                return await self._exchange(upload)
+            except RefusedError as refused:
+                self._status = refused.status
+                raise
+            finally:
+                self._settle(is_sent=upload.is_sent)
 
     def leave(self) -> bool:
         """The client has gone. Whether `answer` goes on without it; else it is to be cancelled."""
-        if self._record is None or self._upload is None or not self._upload.is_done or self._bound is None:
+        if self._record is None or self._upload is None or not self._upload.is_sent or self._bound is None:
             return False
         if not self._is_alone:
             self._is_alone = True
@@ -161,15 +159,15 @@ class Call:
         most = price.most(content.most_tokens, asked.max_tokens, content.searches or 0, content.again)
         return Bounds(least, most)
 
-    async def _exchange(self, upload: Upload, body: bytes | AsyncIterator[bytes]) -> web.StreamResponse:
+    async def _exchange(self, upload: Upload) -> web.StreamResponse:
         headers = self._desk.upstream.request_headers(self._request, self._desk.exits)
-        if not isinstance(body, bytes) and self._request.content_length is not None:
-            headers["Content-Length"] = str(self._request.content_length)
+        headers["Content-Length"] = str(upload.size)
         url = self._desk.upstream.url(self._path, self._request.rel_url.raw_query_string)
         answered: ClientResponse | None = None
         try:
             async with asyncio.timeout(self._desk.patience.first_byte) as self._bound:
-                answered = await self._desk.session.post(url, data=body, headers=headers, allow_redirects=False)
+                post = self._desk.session.post
+                answered = await post(url, data=upload.send(), headers=headers, allow_redirects=False)
                 self._check(answered, upload)
                 return await (self._pass_error(answered) if answered.status >= _BAD else self._pass_on(answered))
         except (ClientConnectorError, ConnectionTimeoutError) as error:
@@ -179,8 +177,6 @@ class Call:
             self._failed("timeout")
             return await self._broken("The model's API did not answer in time.", 504, error)
         except ClientError as error:
-            if upload.refused is not None:
-                raise upload.refused from None
             self._failed("cut")
             return await self._broken("The model's API broke off.", 502, error)
         finally:
@@ -224,7 +220,7 @@ class Call:
         if _REDIRECT <= answered.status < _BAD:
             self._outcome = "refused"
             raise RefusedError(502, "The model's API is somewhere else: ANTHROPIC_BASE_URL redirects.", retry=False)
-        if answered.status < _BAD and not upload.is_done:
+        if answered.status < _BAD and not upload.is_sent:
             self._outcome = "refused"
             raise RefusedError(502, "The model's API answered before it was asked.")
         if answered.status >= _BAD:

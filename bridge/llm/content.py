@@ -9,12 +9,24 @@ While the content is looked at, what the body's size does not say of its cost is
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Raw
+
 from bridge.llm.errors import RefusedError
 from bridge.llm.exit_names import MODEL_EXITS
-from bridge.llm.skeleton import Skeleton
+from bridge.llm.json_levels import (
+    MalformedError,
+    is_container,
+    is_list,
+    is_object,
+    items,
+    members,
+    scalar,
+    string_bytes,
+)
 
 _SETTING = "BRIDGE_MODEL_EXITS"
 
@@ -63,9 +75,11 @@ _EXIT_TOOLS = {
 #: Exits whose tools the API uses as often as it likes; a search says how often at most.
 _EXITS_WITH_ROUNDS = frozenset({"web_fetch", "code_execution", "mcp_servers"})
 #: Names whose other spellings (`Source`, `\u017fource`) a reader that folds case takes for them.
-_NAMES = frozenset({"type", "source", "content", "url", "file_id", "tool", "tools", "input", "name", "data"})
+_NAMES = frozenset({"type", "source", "content", "url", "file_id", "tool", "tools", "input", "name", "data", "edits"})
 #: What holds the client's own data, or nothing that reaches anything.
 _NOT_LOOKED_INTO = frozenset({"input", "input_schema", "cache_control", "citations", "caller"})
+#: Each level of a body is one pass over its bytes. The API's deepest content has ten.
+_MOST_PASSES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +96,39 @@ class Content:
     again: int = 0
 
 
-def content_of(body: Any, skeleton: Skeleton, size: int, opened: frozenset[str]) -> Content:
-    """Looks at a whole parsed body of `size` bytes, with these exits open. RefusedError for what may not pass."""
-    return _Look(opened, skeleton).at(body, size)
+def content_of(body: Mapping[str, Raw], size: int, opened: frozenset[str]) -> Content:
+    """Check the members of a body of `size` bytes, with these exits open.
+
+    RefusedError for content that may not pass, MalformedError for JSON that has more than one reading.
+    """
+    try:
+        return _Look(opened, size).at(body)
+    except RecursionError as error:
+        raise _too_deep() from error
 
 
 class _Look:
-    """One look at one body."""
+    """One look at one body of `size` bytes."""
 
-    def __init__(self, opened: frozenset[str], skeleton: Skeleton) -> None:
+    def __init__(self, opened: frozenset[str], size: int) -> None:
         self._opened = opened
-        self._skeleton = skeleton
+        self._size = size
+        self._bytes_decoded = 0
         self._image_bytes = 0
         self._images = 0
         self._is_size_known = True
         self._searches: int | None = 0
         self._rounds = 0
 
-    def at(self, body: Any, size: int) -> Content:
-        if not isinstance(body, dict):
-            raise RefusedError(400, "The body is not a JSON object.")
+    def at(self, body: Mapping[str, Raw]) -> Content:
         self._fields(body)
-        self._blocks(body.get("system"))
-        for message in _listed(body.get("messages"), "messages"):
+        if "system" in body:
+            self._blocks(body["system"])
+        for message in self._listed(body.get("messages"), "messages"):
             self._inside(message)
         self._tools(body.get("tools"))
         self._edits(body.get("context_management"))
-        bytes_read = size - self._image_bytes
+        bytes_read = self._size - self._image_bytes
         pictures = self._images * _IMAGE_TOKENS
         least = min(bytes_read // _BYTES_PER_TOKEN, _CONTEXT_TOKENS)
         # A token has a byte at least.
@@ -116,55 +136,66 @@ class _Look:
         most = said if self._is_size_known else _CONTEXT_TOKENS
         return Content(least, most, self._searches, said * min(self._rounds, _MAX_ROUNDS))
 
-    def _fields(self, body: dict[str, Any]) -> None:
+    def _fields(self, body: Mapping[str, Raw]) -> None:
         for name, value in body.items():
             exit_ = _EXIT_FIELDS.get(name)
             if exit_ is not None:
-                if value:
+                if not self._is_empty(value):
                     self._takes(exit_)
             elif name not in _FIELDS:
                 raise RefusedError(400, f"The field {name[:64]!r} is not one that this bridge passes on.")
 
-    def _blocks(self, content: Any) -> None:
+    def _is_empty(self, value: Raw) -> bool:
+        if is_object(value):
+            return not self._members(value)
+        return not (self._items(value) if is_list(value) else scalar(value))
+
+    def _blocks(self, content: Raw) -> None:
         """Content: a text, a block, or a list of them."""
-        if isinstance(content, dict):
-            self._block(content)
-        elif isinstance(content, list):
-            for block in content:
+        if is_object(content):
+            self._block(self._members(content))
+        elif is_list(content):
+            for block in self._items(content):
                 self._blocks(block)
 
-    def _block(self, block: dict[str, Any]) -> None:
-        kind = block.get("type")
+    def _block(self, block: dict[str, Raw]) -> None:
+        kind = _type_of(block)
         if "type" in block:
             self._kind(kind)
         if kind == "image":
             self._images += 1
         self._inside(block, is_image=kind == "image")
 
-    def _inside(self, found: dict[str, Any], *, is_image: bool = False) -> None:
+    def _inside(self, found: dict[str, Raw], *, is_image: bool = False) -> None:
         """Everything in a message or a block that may reach something or hold a block."""
         _refuse_other_spellings(found)
         for name, value in found.items():
-            if name in _NOT_LOOKED_INTO or not isinstance(value, dict | list):
+            if name in _NOT_LOOKED_INTO or not is_container(value):
                 continue
             if name == "source":
                 self._source(value, is_image=is_image)
             elif name in {"tool", "tools", "definition"}:
-                self._tools(value if isinstance(value, list) else [value])
+                if is_list(value):
+                    self._tools(value)
+                else:
+                    self._tool(self._members(value))
             else:
                 self._blocks(value)
 
     def _kind(self, kind: Any) -> None:
+        if isinstance(kind, str) and kind in _BLOCKS:
+            return
         exit_ = _by_prefix(_EXIT_BLOCKS, kind)
         if exit_ is not None:
             self._takes(exit_)
-        elif not isinstance(kind, str) or kind not in _BLOCKS:
+        else:
             raise RefusedError(400, f"Content of the type {_named(kind)} is not what this bridge passes on.")
 
-    def _source(self, source: Any, *, is_image: bool) -> None:
-        if not isinstance(source, dict):
+    def _source(self, value: Raw, *, is_image: bool) -> None:
+        if not is_object(value):
             raise RefusedError(400, "source: not an object.")
-        kind = source.get("type")
+        source = self._members(value)
+        kind = _type_of(source)
         if not isinstance(kind, str):
             raise RefusedError(400, "source: it has no type.")
         _refuse_other_spellings(source)
@@ -176,20 +207,20 @@ class _Look:
             if name in source:  # whatever it says that it is
                 self._takes(exit_)
         if kind == "base64" and is_image:
-            data = source.get("data")
-            self._image_bytes += self._skeleton.length(data) if isinstance(data, str) else 0
+            self._image_bytes += string_bytes(source["data"]) if "data" in source else 0
         elif kind == "base64":
             # A document is packed: how much text its bytes hold is not known.
             self._is_size_known = False
-        self._blocks(source.get("content"))
+        if "content" in source:
+            self._blocks(source["content"])
 
-    def _tools(self, tools: Any) -> None:
-        for tool in _listed(tools, "tools"):
-            _refuse_other_spellings(tool)
+    def _tools(self, tools: Raw | None) -> None:
+        for tool in self._listed(tools, "tools"):
             self._tool(tool)
 
-    def _tool(self, tool: dict[str, Any]) -> None:
-        kind = tool.get("type")
+    def _tool(self, tool: dict[str, Raw]) -> None:
+        _refuse_other_spellings(tool)
+        kind = _type_of(tool)
         if kind is None:
             return
         if not isinstance(kind, str):
@@ -205,7 +236,8 @@ class _Look:
             self._is_size_known = False
             self._rounds = _MAX_ROUNDS
         if exit_ == "web_search":
-            self._count_searches(tool.get("max_uses"))
+            uses = tool.get("max_uses")
+            self._count_searches(None if uses is None or is_container(uses) else scalar(uses))
 
     def _count_searches(self, uses: Any) -> None:
         if type(uses) is not int or not 0 <= uses <= _MAX_SEARCHES:
@@ -216,16 +248,48 @@ class _Look:
         if self._searches is not None:
             self._searches += uses
 
-    def _edits(self, management: Any) -> None:
-        if management is None:
+    def _edits(self, management: Raw | None) -> None:
+        if management is None or _is_null(management):
             return
-        edits = management.get("edits", []) if isinstance(management, dict) else None
-        if not isinstance(edits, list):
-            raise RefusedError(400, "context_management: not an object with a list of edits.")
-        for edit in edits:
-            kind = edit.get("type") if isinstance(edit, dict) else None
+        words = "context_management: not an object with a list of edits."
+        if not is_object(management):
+            raise RefusedError(400, words)
+        found = self._members(management)
+        _refuse_other_spellings(found)
+        if "edits" not in found:
+            return
+        if not is_list(found["edits"]):
+            raise RefusedError(400, words)
+        for each in self._items(found["edits"]):
+            edit = self._members(each) if is_object(each) else {}
+            _refuse_other_spellings(edit)
+            kind = _type_of(edit)
             if not isinstance(kind, str) or not kind.startswith(_EDITS):
                 raise RefusedError(400, f"An edit of the type {_named(kind)} is not what this bridge passes on.")
+
+    def _listed(self, value: Raw | None, name: str) -> Iterator[dict[str, Raw]]:
+        """Yield the objects of a list; other items reach nothing, and are the API's to refuse."""
+        if value is None or _is_null(value):
+            return
+        found = self._items(value) if is_list(value) else None
+        if found is None or any(is_list(one) for one in found):
+            raise RefusedError(400, f"{name}: not a list of objects.")
+        for one in found:
+            if is_object(one):
+                yield self._members(one)
+
+    def _members(self, value: Raw) -> dict[str, Raw]:
+        self._count_pass(value)
+        return members(value)
+
+    def _items(self, value: Raw) -> list[Raw]:
+        self._count_pass(value)
+        return items(value)
+
+    def _count_pass(self, value: Raw) -> None:
+        self._bytes_decoded += len(memoryview(value))
+        if self._bytes_decoded > _MOST_PASSES * self._size:
+            raise _too_deep()
 
     def _takes(self, exit_: str) -> None:
         if exit_ not in self._opened:
@@ -239,17 +303,26 @@ class _Look:
             self._rounds = _MAX_ROUNDS
 
 
-def _refuse_other_spellings(found: dict[str, Any]) -> None:
+def _refuse_other_spellings(found: dict[str, Raw]) -> None:
     for name in found:
         if name not in _NAMES and (folded := name.casefold()) in _NAMES:
             raise RefusedError(400, f"The body says `{name}` where `{folded}` is meant.")
 
 
-def _listed(value: Any, name: str) -> list[dict[str, Any]]:
-    """The objects of a list; what else stands in it reaches nothing, and is the API's to refuse."""
-    if not isinstance(value, list | None) or any(isinstance(one, list) for one in value or ()):
-        raise RefusedError(400, f"{name}: not a list of objects.")
-    return [one for one in value or () if isinstance(one, dict)]
+def _type_of(found: dict[str, Raw]) -> Any:
+    """Return the value of `type`: None where there is none, and a list for any that is no scalar."""
+    value = found.get("type")
+    if value is None:
+        return None
+    return [] if is_container(value) else scalar(value)
+
+
+def _is_null(value: Raw) -> bool:
+    return bytes(memoryview(value)[:4]) == b"null"
+
+
+def _too_deep() -> MalformedError:
+    return MalformedError("The body's JSON is nested too deeply.")
 
 
 def _by_prefix(kinds: dict[str, str], kind: Any) -> str | None:

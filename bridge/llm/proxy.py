@@ -1,7 +1,7 @@
 """The model proxy: a sprite's calls, by its own token, to the one configured upstream with the real key.
 
-Owns the HTTP client, the handlers and the calls under way; what a call goes through is in `call`. What passes, passes
-byte for byte both ways.
+Owns the HTTP client, the handlers and the calls under way; `call` has the steps of a call. Each member of a request
+passes as it was written, and an answer passes byte for byte.
 """
 
 from __future__ import annotations

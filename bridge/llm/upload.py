@@ -1,33 +1,42 @@
-"""A request's body on its way upstream: passed on chunk by chunk, and read for what the call may cost.
+"""A request's body: received as a whole, decoded, checked, and sent on with its top level encoded anew.
 
-`max_tokens` may come last, after megabytes of conversation. So each chunk is let go when the next one has come, and
-the last one only after the whole has been looked at and admitted: a call that is refused has then sent a part of its
-body at most, upstream cannot have begun to answer, and nothing was spent. Never more than two chunks are in memory.
-
-What is parsed is the body without its long strings. The whole body, parsed once, would take less than half the
-processor time, but ten bodies of 30 MiB at once would take 540 MiB instead of 30, and a bound on that would let one
-sprite's slow upload keep all others waiting.
+Bridge and API so read the same values: each name of the top level goes out once, with the value that was checked here.
+The body is decoded on the loop only where that takes a few milliseconds, otherwise in a thread, one body at a time.
+msgspec does not release the interpreter within a call, so the limits below also keep its longest call under 50 ms.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import codecs
+import string
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-import msgspec
 from aiohttp import web
+from msgspec import Raw
 
 from bridge.llm.content import Content, content_of
 from bridge.llm.errors import RefusedError
-from bridge.llm.json_scanner import MalformedError, TopLevelScanner
-from bridge.llm.skeleton import Skeleton
+from bridge.llm.json_levels import MalformedError, encoded, members, scalar
 
 #: The API's own limit; nothing else that the bridge is sent comes near it.
 MAX_BODY_BYTES = 32 << 20
-#: Looked at in one go, which takes half a millisecond; then others have their turn.
-_SLICE_BYTES = 1 << 16
+_BASE64 = (string.ascii_letters + string.digits + "+/=").encode()
+#: Bytes that base64 does not have. A conversation of a million tokens has about a million, as its text takes 4 MB.
+_MAX_OTHER_BYTES = 8 << 20
+#: Commas and opening brackets, in texts too: at least one for each value. A million tokens of tables have as many.
+_MAX_VALUES = 500_000
+#: With more values than this, about 10 ms of work, a body is decoded in a thread.
+_FEW_VALUES = 5000
+#: A larger body takes a slot of `BodyLimits` and is decoded in a thread.
+_LARGE_BYTES = 1 << 20
+_SLICE_BYTES = 1 << 18
+_OVERLOADED = 529
+_RETRY_SECONDS = 5
 _MOST_TOKENS = 100_000_000
 #: A model's name is kept in the ledger.
 _MAX_MODEL_CHARACTERS = 200
@@ -39,6 +48,8 @@ class Patience:
 
     silent: float = 20.0
     whole: float = 100.0
+    #: A large body waits so long for its slot.
+    slot: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,116 +62,171 @@ class Asked:
     content: Content
 
 
-class Upload:
-    """One body. `admit` is called once, with the whole in view, before the last chunk goes; it may refuse.
+class _OfSprite:
+    """What one sprite's bodies may take at once."""
 
-    `opened` are the exits that it may take. `allow` is called with the model's name as soon as it is known. Both calls
-    raise RefusedError.
+    def __init__(self, slots: int) -> None:
+        self.slots = asyncio.Semaphore(slots)
+        self.decoding = asyncio.Lock()
+
+
+class BodyLimits:
+    """How many bodies over 1 MiB are in memory at once, of all sprites and of each, and how many threads decode: one.
+
+    A sprite's bodies wait for each other first, so it cannot keep all others waiting.
     """
 
-    def __init__(
-        self,
-        request: web.Request,
-        patience: Patience,
-        opened: frozenset[str],
-        allow: Callable[[str], None],
-        admit: Callable[[Asked], Awaitable[None]],
-        *,
-        is_counting: bool,
-    ) -> None:
-        #: Why the body was not let through, where it was not.
-        self.refused: RefusedError | None = None
-        #: Whether all of it was handed over.
-        self.is_done = False
+    def __init__(self, at_once: int = 6, of_sprite: int = 2) -> None:
+        self._slots = asyncio.Semaphore(at_once)
+        self._decoding = asyncio.Lock()
+        self._slots_of_sprite = of_sprite
+        self._sprites: dict[str, _OfSprite] = {}
+
+    @asynccontextmanager
+    async def slot(self, sprite: str, patience: float) -> AsyncIterator[None]:
+        """Hold a slot while the block runs. RefusedError where none is free within `patience` seconds."""
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(patience):
+                    await held.enter_async_context(self._of(sprite).slots)
+                    await held.enter_async_context(self._slots)
+            except TimeoutError as error:
+                words = "The bridge has as many large requests in hand as it takes. Try again soon."
+                raise RefusedError(_OVERLOADED, words, retry_after=_RETRY_SECONDS) from error
+            yield
+
+    @asynccontextmanager
+    async def decoding(self, sprite: str) -> AsyncIterator[None]:
+        """Be the only one that decodes in a thread while the block runs."""
+        async with self._of(sprite).decoding, self._decoding:
+            yield
+
+    def _of(self, sprite: str) -> _OfSprite:
+        return self._sprites.setdefault(sprite, _OfSprite(self._slots_of_sprite))
+
+
+class Upload:
+    """One body: `async with Upload(...)`, then `receive`, then `send`, each once."""
+
+    def __init__(self, request: web.Request, sprite: str, patience: Patience, limits: BodyLimits) -> None:
+        #: Whether all of it was handed to the HTTP client.
+        self.is_sent = False
+        #: The length of what is sent.
+        self.size = 0
         self._content = request.content
-        self._opened = opened
-        self._allow = allow
-        self._admit = admit
-        self._is_counting = is_counting
-        self._scanner = TopLevelScanner(("model", "max_tokens", "speed"))
-        self._skeleton = Skeleton()
-        self._model: str | None = None
-        self._bytes = 0
+        self._sprite = sprite
         self._patience = patience
-        self._deadline = asyncio.get_running_loop().time() + patience.whole
+        self._limits = limits
+        self._slot = AsyncExitStack()
+        self._received = bytearray()
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._other_bytes = 0
+        self._values = 0
+        self._body = b""
 
-    async def begin(self) -> bytes | AsyncIterator[bytes]:
-        """The body, admitted, where one chunk is all of it; else its chunks. RefusedError."""
-        first = await self._next()
-        if self._content.at_eof():
-            await self._finish()
-            return first
-        return self._chunks(first)
+    async def __aenter__(self) -> Self:
+        return self
 
-    async def _chunks(self, held: bytes) -> AsyncIterator[bytes]:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._slot.aclose()
+
+    async def receive(self, opened: frozenset[str], *, is_counting: bool) -> Asked:
+        """Receive, decode and check the body, with these exits open. RefusedError.
+
+        `is_counting`: the body is one whose tokens are counted, and needs no `max_tokens`.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience.whole
+        is_large = False
+        while not self._content.at_eof():
+            self._take(await self._next(deadline))
+            if not is_large and len(self._received) > _LARGE_BYTES:
+                is_large = True
+                began = loop.time()
+                await self._slot.enter_async_context(self._limits.slot(self._sprite, self._patience.slot))
+                deadline += loop.time() - began
+        received, self._received = self._received, bytearray()
+        if is_large or self._values > _FEW_VALUES:
+            async with self._limits.decoding(self._sprite):
+                asked, self._body = await asyncio.to_thread(read_body, received, opened, is_counting=is_counting)
+        else:
+            asked, self._body = read_body(received, opened, is_counting=is_counting)
+        self.size = len(self._body)
+        return asked
+
+    def send(self) -> bytes | AsyncIterator[memoryview]:
+        """Return the body, a large one in slices; its slot is free once the last one was taken."""
+        if self.size > _LARGE_BYTES:
+            return self._slices()
+        self.is_sent = True
+        body, self._body = self._body, b""
+        return body
+
+    async def _slices(self) -> AsyncIterator[memoryview]:
+        body, self._body = memoryview(self._body), b""
+        for at in range(0, len(body), _SLICE_BYTES):
+            self.is_sent = at + _SLICE_BYTES >= len(body)
+            yield body[at : at + _SLICE_BYTES]
+        del body
+        await self._slot.aclose()
+
+    async def _next(self, deadline: float) -> bytes:
         try:
-            while not self._content.at_eof():
-                # An empty one is the end, and what is held then is the last.
-                if chunk := await self._next():
-                    yield held
-                    held = chunk
-            await self._finish()
-        except RefusedError as refused:
-            # This runs inside the HTTP client, which would give it out as a fault of the connection.
-            self.refused = refused
-            raise
-        yield held
-
-    async def _next(self) -> bytes:
-        now = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout_at(min(now + self._patience.silent, self._deadline)):
-                chunk = await self._content.readany()
+            async with asyncio.timeout_at(min(asyncio.get_running_loop().time() + self._patience.silent, deadline)):
+                return await self._content.readany()
         except TimeoutError as error:
             raise RefusedError(408, "The request's body did not arrive in time.") from error
         except web.RequestPayloadError as error:
             raise RefusedError(400, "The request's body is not what its headers say.") from error
-        self._bytes += len(chunk)
-        if self._bytes > MAX_BODY_BYTES:
+        except ConnectionError as error:
+            raise RefusedError(400, "The client went away before its request's body was whole.") from error
+
+    def _take(self, chunk: bytes) -> None:
+        """Add a chunk, unless decoding the body would cost too much."""
+        self._received += chunk
+        if len(self._received) > MAX_BODY_BYTES:
             raise too_large()
         try:
-            for at in range(0, len(chunk), _SLICE_BYTES):
-                if at:
-                    await asyncio.sleep(0)
-                piece = chunk[at : at + _SLICE_BYTES]
-                self._scanner.feed(piece)
-                self._skeleton.feed(piece)
-        except MalformedError as error:
-            raise RefusedError(400, str(error)) from error
-        if self._model is None and "model" in self._scanner.values:
-            self._model = str(self._value("model", str))
-            if len(self._model) > _MAX_MODEL_CHARACTERS:
-                raise RefusedError(400, "model: too long.")
-            self._allow(self._model)
-        return chunk
-
-    async def _finish(self) -> None:
-        try:
-            self._scanner.finish()
-            body = self._skeleton.parsed()
-        except MalformedError as error:
-            raise RefusedError(400, str(error)) from error
-        if self._model is None:
-            raise RefusedError(400, "model: this field is required.")
-        max_tokens = 0
-        if not self._is_counting:
-            if "max_tokens" not in self._scanner.values:
-                raise RefusedError(400, "max_tokens: this field is required.")
-            max_tokens = int(self._value("max_tokens", int))
-            if not 0 <= max_tokens <= _MOST_TOKENS:
-                raise RefusedError(400, "max_tokens: out of range.")
-        speed = self._value("speed", str | None) if "speed" in self._scanner.values else None
-        content = content_of(body, self._skeleton, self._bytes, self._opened)
-        await self._admit(Asked(self._model, max_tokens, None if speed == "standard" else speed, content))
-        self.is_done = True
-
-    def _value(self, name: str, kind: Any) -> Any:
-        try:
-            return msgspec.json.decode(self._scanner.values[name], type=kind)
-        except msgspec.MsgspecError as error:
-            raise RefusedError(400, f"{name}: not of the type it should be.") from error
+            self._utf8.decode(chunk)
+        except UnicodeDecodeError as error:
+            raise RefusedError(400, "The body is not UTF-8.") from error
+        others = chunk.translate(None, _BASE64)
+        self._other_bytes += len(others)
+        self._values += others.count(b",") + others.count(b"[") + others.count(b"{")
+        if self._other_bytes > _MAX_OTHER_BYTES:
+            raise RefusedError(400, f"The body has more than {_MAX_OTHER_BYTES >> 20} MB besides letters and digits.")
+        if self._values > _MAX_VALUES:
+            raise RefusedError(400, f"The body has more than {_MAX_VALUES:,} commas and opening brackets.")
 
 
 def too_large() -> RefusedError:
     """The refusal of a body above the limit."""
     return RefusedError(413, f"The request is larger than {MAX_BODY_BYTES >> 20} MB, the most the API takes.")
+
+
+def read_body(body: bytearray, opened: frozenset[str], *, is_counting: bool) -> tuple[Asked, bytes]:
+    """Return what a body asks for, and the body with its top level encoded anew. RefusedError."""
+    try:
+        found = members(body)
+        model = _value(found, "model", str)
+        if len(model) > _MAX_MODEL_CHARACTERS:
+            raise RefusedError(400, "model: too long.")
+        max_tokens = 0 if is_counting else _value(found, "max_tokens", int)
+        if not 0 <= max_tokens <= _MOST_TOKENS:
+            raise RefusedError(400, "max_tokens: out of range.")
+        speed = _value(found, "speed", str | None) if "speed" in found else None
+        content = content_of(found, len(body), opened)
+        return Asked(model, max_tokens, None if speed == "standard" else speed, content), encoded(found)
+    except MalformedError as error:
+        raise RefusedError(400, str(error)) from error
+
+
+def _value(found: Mapping[str, Raw], name: str, kind: Any) -> Any:
+    if name not in found:
+        raise RefusedError(400, f"{name}: this field is required.")
+    value = scalar(found[name])
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise RefusedError(400, f"{name}: not of the type it should be.")
+    return value

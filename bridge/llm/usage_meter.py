@@ -15,12 +15,13 @@ from typing import Protocol
 
 import msgspec
 
-from bridge.llm.json_scanner import MalformedError, TopLevelScanner
 from sprite.prices import ApiUsage, Usage
 
 BYTES_PER_TOKEN = 4
 #: A line that says usage has a few hundred bytes. A longer one is a tool's result, and is not kept.
 _MAX_LINE_BYTES = 1 << 16
+#: The largest message that is kept to be decoded, as large as the curator takes; 16 MiB would take 50 ms.
+_MAX_MESSAGE_BYTES = 8 << 20
 #: What a delta takes besides its text: `data: {"type":"content_block_delta","index":0,"delta":{...}}`.
 _DELTA_FRAME_BYTES = 85
 
@@ -69,7 +70,7 @@ class _Event(msgspec.Struct):
 
 
 _EVENTS = msgspec.json.Decoder(_Event)
-_USAGES = msgspec.json.Decoder(ApiUsage)
+_MESSAGES = msgspec.json.Decoder(_Message)
 
 
 class SseMeter:
@@ -153,34 +154,32 @@ class SseMeter:
 
 
 class JsonMeter:
-    """Of one JSON object."""
+    """Of one JSON object, kept until it is read. Of one over 8 MiB nothing is known."""
 
     at_boundary = False
 
     def __init__(self) -> None:
-        self._scanner: TopLevelScanner | None = TopLevelScanner(("model", "usage"))
+        self._body = bytearray()
+        self._is_too_long = False
 
     def feed(self, chunk: bytes) -> None:
         """See Meter."""
-        if self._scanner is None:
-            return
-        try:
-            self._scanner.feed(chunk)
-        except MalformedError:
-            self._scanner = None
+        if len(self._body) + len(chunk) > _MAX_MESSAGE_BYTES:
+            self._is_too_long = True
+            self._body.clear()
+        if not self._is_too_long:
+            self._body += chunk
 
     def read(self) -> Reading:
         """See Meter."""
-        said = self._scanner.values if self._scanner is not None else {}
-        if "usage" not in said:
-            return Reading()
         try:
-            counts = _USAGES.decode(said["usage"])
-            model = msgspec.json.decode(said.get("model", b"null"), type=str | None)
-        except msgspec.MsgspecError:
+            message = _MESSAGES.decode(self._body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return Reading()
-        is_whole = counts.input_tokens is not None and counts.output_tokens is not None
-        return Reading(counts.upon(Usage()), model, is_final=is_whole)
+        if message.usage is None:
+            return Reading()
+        is_whole = message.usage.input_tokens is not None and message.usage.output_tokens is not None
+        return Reading(message.usage.upon(Usage()), message.model, is_final=is_whole)
 
 
 def meter_of(content_type: str) -> Meter:

@@ -12,6 +12,7 @@ from sprite.memory.projection.guards import (
     PIN,
     UNPIN,
     Sources,
+    Work,
     dropped_lines,
     drops_too_much,
     pinned_blocks,
@@ -261,3 +262,9 @@ def test_what_is_refused_is_new_and_what_is_kept_is_in_its_order(old: str, new: 
     assert not {" ".join(line.split()) for line in lines} & known
     rest = iter(new.split("\n"))
     assert all(line in rest for line in kept.rstrip("\n").split("\n") if line)
+
+
+def test_names_end_before_punctuation() -> None:
+    """Python before 3.11.5 would add the sign to the name if the expression's group were possessive."""
+    work = Work(Text("It lives in src/app.py. See v1.2.3, or python-dateutil: it is there."), is_own=True)
+    assert work.names == {"src/app.py", "v1.2.3", "python-dateutil"}

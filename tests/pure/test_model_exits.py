@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bridge.llm.content import Content
 from bridge.llm.content import content_of as looked_at
 from bridge.llm.errors import RefusedError
 from bridge.llm.exit_names import DEFAULT_MODEL_EXITS, MODEL_EXITS
 from bridge.llm.exits import Exits
-from bridge.llm.json_scanner import MalformedError
-from bridge.llm.skeleton import Skeleton
+from bridge.llm.json_levels import MalformedError, members
 
 CONTEXT = 1_000_000
 URL = {"type": "url", "url": "https://evil.example/?what=the+agent+knows"}
 PNG = {"type": "base64", "media_type": "image/png", "data": "iVBOR" * 40_000}
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBER" * 10}
-CUTS = st.lists(st.integers(0, 3000), max_size=12)
 
 
 def asked(*content: Any, **more: Any) -> dict[str, Any]:
@@ -32,9 +27,7 @@ def asked(*content: Any, **more: Any) -> dict[str, Any]:
 
 def content_of(body: dict[str, Any] | bytes, opened: frozenset[str] = DEFAULT_MODEL_EXITS) -> Content:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    skeleton = Skeleton()
-    skeleton.feed(data)
-    return looked_at(skeleton.parsed(), skeleton, len(data), opened)
+    return looked_at(members(data), len(data), opened)
 
 
 TEXT = {"type": "text", "text": "hello"}
@@ -133,6 +126,14 @@ def test_only_the_agents_own_search_is_open_by_itself() -> None:
         asked(TEXT, tools=[[{"type": "web_fetch_20250910"}]]),
         asked(TEXT, context_management={"edits": [{"type": "compact_20260112"}]}),
         asked(TEXT, context_management=[]),
+        asked(TEXT, context_management="edits"),
+        asked(TEXT, context_management={"edits": {}}),
+        asked(TEXT, context_management={"edits": None}),
+        asked(TEXT, context_management={"edits": [], "Edits": [{"type": "compact_20260112"}]}),
+        asked(TEXT, context_management={"edits": [{"type": "clear_thinking_20251015", "Type": "compact_20260112"}]}),
+        asked(TEXT, system={"type": "redirect"}),
+        asked(TEXT, tools="web_fetch_20250910"),
+        asked(TEXT, tools=[{"type": ["web_fetch_20250910"]}]),
         {**asked(), "messages": {"0": {"role": "user", "content": [{"type": "image", "source": URL}]}}},
         {**asked(), "messages": [{"role": "user", "Content": [{"type": "image", "source": URL}], "content": "x"}]},
     ],
@@ -149,10 +150,18 @@ def test_what_is_not_known_does_not_pass_whatever_is_open(body: dict[str, Any]) 
         b'{"model":"m","messages":[{"role":"user","content":[{"type":"text","type":"image","text":""}]}]}',
         b'{"model":"m","messages":[{"role":"user","content":"a","cont\\u0065nt":"b"}]}',
         b'{"messages":[],"m\\u0065ssages":[]}',
+        b'{"system":[{"type":"text","text":"","t\\u0079pe":"image"}]}',
+        b'{"messages":[{"content":[{"type":"image","source":{"type":"base64","data":"","data":"a"}}]}]}',
+        b'{"messages":[{"content":[{"type":"document","source":{"type":"content","content":"","content":[]}}]}]}',
+        b'{"tools":[{"name":"a","type":"custom","type":"web_fetch_20250910"}]}',
+        b'{"messages":[{"content":[{"type":"tool_addition","tool":{"type":"custom","type":"mcp_toolset"}}]}]}',
+        b'{"context_management":{"edits":[],"edits":[{"type":"compact_20260112"}]}}',
+        b'{"context_management":{"edits":[{"type":"clear_thinking_20251015","type":"compact_20260112"}]}}',
         b'{"model":"m","messages":[{"role":"user","content":[{"type":"te\xffxt"}]}]}',
         b'{"model":"m","messages":[01]}',
+        b'{"model":"m","messages":[NaN]}',
+        b'{"model":"m","messages":["\\ud800"]}',
         b'{"model":"m","messages":[' + b"[" * 100_000 + b"]" * 100_000 + b"]}",
-        b'{"model":"m","messages":[' + b"{}," * 1_000_000 + b"{}]}",
         b'{"model":"m","messages":["a',
         b'{"model":"m","messages":["' + b"a" * 5000,
     ],
@@ -190,51 +199,33 @@ def test_a_picture_costs_a_pictures_tokens_and_a_packed_document_the_whole_conte
     assert content_of(asked({"type": "text", "text": "a" * 2 * CONTEXT})).most_tokens == CONTEXT
 
 
-def test_the_length_of_a_text_cannot_be_lied_about() -> None:
-    skeleton = Skeleton()
-    skeleton.feed(json.dumps({"a": "x" * 500, "b": "0:0"}).encode())
-    value = skeleton.parsed()
-    assert skeleton.length(value["a"]) == 500
-    assert skeleton.length(value["b"]) == 3
+def test_image_bytes_count_as_written() -> None:
+    written = json.dumps(PNG).replace("iVBOR", "\\u0069VBOR").encode()
+    body = b'{"messages":[{"content":[{"type":"image","source":%b}]}]}' % written
+    assert content_of(body).most_tokens == len(body) - len(PNG["data"]) * 2 + 5000 + 2000
+    for odd in (b"7", b"[1]", b"{}", b"null"):
+        body = b'{"messages":[{"content":[{"type":"image","source":{"type":"base64","data":%b}}]}]}' % odd
+        assert content_of(body).most_tokens == len(body) + 5000 + 2000
 
 
-STRINGS = st.text(max_size=20) | st.builds(
-    lambda text, n: text * n, st.text(min_size=1, max_size=9), st.integers(50, 300)
-)
-VALUES = st.recursive(
-    STRINGS | st.none() | st.booleans() | st.integers(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
-    max_leaves=12,
-)
+@pytest.mark.parametrize("size", [0, 200_000])
+@pytest.mark.parametrize("level", ['{"content":[%s]}', '{"content":%s}', "[%s]"])
+def test_deeply_nested_content_is_refused(level: str, size: int) -> None:
+    """Each level costs one more pass over everything inside."""
+    with pytest.raises(MalformedError, match="nested too deeply"):
+        content_of(nested(level, json.dumps("a" * size), beside=b"s" * size))
 
 
-@given(st.dictionaries(st.text(max_size=9), VALUES, max_size=5), CUTS, st.booleans())
-def test_a_skeleton_has_all_but_long_texts_however_it_is_cut(
-    value: dict[str, Any],
-    cuts: list[int],
-    ascii_only: bool,
-) -> None:
-    data = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-    skeleton = Skeleton()
-    marks = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    for begin, end in pairwise(marks):
-        skeleton.feed(data[begin:end])
+def test_deeply_nested_content_beside_long_text_is_refused() -> None:
+    """The passes are few for its size, but Python's stack is not that deep."""
+    with pytest.raises(MalformedError, match="nested too deeply"):
+        content_of(nested('{"content":[%s]}', "[]", beside=b"s" * 1_000_000))
 
-    def compare(whole: Any, kept: Any) -> None:
-        if isinstance(whole, dict):
-            for (name, one), (short, other) in zip(whole.items(), kept.items(), strict=True):
-                compare(name, short)
-                compare(one, other)
-        elif isinstance(whole, list):
-            for one, other in zip(whole, kept, strict=True):
-                compare(one, other)
-        elif whole != kept:
-            assert isinstance(whole, str)
-            written = json.dumps(whole, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-            assert skeleton.length(kept) == len(written) - 2
-            assert len(written) > 64 or written.count(b"\\") > 8
 
-    compare(value, skeleton.parsed())
+def nested(level: str, content: str, *, beside: bytes) -> bytes:
+    for _ in range(400):
+        content = level % content
+    return b'{"messages":[{"content":%b}],"system":"%b"}' % (content.encode(), beside)
 
 
 def test_betas_and_headers_pass_that_are_known_or_opened() -> None:

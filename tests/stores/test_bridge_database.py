@@ -51,6 +51,18 @@ async def test_every_version_reaches_the_same_schema_and_keeps_its_rows(tmp_path
         assert schema(path) == schema(tmp_path / "fresh.db")
 
 
+@pytest.mark.parametrize("number", range(5))
+async def test_fresh_file_opened_at_once_is_migrated_once(tmp_path: Path, number: int) -> None:
+    """`bridge chat` and the bridge that it starts open a new file at the same moment."""
+    path = tmp_path / f"{number}.db"
+
+    async def opened() -> list[str]:
+        async with open_database(path) as db:
+            return await db.read(names)
+
+    assert await asyncio.gather(*(opened() for _ in range(8))) == [[]] * 8
+
+
 def pragmas(db: Transaction) -> dict[str, object]:
     names = ("busy_timeout", "journal_mode", "synchronous", "foreign_keys", "query_only")
     return {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names}

@@ -32,8 +32,9 @@ SAYS_IT = 0.8
 #: So many words of a refused line are named.
 _MOST_LISTED = 10
 
-#: A path, a package, a version: words with signs between them and no space. Possessive, so that no text takes long.
-_BOUND = re.compile(r"(?<!\w)[~.]{0,3}/?\w++(?:[-/._:=@+~]++\w++)++/?")
+#: A path, a package, a version: words with signs between them and no space. Its classes are possessive, so that no text
+#: takes long; its group is not, since Python before 3.11.5 matches those wrongly (CPython gh-106052).
+_BOUND = re.compile(r"(?<!\w)[~.]{0,3}/?\w++(?:[-/._:=@+~]++\w++)+/?")
 _WORD = re.compile(r"\w")
 _PART = re.compile(r"[^\W_]+")
 #: So many words a name has that is no path.

@@ -1,0 +1,180 @@
+"""Large request bodies at the model proxy: what is refused for its cost, how many at once, and what the loop feels."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.llm import upload
+from bridge.llm.call import Patience
+from bridge.llm.upload import MAX_BODY_BYTES, BodyLimits, read_body
+from tests.harness import PATIENCE
+from tests.model_proxy import BODY, Proxy, ScriptedUpstream, proxy
+from tests.model_proxy import upstream as scripted_upstream
+
+HEAD = b'{"model":"claude-haiku-4-5","max_tokens":1,"messages":'
+TEXT = {"type": "text", "text": ""}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ScriptedUpstream]:
+    async with scripted_upstream() as scripted:
+        yield scripted
+
+
+def with_image(size: int) -> dict[str, Any]:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO" * (size // 4)}}
+    return {**BODY, "messages": [{"role": "user", "content": [image]}]}
+
+
+async def test_largest_image_passes_unchanged(api: ScriptedUpstream, tmp_path: Path) -> None:
+    body = with_image(MAX_BODY_BYTES - 1000)
+    async with proxy(tmp_path, api.url) as running, running.post(body) as response:
+        assert response.status == 200
+    assert json.loads(api.asked[0].body) == body
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        (b"[" + b"{}," * 600_000 + b"{}]", "commas"),
+        (b"[" + b"[" * 600_000, "commas"),
+        (b"[" + b" " * (9 << 20) + b"]", "besides letters"),
+        (b'["' + b"\\n" * (9 << 20) + b'"]', "besides letters"),
+        (b'["' + b"a" * 200_000 + b"\xff" + b"a" * 200_000 + b'"]', "UTF-8"),
+        (b'["' + b"a" * 200_000 + b"\xed\xa0\x80" + b'"]', "UTF-8"),
+        (b'["' + b"a" * 200_000 + b'\\ud800"]', "JSON"),
+        (b'["' + b"a" * 2_000_000 + b"\n" + b'"]', "JSON"),
+        (b'["' + b"a" * 2_000_000 + b'"', "JSON"),
+    ],
+    ids=["values", "brackets", "space", "escapes", "no UTF-8", "a surrogate's bytes", "a surrogate", "a line", "end"],
+)
+async def test_costly_or_malformed_body_is_refused(
+    api: ScriptedUpstream, tmp_path: Path, messages: bytes, words: str
+) -> None:
+    async with proxy(tmp_path, api.url) as running, running.post(HEAD + messages + b"}") as response:
+        assert response.status == 400
+        assert words in (await response.json())["error"]["message"]
+    assert api.asked == []
+
+
+async def test_loop_runs_on_while_costly_body_is_decoded(api: ScriptedUpstream, tmp_path: Path) -> None:
+    body = json.dumps({**BODY, "messages": [{"role": "user", "content": [TEXT] * 60_000}]}).encode()
+    began = time.perf_counter()
+    read_body(bytearray(body), frozenset(), is_counting=False)
+    decoding = time.perf_counter() - began
+    longest = 0.0
+
+    async def beat() -> None:
+        nonlocal longest
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            longest = max(longest, now - last)
+            last = now
+
+    async with proxy(tmp_path, api.url) as running:
+        beating = asyncio.create_task(beat())
+        async with running.post(body) as response:
+            assert response.status == 200
+        beating.cancel()
+    assert longest < decoding / 2
+
+
+async def test_slow_large_uploads_keep_only_their_sprite_waiting(api: ScriptedUpstream, tmp_path: Path) -> None:
+    large, stalled = with_image(2 << 20), asyncio.Event()
+    patience = Patience(body=upload.Patience(slot=0.3))
+
+    async def ask(running: Proxy, body: Any, token: str | None = None) -> int:
+        async with running.post(body, token=token) as response:
+            return response.status
+
+    async with proxy(tmp_path, api.url, patience=patience) as running:
+        begun: asyncio.Queue[None] = asyncio.Queue()
+
+        async def slow() -> AsyncIterator[bytes]:
+            written = json.dumps(large).encode()
+            yield written[: 3 << 19]
+            begun.put_nowait(None)
+            await stalled.wait()
+            yield written[3 << 19 :]
+
+        asking = [asyncio.create_task(ask(running, slow())) for _ in range(2)]
+        for _ in asking:
+            await asyncio.wait_for(begun.get(), PATIENCE)
+        other = await running.tokens.rotate("bob")
+        async with asyncio.timeout(PATIENCE):
+            while await ask(running, large) != 529:
+                pass  # what was sent has not arrived yet
+        assert await ask(running, BODY) == 200
+        assert await ask(running, large, other) == 200
+        stalled.set()
+        assert await asyncio.gather(*asking) == [200, 200]
+        assert await ask(running, large) == 200
+
+
+async def test_slots_are_free_again_after_clients_leave(api: ScriptedUpstream, tmp_path: Path) -> None:
+    large = with_image(2 << 20)
+    written = json.dumps(large).encode()
+    async with proxy(tmp_path, api.url, patience=Patience(body=upload.Patience(slot=PATIENCE))) as running:
+        for _ in range(3):
+            has_begun = asyncio.Event()
+
+            async def endless(has_begun: asyncio.Event = has_begun) -> AsyncIterator[bytes]:
+                yield written[: 3 << 19]
+                has_begun.set()
+                await asyncio.Event().wait()
+
+            asking = asyncio.create_task(running.post(endless()).__aenter__())
+            await asyncio.wait_for(has_begun.wait(), PATIENCE)
+            asking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asking
+        async with running.post(large) as response:
+            assert response.status == 200
+
+
+async def test_slot_is_free_while_upstream_answers(api: ScriptedUpstream, tmp_path: Path) -> None:
+    large = with_image(2 << 20)
+    has_asked, may_end, usual = asyncio.Queue[None](), asyncio.Event(), api.answer
+    assert usual is not None
+
+    async def answer(request: Any) -> Any:
+        has_asked.put_nowait(None)
+        await may_end.wait()
+        return await usual(request)
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url, patience=Patience(body=upload.Patience(slot=PATIENCE))) as running:
+
+        async def ask() -> int:
+            async with running.post(large) as response:
+                return response.status
+
+        asking = [asyncio.create_task(ask()) for _ in range(4)]
+        async with asyncio.timeout(PATIENCE):
+            for _ in asking:
+                await has_asked.get()
+        may_end.set()
+        assert await asyncio.gather(*asking) == [200] * 4
+
+
+async def test_sprites_take_turns_at_decoding() -> None:
+    limits = BodyLimits()
+    order: list[str] = []
+
+    async def decode(sprite: str) -> None:
+        async with limits.decoding(sprite):
+            order.append(sprite)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(decode("ada") for _ in range(10)), decode("bob"))
+    assert order.index("bob") <= 2
