@@ -18,7 +18,7 @@ from sprite.protocol.messages import CLIENT_TYPES
 from tests.fuzz.campaign import attack
 from tests.fuzz.health import Health
 from tests.fuzz.inputs import cut, frames, with_ids
-from tests.harness import PATIENCE, Client, SpriteProcess, running_sprite
+from tests.harness import PATIENCE, Client, SpriteProcess, sprite_process
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Stage:
         self._lives += 1
         workspace = self._folder / f"life{self._lives}" / "workspace"
         workspace.mkdir(parents=True)
-        self.sprite = await self._stack.enter_async_context(running_sprite(workspace, None))
+        self.sprite = await self._stack.enter_async_context(sprite_process(workspace, None))
         self._honest = await self._stack.enter_async_context(self.sprite.client())
         # What is loaded with the first mission is loaded.
         await self._honest.mission("Hello")

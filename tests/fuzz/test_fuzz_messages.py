@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from hypothesis import strategies as st
 
 from sprite.protocol.messages import VISITOR_TYPES
-from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
+from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
 from tests.fuzz.campaign import attack
 from tests.fuzz.health import Health
 from tests.fuzz.inputs import cut, frames, with_ids
@@ -96,7 +96,7 @@ class Stage:
     async def start(self) -> None:
         self._lives += 1
         data = self._folder / f"life{self._lives}" / "data"
-        self._bridge = bridge = await self._stack.enter_async_context(running_bridge(data))
+        self._bridge = bridge = await self._stack.enter_async_context(bridge_process(data))
         self._cookie = await bridge.login()
         self._honest = await self._stack.enter_async_context(bridge.page(self._cookie))
         await self._honest.link("ready")
