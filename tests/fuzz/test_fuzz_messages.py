@@ -96,7 +96,7 @@ class Stage:
     async def start(self) -> None:
         self._lives += 1
         data = self._folder / f"life{self._lives}" / "data"
-        self._bridge = bridge = await self._stack.enter_async_context(bridge_process(data, forks_sprites=True))
+        self._bridge = bridge = await self._stack.enter_async_context(bridge_process(data))
         self._cookie = await bridge.login()
         self._honest = await self._stack.enter_async_context(bridge.page(self._cookie))
         await self._honest.link("ready")
