@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,11 @@ async def restart_server(workspace: Path, model: OfflineModel | None = None) -> 
         await serve(settings_of(workspace, model), lambda _host, _port: stop.set(), stop)
 
 
-async def command(workspace: Path, *arguments: str, model_url: str | None = None, **extra: str) -> tuple[int, str, str]:
-    """`python -m sprite ...` on a workspace: (exit code, stdout, stderr)."""
-    process = await started(workspace, *arguments, model_url=model_url, **extra)
+async def command(
+    workspace: Path, *arguments: str, model_url: str | None = None, within: Sequence[str] = (), **extra: str
+) -> tuple[int, str, str]:
+    """`python -m sprite ...` on a workspace: (exit code, stdout, stderr). `within`: a command that becomes it."""
+    process = await started(workspace, *arguments, model_url=model_url, within=within, **extra)
     async with asyncio.timeout(PATIENCE):
         out, err = await process.communicate()
     assert process.returncode is not None
@@ -57,11 +59,11 @@ async def command(workspace: Path, *arguments: str, model_url: str | None = None
 
 
 async def started(
-    workspace: Path, *arguments: str, model_url: str | None = None, **extra: str
+    workspace: Path, *arguments: str, model_url: str | None = None, within: Sequence[str] = (), **extra: str
 ) -> asyncio.subprocess.Process:
     """The same, as it runs."""
     return await asyncio.create_subprocess_exec(
-        sys.executable,
+        *(*within, sys.executable),
         *("-m", "sprite", *arguments, "--workspace", str(workspace)),
         cwd=ROOT,
         env=sprite_environment(model_url, **{"HOME": os.devnull, **extra}),

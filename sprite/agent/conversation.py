@@ -261,8 +261,9 @@ class Conversation:
             "ENABLE_TOOL_SEARCH": "false",
             # A copy of the whole conversation as an agent is nothing that the person has asked for.
             "CLAUDE_CODE_FORK_SUBAGENT": "0",
-            # What guards the server is none of the agent's business.
+            # The server's token and the bridge's data are none of the agent's business.
             "SPRITE_TOKEN": "",
+            "SPRITE_DATA": "",
         }
         if settings.api_key:
             env["ANTHROPIC_API_KEY"] = settings.api_key
