@@ -238,7 +238,7 @@ def _bridge_data() -> Path:
         return Path(chosen).expanduser().resolve()
     if (_ROOT / "pyproject.toml").exists() or (_ROOT / "data").is_dir():
         return (_ROOT / "data").resolve()
-    data_home = os.environ.get("XDG_DATA_HOME", "").strip() or os.path.expanduser("~/.local/share")
+    data_home = os.environ.get("XDG_DATA_HOME", "").strip() or Path(os.environ.get("HOME", "/"), ".local/share")
     return Path(data_home, "sprite").resolve()
 
 

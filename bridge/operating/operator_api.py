@@ -22,9 +22,9 @@ from bridge.door.routes import Routes
 from bridge.door.tokens import Token
 from bridge.errors import BridgeError, OperatorError
 from bridge.hosts.host import Host, Report
+from bridge.operating import peer
 from bridge.operating.acts import Acts
 from bridge.operating.audit import CLI
-from bridge.operating import peer
 from bridge.operating.kept_api import KeptApi
 from bridge.operating.status import Overview
 from bridge.operating.steps import told_in_steps

@@ -45,7 +45,7 @@ def refusal(connection: Connection) -> str | None:
     if sys.platform != "linux":
         return None
     credentials = connection.getsockopt(_SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size)
-    pid, user, _ = _CREDENTIALS.unpack(bytes(credentials))  # type: ignore[arg-type]  # bytes, since a size was given
+    pid, user, _ = _CREDENTIALS.unpack(bytes(credentials))
     if user != os.geteuid():
         return OTHERS
     try:

@@ -22,8 +22,8 @@ SYSTEM_REFUSAL = (
     "and what the person tells you is remembered without your help. Work in the other folders."
 )
 KEYS_REFUSAL = (
-    "This holds keys or the bridge's own data, and is closed to you. Ask the person for what you need of it, or tell them "
-    "what to run themselves."
+    "This holds keys or the bridge's own data, and is closed to you. Ask the person for what you need of it, or tell "
+    "them what to run themselves."
 )
 #: The parts of a tool's input that name files.
 _PATH_KEYS = frozenset({"path", "file", "directory", "cwd", "root", "folder"})

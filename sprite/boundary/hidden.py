@@ -71,7 +71,7 @@ def _bridge_places(settings: Settings) -> Iterator[Path]:
 def _key_places() -> Iterator[Path]:
     for home in home_folders():
         try:
-            there = set(os.listdir(home))
+            there = {entry.name for entry in home.iterdir()}
         except OSError:
             continue
         yield from (home / place for place in KEY_PLACES if place.partition("/")[0] in there)

@@ -35,8 +35,8 @@ class Plan(TypedDict):
     """The cell's plan, in JSON.
 
     `hide`: folders, the outer ones first, each with what stays in it: [path, whether it may be written]. `pin`: folders
-    that cannot be renamed. `close`: files, and sockets that lead around all this. `sudo`: whether to ask sudo, without a
-    password, for a namespace with every user in it, so that the program may become root inside.
+    that cannot be renamed. `close`: files, and sockets that lead around all this. `sudo`: whether to ask sudo, without
+    a password, for a namespace with every user in it, so that the program may become root inside.
     """
 
     hide: list[tuple[str, list[tuple[str, bool]]]]

@@ -19,14 +19,11 @@ PROBE_SECONDS = 20.0
 _HELD = "held"
 HIDDEN = "namespaces: .os, the bridge's data and the keys in your home are not there for the agent and what it runs"
 OPEN = (
-    "none: the agent can read what you can, keys too, so in `ask` mode you are asked about each command; .os is guarded "
-    "by checks of paths and commands only"
+    "none: the agent can read what you can, keys too, and in `ask` mode you are asked about each command; .os is "
+    "guarded by checks of paths and commands only"
 )
 #: Its parent is this process: neither memory nor the environment of a sprite is to be seen from there.
-_PROBE = (
-    'for path; do [ ! -e "$path" ] || exit; done; '
-    f"! cat /proc/$PPID/environ > /dev/null 2>&1 && echo {_HELD}"
-)
+_PROBE = f'for path; do [ ! -e "$path" ] || exit; done; ! cat /proc/$PPID/environ > /dev/null 2>&1 && echo {_HELD}'
 
 
 @dataclass(frozen=True, slots=True)

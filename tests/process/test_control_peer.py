@@ -152,7 +152,7 @@ async def test_other_user_is_refused(prepare: Callable[[], None], words: str | N
             with connection:
                 assert peer.refusal(connection) == words
         finally:
-            os.waitpid(child, 0)
+            await asyncio.to_thread(os.waitpid, child, 0)
 
 
 #: Each asks the control socket, and one answers every open question by it.

@@ -63,12 +63,14 @@ cat /proc/$p/root$f; done; cat /proc/$p/cwd/data/store.key; done
 cat /proc/$BRIDGE/environ /proc/$SPRITE/environ | grep -a "$PLANTED" && echo "$T"
 for f in /proc/$BRIDGE/fd/*; do head -c 100 $f; done; cat /proc/$BRIDGE/maps && echo "$T"
 ## moving
-mv $HOMES/.ssh $HOMES/ssh; mv $HOMES/.config $HOMES/config; mv $DATA ${DATA}2; mv ${DATA%/*} ${DATA%/*}2; mv $HOMES ${HOMES}2
+mv $HOMES/.ssh $HOMES/ssh; mv $HOMES/.config $HOMES/config; mv $DATA ${DATA}2; mv ${DATA%/*} ${DATA%/*}2
+mv $HOMES ${HOMES}2
 cat $HOMES/ssh/id_ed25519 $HOMES/config/gh/hosts.yml ${DATA}2/store.key ${DATA%/*}2/data/store.key ${HOMES}2/.netrc
 rm -rf $HOMES/.netrc $HOMES/.ssh; cat $HOMES/.netrc
 ## mounts
 umount -l $DATA; umount -l $HOMES/.ssh; umount $HOMES/.netrc; unshare -Urm sh -c "umount -l $DATA; cat $DATA/store.key"
-mkdir -p m; mount --bind ${DATA%/*} m; mount --rbind ${DATA%/*} m; cat m/data/store.key $DATA/store.key $HOMES/.ssh/id_ed25519
+mkdir -p m; mount --bind ${DATA%/*} m; mount --rbind ${DATA%/*} m; cat m/data/store.key
+cat $DATA/store.key $HOMES/.ssh/id_ed25519
 ## find
 find ${DATA%/*} \( -name store.key -o -name id_ed25519 -o -name user.md -o -name hosts.yml \) -exec cat {} +
 ## python
@@ -87,7 +89,7 @@ curl -sS --unix-socket $SOCKET http://bridge/users && echo "$T"
 curl -sS --unix-socket /proc/$BRIDGE/root$SOCKET http://bridge/users && echo "$T"
 setsid nohup sh -c "sleep 0.1; curl -sS --unix-socket $SOCKET http://bridge/users && echo \"$T\"" & sleep 0.5
 ## the bridge's own commands
-cd $ROOT && $PYTHON -m bridge users list --data $DATA && echo "$T"; $PYTHON -m bridge tokens add local --full --data $DATA
+cd $ROOT && $PYTHON -m bridge users list --data $DATA && echo "$T"
 ## what comes later
 cat $DATA/later.key $DATA/workspaces/later/.os/later.key
 """
@@ -200,7 +202,9 @@ async def test_ordinary_work_goes_on_in_a_hidden_folder(house: House) -> None:
     assert (house.home / "mine").read_text() == "mine\n"
 
 
-@pytest.mark.parametrize("path", ["{home}/.ssh/id_ed25519", "{data}/store.key", "{data}/workspaces/ada/.os/memory/user.md"])
+@pytest.mark.parametrize(
+    "path", ["{home}/.ssh/id_ed25519", "{data}/store.key", "{data}/workspaces/ada/.os/memory/user.md"]
+)
 async def test_file_tools_refuse_keys(house: House, path: str) -> None:
     target = path.format(home=house.home, data=house.bridge.data)
     before = len(house.model.requests)
@@ -220,14 +224,16 @@ async def _model() -> AsyncIterator[OfflineModel]:
         yield model
 
 
-async def run(client: Client, model: OfflineModel, workspace: Path, shell: str) -> int:
+async def run(client: Client, model: OfflineModel, shell: str) -> int:
     """A turn with one command, whose questions are denied; how many there were."""
     model.script.agent({"tool": "Bash", "input": {"command": shell}})
     mission, asked = client.send("mission", {"text": "Do it"}), 0
     while True:
         message = await client.until(
-            lambda m: m["type"] == "permission_request"
-            or (m["type"] == "agent_event" and m["payload"]["event"] in {"complete", "error", "interrupted"})
+            lambda m: (
+                m["type"] == "permission_request"
+                or (m["type"] == "agent_event" and m["payload"]["event"] in {"complete", "error", "interrupted"})
+            )
         )
         if message["type"] == "agent_event":
             assert message["payload"]["mission_id"] == mission
@@ -257,10 +263,10 @@ async def test_read_only_commands_in_ask_mode_show_no_key(tmp_path: Path, model:
         sprite.client() as client,
     ):
         for line in readers(files):
-            assert await run(client, model, workspace, line) == 0, line
+            assert await run(client, model, line) == 0, line
         assert PLANTED not in str([request.body for request in model.requests])
         # Nor where it is told about them.
-        await run(client, model, workspace, "env")
+        await run(client, model, "env")
         assert str(data) not in str([request.body for request in model.requests[-2:]]).split("diff --to-file")[0]
 
 
@@ -269,7 +275,7 @@ async def test_workspace_that_is_the_home_directory_hides_its_keys(tmp_path: Pat
     furnish(home)
     shell = f"cd {home}; cat {' '.join(KEYS)} > loot 2>&1; echo done >> loot"
     async with running_sprite(home, model.url, HOME=str(home)) as sprite, sprite.client() as client:
-        await run(client, model, home, shell)
+        await run(client, model, shell)
     shown = (home / "loot").read_text()
     assert "done" in shown
     assert PLANTED not in shown
@@ -287,7 +293,7 @@ async def test_without_namespaces_every_command_is_asked_about(tmp_path: Path, m
         sprite.client() as client,
     ):
         for line in (*readers([key]), "ls", f"cat {key}", "pwd && echo hello"):
-            assert await run(client, model, workspace, line) == 1, line
+            assert await run(client, model, line) == 1, line
         model.script.agent({"tool": "Read", "input": {"file_path": str(key)}})
         await client.mission("Read it")
         assert PLANTED not in str([request.body for request in model.requests])
@@ -297,7 +303,7 @@ async def test_without_namespaces_every_command_is_asked_about(tmp_path: Path, m
         question = (await client.until(lambda m: m["type"] == "permission_request"))["payload"]
         await client.ask("permission", {"request_id": question["request_id"], "decision": "always"})
         await client.end_of(mission)
-        assert await run(client, model, workspace, "ls -d .") == 0
+        assert await run(client, model, "ls -d .") == 0
     for name in ("status", "doctor"):
         shown = await _command_without_namespaces(workspace, name, model)
         assert re.search(r"sandbox +none: the agent can read what you can", shown), shown
@@ -314,4 +320,3 @@ async def test_status_and_doctor_name_the_sandbox(workspace: Path, model: Offlin
     for name in ("status", "doctor"):
         _, out, _ = await command(workspace, name, model_url=model.url)
         assert re.search(r"sandbox +namespaces: \.os, the bridge's data and the keys in your home", out), out
-
