@@ -83,6 +83,7 @@ from bridge.notify.subscriptions import Subscriptions
 from bridge.notify.tidings import Tidings
 from bridge.notify.vapid import VapidKey, kept_key
 from bridge.notify.webhook import Webhook
+from bridge.observing import own_secrets
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
@@ -317,6 +318,7 @@ async def _owned_alone(settings: Settings, database: Database, sprite: str | Non
 
 async def _prepared(settings: Settings, people: People) -> None:
     """People are ready. OperatorError where settings and the people who were added do not go together."""
+    own_secrets.hold(*settings.secrets)
     await people.prepare()
     are_added = await people.any_added()
     if not settings.is_loopback and not are_added and settings.oidc is None:
@@ -574,6 +576,7 @@ async def _notices(
         outbox, webhook = Outbox(database, shared=_is_shared(settings)), None
         if settings.notify_url is not None:
             key = settings.notify_key or await outbox.key()
+            own_secrets.hold(key)
             webhook = await stack.enter_async_context(
                 Webhook(settings.notify_url, key, outbox, choices.wants_words, on_death)
             )
@@ -616,9 +619,11 @@ def _following(settings: Settings, host: Host) -> AbstractAsyncContextManager[ob
 def _access(tokens: SpriteTokens, base_url: str) -> Access:
     async def access(sprite: str) -> ModelAccess:
         try:
-            return ModelAccess(base_url, await tokens.rotate(sprite))
+            token = await tokens.rotate(sprite)
         except DatabaseError as error:
             raise HostError(f"The agent's token cannot be kept: {error}") from error
+        own_secrets.hold_passing(token)
+        return ModelAccess(base_url, token)
 
     return access
 

@@ -134,6 +134,16 @@ class Settings:
         return self.data / "workspaces"
 
     @property
+    def secrets(self) -> tuple[str | bytes | None, ...]:
+        """Whatever of this opens something."""
+        return (
+            *(self.api_key, self.auth_token, self.sprites_token, self.operator_token, self.cluster_secret),
+            *(self.notify_key, self.notify_url, *(self.store_keys or ())),
+            None if self.oidc is None else self.oidc.client_secret,
+            None if self.database_url is None else urlsplit(self.database_url).password,
+        )
+
+    @property
     def uses_offline_model(self) -> bool:
         """Whether the built-in stand-in answers instead of Claude."""
         return not (self.api_key or self.auth_token)

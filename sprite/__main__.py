@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from sprite import __version__
-from sprite.config import DEFAULT_PORT, Settings, from_environment
+from sprite.config import DEFAULT_PORT, Settings, bridge_token, from_environment
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
 from sprite.folders import refuse_what_is_no_file
 from sprite.memory.recall.search import DEFAULT_LIMIT
+from sprite.privacy import own_secrets
 from sprite.privacy.log_filter import DiscreetFilter
 from sprite.tasks import TaskDiedError
 
@@ -39,6 +41,7 @@ def run(argv: list[str] | None = None) -> int:
     command: Command = arguments.command
     try:
         settings = _settings(arguments)
+        _keep_own_secrets(settings)
         refuse_what_is_no_file(settings)
         return asyncio.run(command(settings, arguments))
     except SpriteError as error:
@@ -66,6 +69,14 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             arguments.workspace, host=arguments.host, port=arguments.port, permissions=arguments.permissions
         )
     return from_environment(arguments.workspace)
+
+
+def _keep_own_secrets(settings: Settings) -> None:
+    """Keep what opens something out of logs and of everything that a command writes down."""
+    own_secrets.hold(settings.token, settings.api_key, settings.auth_token, bridge_token())
+    # Its form is checked where it is used.
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        own_secrets.hold(settings.token_file.read_text().strip())
 
 
 def _set_up_logging() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import pwd
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 from sprite.errors import OperatorError
 
+#: Where the code stands; in a checkout, the bridge's data stands beside it.
+_ROOT = Path(__file__).resolve().parent.parent
 PermissionMode = Literal["ask", "bypass"]
 #: All of the network; the package index; or nothing but the bridge. A VM's host sees to it, not this program.
 Egress = Literal["open", "packages", "bridge"]
@@ -70,6 +74,8 @@ class Settings:
     egress: Egress = "open"
     #: The API of the VM around us, where there is one.
     vm_socket: Path = VM_SOCKET
+    #: The data folder of the bridge on this machine, there or not: hidden from the agent.
+    bridge_data: Path | None = None
 
     @property
     def least_turns(self) -> int:
@@ -191,6 +197,7 @@ def from_environment(
         ship_files_bytes=_whole("SPRITE_SHIP_FILES_MB", DEFAULT_SHIP_FILES_MB, least=0) * 1024 * 1024,
         egress=_egress(),
         vm_socket=_vm_socket(),
+        bridge_data=_bridge_data(),
     )
 
 
@@ -206,9 +213,33 @@ def state_home() -> Path:
     return Path(chosen) if chosen and Path(chosen).is_absolute() else Path.home() / ".local/state"
 
 
+def home_folders() -> list[Path]:
+    """Return the home directories that this user can read, by $HOME and by the list of users; root reads all."""
+    homes = [os.environ.get("HOME", "")]
+    with suppress(KeyError):
+        homes += [user.pw_dir for user in (pwd.getpwall() if is_root() else [pwd.getpwuid(os.geteuid())])]
+    return [Path(home) for home in dict.fromkeys(homes) if home not in {"", "/"}]
+
+
+def xdg_folders() -> dict[str, Path]:
+    """Return the folders that XDG's variables move elsewhere, by their usual place below a home directory."""
+    names = {".config/": "XDG_CONFIG_HOME", ".local/share/": "XDG_DATA_HOME"}
+    return {usual: Path(chosen) for usual, name in names.items() if (chosen := os.environ.get(name))}
+
+
 def bridge_token() -> str | None:
     """A person's token for a bridge elsewhere."""
     return os.environ.get("BRIDGE_TOKEN") or None
+
+
+def _bridge_data() -> Path:
+    """Return where a bridge keeps everything that is not told otherwise, as bridge/config.py has it."""
+    if chosen := os.environ.get("SPRITE_DATA", "").strip():
+        return Path(chosen).expanduser().resolve()
+    if (_ROOT / "pyproject.toml").exists() or (_ROOT / "data").is_dir():
+        return (_ROOT / "data").resolve()
+    data_home = os.environ.get("XDG_DATA_HOME", "").strip() or Path(os.environ.get("HOME", "/"), ".local/share")
+    return Path(data_home, "sprite").resolve()
 
 
 def _egress() -> Egress:

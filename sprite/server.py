@@ -13,7 +13,6 @@ import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +53,7 @@ from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.memory.recall.canvas_sight import CanvasSight
 from sprite.memory.recall.project_boot import ProjectBoot
 from sprite.memory.recall.view import MemoryView
+from sprite.privacy import own_secrets
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.schedules.allowance import Allowance
@@ -81,9 +81,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
         memory = await stack.enter_async_context(open_own_memory(settings.memory_db, transcript))
         workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
-        # Other programs' conversations have private words of their own.
-        new_confidences = partial(Confidences, token, settings.api_key, settings.auth_token)
-        confidences = new_confidences()
+        own_secrets.hold(token, settings.api_key, settings.auth_token)
+        confidences = Confidences()
         feed = Feed(workspace, await workspace.last_seq(), confidences.others)
         await stack.enter_async_context(feed.running(stop.set))
 
@@ -147,7 +146,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         gateway = Gateway(
             *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
             *(actions, PersonsCanvas(workspace, feed, confidences, sight), user_files, scheduler),
-            *(Intake(transcript, processor.turn_ended, new_confidences, settings.own_project), boots, shipping),
+            # Other programs' conversations have private words of their own.
+            *(Intake(transcript, processor.turn_ended, Confidences, settings.own_project), boots, shipping),
             announce,
         )
 

@@ -17,6 +17,7 @@ from bridge.database import Database, DatabaseError, Transaction, token_sha256
 from bridge.door.tokens import FULL_LABEL, PersonTokens, new_token, tell_revoked
 from bridge.errors import BridgeError
 from bridge.hosts.host import NAME
+from bridge.observing import own_secrets
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +97,9 @@ class People:
                 return key
             return bytes(row["key"])
 
-        return await self._database.write(take)
+        key = await self._database.write(take)
+        own_secrets.hold(key)
+        return key
 
     # --- for the operator ---
 
@@ -359,12 +362,14 @@ def _usable(db: Transaction, token: str) -> Link | LinkProblem:
 
 def _new_session(tx: Transaction, name: str) -> Session:
     session, now = Session(name, secrets.token_urlsafe(_TOKEN_BYTES)), time.time()
+    own_secrets.hold_passing(session.id)
     tx.execute("INSERT INTO sessions VALUES (?, ?, ?, ?)", (token_sha256(session.id), name, now, now + SESSION_SECONDS))
     return session
 
 
 def _new_link(tx: Transaction, name: str) -> str:
     token = secrets.token_urlsafe(_TOKEN_BYTES)
+    own_secrets.hold_passing(token)
     tx.execute(
         "INSERT INTO login_links (token_sha256, person, expires_at) VALUES (?, ?, ?)",
         (token_sha256(token), name, time.time() + LINK_SECONDS),

@@ -18,6 +18,7 @@ from typing import Literal, get_args
 from bridge.config import LOCAL_PERSON
 from bridge.database import Database, DatabaseError, Transaction, token_sha256
 from bridge.errors import BridgeError
+from bridge.observing import own_secrets
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +194,7 @@ def is_persons(token: str) -> bool:
 def new_token(tx: Transaction, person: str, label: str, scopes: list[Scope] | None) -> tuple[str, float]:
     """Writes a new token; returns it, this once, and when it was made."""
     token, now = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES), time.time()
+    own_secrets.hold_passing(token)
     tx.execute(
         "INSERT INTO person_tokens (token_sha256, person, created_at, label, scopes) VALUES (?, ?, ?, ?, ?)",
         (token_sha256(token), person, now, label, None if scopes is None else " ".join(scopes)),

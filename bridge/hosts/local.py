@@ -73,7 +73,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class LocalHost:
-    """`async with LocalHost(data / "workspaces", access, environment=...) as host:`.
+    """`async with LocalHost(data / "workspaces", access, environment=...) as host:`; agents see nothing of `data`.
 
     `access` is asked at each start of a sprite, `guard` before a workspace is made, and `home` where it is, if that is
     not always the folder of the sprite's name: it gets that folder, and may raise HostError. `start` starts a sprite,
@@ -248,6 +248,8 @@ class LocalHost:
         environment = self._environment | {
             "ANTHROPIC_BASE_URL": access.base_url,
             "ANTHROPIC_API_KEY": access.token,
+            # Hidden from the agent, but for its own workspace.
+            "SPRITE_DATA": str(self._workspaces.parent),
         }
         return await self._start_sprite(workspace, environment, permissions=self._permissions)
 

@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 from py_vapid import Vapid02  # type: ignore[import-untyped]
 from py_vapid.utils import b64urlencode  # type: ignore[import-untyped]
 
+from bridge.observing import own_secrets
+
 if TYPE_CHECKING:
     from bridge.database import Database, Transaction
 
@@ -63,6 +65,8 @@ async def kept_key(database: Database, public_url: str | None) -> VapidKey:
         tx.execute("INSERT INTO push_key (private_der) VALUES (?)", (der,))
         return der
 
-    private = load_der_private_key(await database.write(take), password=None)
+    der = await database.write(take)
+    own_secrets.hold(der)
+    private = load_der_private_key(der, password=None)
     assert isinstance(private, ec.EllipticCurvePrivateKey)  # noqa: S101 - written by nobody else
     return VapidKey(private, public_url)

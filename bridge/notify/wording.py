@@ -1,9 +1,14 @@
-"""What a notice says: a few words of the agent's or of ours, on one line, whatever a sprite sends (pure)."""
+"""What a notice says: a few words of the agent's or of ours, on one line, whatever a sprite sends.
+
+None of the bridge's own keys is in them.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
+
+from bridge.observing import own_secrets
 
 _MAX_TITLE, _MAX_BODY = 100, 400
 #: What people read over in a reply's first line: Markdown's marks.
@@ -43,5 +48,6 @@ def of_question(tool: str, tool_input: dict[str, Any]) -> tuple[str, str]:
 
 def line(text: str, most: int = _MAX_BODY) -> str:
     """On one line, without what steers terminals and text, and not longer than that."""
-    words = " ".join("".join(c if c.isprintable() else " " for c in text[:_MAX_READ]).split())
+    read = own_secrets.without(text[:_MAX_READ])
+    words = " ".join("".join(c if c.isprintable() else " " for c in read).split())
     return words if len(words) <= most else words[: most - 1].rstrip() + "…"

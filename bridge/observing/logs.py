@@ -1,7 +1,8 @@
 """What the bridge logs: one JSON object a line, on stderr or, where a person watches that, in a file.
 
 Ids, names, states and durations; never content, tokens, addresses' queries, nor the words of an exception, which
-may hold any of them: of an exception its type and the places it passed are written.
+may hold any of them: of an exception its type and the places it passed are written. The bridge's own keys are taken out
+by value, wherever a line has one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from bridge.observing import own_secrets
 from bridge.token_bucket import TokenBucket
 
 #: What a record may carry beside its message: `log.info("...", extra={"mission_id": ...})`.
@@ -115,7 +117,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = _places(record)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return own_secrets.without(msgspec.json.encode(line, enc_hook=str).decode())
 
 
 class PlainLines(logging.Formatter):
@@ -128,7 +130,7 @@ class PlainLines(logging.Formatter):
         lines = [" ".join((at, record.levelname.lower(), _words(record), *known))]
         if record.exc_info:
             lines += _places(record)
-        return "\n  ".join(lines)
+        return own_secrets.without("\n  ".join(lines))
 
 
 def _words(record: logging.LogRecord) -> str:

@@ -22,6 +22,7 @@ from bridge.cluster.ownership import NotOwnedError
 from bridge.database import DatabaseError
 from bridge.errors import BridgeError
 from bridge.hosts.host import HostError
+from bridge.observing import own_secrets
 from bridge.store.losses import moment
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Audit:
             last = tx.execute("SELECT id, chain FROM audit ORDER BY id DESC LIMIT 1").fetchone()
             number, before = (last["id"] + 1, bytes(last["chain"])) if last is not None else (1, b"")
             at = float(tx.execute("SELECT db_now() AS at").fetchone()["at"])
-            line = (number, at, actor, action, subject[:_MOST_CHARACTERS], text)
+            line = (number, at, actor, action, own_secrets.without(subject)[:_MOST_CHARACTERS], text)
             tx.execute(
                 "INSERT INTO audit (id, at, actor, action, subject, detail_json, chain) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (*line, _chained(before, line)),
@@ -132,7 +133,10 @@ def _failed(error: Exception) -> str:
 
 
 def _written(detail: Mapping[str, Detail]) -> str:
-    cut = {name: value[:_MOST_CHARACTERS] if isinstance(value, str) else value for name, value in detail.items()}
+    cut = {
+        name: own_secrets.without(value)[:_MOST_CHARACTERS] if isinstance(value, str) else value
+        for name, value in detail.items()
+    }
     return msgspec.json.encode(cut, order="sorted").decode()
 
 

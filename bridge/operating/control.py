@@ -1,7 +1,7 @@
 """The way to a running bridge for programs of its owner on the same machine: a Unix socket only they can open.
 
-`DATA/run/bridge.sock`, mode 0600 in a folder of mode 0700: who can open it owns the data anyway, so it asks for no
-token, and none has to be on disk. It speaks HTTP:
+`DATA/run/bridge.sock`, mode 0600 in a folder of mode 0700. It asks for no token, so none has to be on disk; instead it
+checks that the program is not an agent's (peer.py). It speaks HTTP:
 
     GET    /ws?person=NAME      the WebSocket of `GET /ws`, as that person (default: local)
     GET    /status              {"sprites": [...]}, see status.py

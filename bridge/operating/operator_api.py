@@ -22,6 +22,7 @@ from bridge.door.routes import Routes
 from bridge.door.tokens import Token
 from bridge.errors import BridgeError, OperatorError
 from bridge.hosts.host import Host, Report
+from bridge.operating import peer
 from bridge.operating.acts import Acts
 from bridge.operating.audit import CLI
 from bridge.operating.kept_api import KeptApi
@@ -83,7 +84,7 @@ class MadeToken(msgspec.Struct):
 
 
 class OperatorApi:
-    """Handlers of the control socket; access to the socket is access to everything here."""
+    """Handlers of the control socket; whoever it answers (peer.py) may do everything here."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class OperatorApi:
 
     def application(self) -> web.Application:
         """The application to serve on the control socket."""
-        application = web.Application(middlewares=[_explained])
+        application = web.Application(middlewares=[_for_owner, _explained])
         application.add_routes(
             [
                 web.get("/ws", self._socket),
@@ -268,6 +269,17 @@ class OperatorApi:
 
 def _json(value: object) -> web.Response:
     return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+
+
+@web.middleware
+async def _for_owner(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse programs of agents, in words."""
+    connection = None if request.transport is None else request.transport.get_extra_info("socket")
+    words = peer.AGENTS if connection is None else peer.refusal(connection)
+    if words is not None:
+        log.warning("a program was refused on the control socket")
+        return messages.page(request, 403, words, code="refused")
+    return await handler(request)
 
 
 @web.middleware

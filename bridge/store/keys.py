@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from bridge.errors import OperatorError
+from bridge.observing import own_secrets
 from bridge.store.key_text import KEY_BYTES, read_keys, write_keys
 from bridge.store.store import WrongKeyError
 
@@ -42,6 +43,7 @@ class Key:
     """One of the operator's keys; `id` is made of it and tells nothing."""
 
     def __init__(self, key: bytes) -> None:
+        own_secrets.hold(key)
         self._key = key
         self.id = hashlib.sha256(b"sprite store key\0" + key).hexdigest()[:16]
 

@@ -231,8 +231,7 @@ class Conversation:
             tools=TOOLS,
             disallowed_tools=NO_AGENTS,
             settings=json.dumps(CLI_SETTINGS),
-            # Where no wrapper can be made, the boundary must hold all the same.
-            cli_path=wrapped(self._equipment.cli_path or BUNDLED_CLI, self._settings.run) or self._equipment.cli_path,
+            cli_path=self._cli(),
             resume=resume,
             max_turns=MAX_TURNS,
             permission_mode="bypassPermissions" if bypass else "default",
@@ -248,6 +247,15 @@ class Conversation:
             env=self._environment(),
         )
 
+    def _cli(self) -> Path | None:
+        """Return the program to start; None for the SDK's."""
+        sandboxed = self._equipment.cli_path
+        # The agent on a VM may install what it needs.
+        gains_privileges = sandboxed is not None or self._settings.permissions == "bypass"
+        found = wrapped(sandboxed or BUNDLED_CLI, self._settings.run, gains_privileges=gains_privileges)
+        # Where no wrapper can be made, the boundary must hold all the same.
+        return found or sandboxed
+
     def _environment(self) -> dict[str, str]:
         settings = self._settings
         env = {
@@ -261,8 +269,9 @@ class Conversation:
             "ENABLE_TOOL_SEARCH": "false",
             # A copy of the whole conversation as an agent is nothing that the person has asked for.
             "CLAUDE_CODE_FORK_SUBAGENT": "0",
-            # What guards the server is none of the agent's business.
+            # The server's token and the bridge's data are none of the agent's business.
             "SPRITE_TOKEN": "",
+            "SPRITE_DATA": "",
         }
         if settings.api_key:
             env["ANTHROPIC_API_KEY"] = settings.api_key

@@ -185,7 +185,9 @@ class Agent:
             deeds=self._deeds,
         )
         folders = CallFolders()
-        hooks["PreToolUse"] = [guarding(self._guard, self._watch.begins, folders), *hooks.get("PreToolUse", [])]
+        asks_always = self._settings.permissions == "ask" and not self._boundary.holds
+        guard = guarding(self._guard, self._watch.begins, folders, asks_always=asks_always)
+        hooks["PreToolUse"] = [guard, *hooks.get("PreToolUse", [])]
         equipment = Equipment(
             tools=[
                 *canvas_tools(self._workspace, publish, lambda: listener.stack_id, self._sight),

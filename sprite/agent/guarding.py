@@ -1,4 +1,4 @@
-"""The hook before each tool call: memory's files are watched from there on, and what reaches for `.os/` is denied.
+"""The hook before each tool call: memory's files are watched from there on, and hidden places are denied.
 
 It is also the one place that is told which folder a command will run in.
 """
@@ -9,15 +9,17 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Literal
 
 from claude_agent_sdk import HookContext, HookMatcher
 from claude_agent_sdk.types import HookInput, HookJSONOutput, PreToolUseHookSpecificOutput, SyncHookJSONOutput
 
-from sprite.boundary.guard import REFUSAL, Guard
+from sprite.boundary.guard import SYSTEM_REFUSAL, Guard
 
 log = logging.getLogger(__name__)
 
-
+#: The tool that runs commands.
+COMMANDS = "Bash"
 #: Calls that are looked at and not asked about leave theirs behind.
 _MOST_FOLDERS = 200
 
@@ -39,27 +41,35 @@ class CallFolders:
         return self._folders.pop(tool_use_id or "", None)
 
 
-def guarding(guard: Guard, begins: Callable[[], Awaitable[None]], folders: CallFolders) -> HookMatcher:
-    """The matcher for PreToolUse, of every tool; the CLI waits for it. `begins` is told that the agent is at work."""
+def guarding(
+    guard: Guard, begins: Callable[[], Awaitable[None]], folders: CallFolders, *, asks_always: bool
+) -> HookMatcher:
+    """Return the matcher for PreToolUse, of every tool; the CLI waits for it. `begins` is told that the agent works.
+
+    `asks_always`: a person decides on each command, also on those that the CLI takes for harmless.
+    """
 
     async def before_tool(event: HookInput, tool_use_id: str | None, _context: HookContext) -> HookJSONOutput:
         try:
             await begins()
             fields = dict(event)
-            folders.note(tool_use_id or "", str(fields["cwd"]))
-            refused = guard.refuses(str(fields["tool_name"]), fields["tool_input"], str(fields["cwd"]))
+            tool, cwd = str(fields["tool_name"]), str(fields["cwd"])
+            folders.note(tool_use_id or "", cwd)
+            refusal = guard.refusal(tool, fields["tool_input"], cwd)
         except Exception:
             # A guard that fails lets nothing through.
             log.exception("a tool call could not be looked at and is denied")
-            refused = True
-        return _denied() if refused else {}
+            return _decided("deny", SYSTEM_REFUSAL)
+        if refusal is not None:
+            return _decided("deny", refusal)
+        return _decided("ask", "No sandbox holds here.") if asks_always and tool == COMMANDS else {}
 
     return HookMatcher(hooks=[before_tool])
 
 
-def _denied() -> SyncHookJSONOutput:
+def _decided(decision: Literal["deny", "ask"], reason: str) -> SyncHookJSONOutput:
     return SyncHookJSONOutput(
         hookSpecificOutput=PreToolUseHookSpecificOutput(
-            hookEventName="PreToolUse", permissionDecision="deny", permissionDecisionReason=REFUSAL
+            hookEventName="PreToolUse", permissionDecision=decision, permissionDecisionReason=reason
         )
     )

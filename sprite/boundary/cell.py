@@ -63,7 +63,7 @@ def main() -> NoReturn:
         _furnish(plan, has_root=everyone or root)
         _enter(privileged=everyone, sudo=False)
     except OSError as error:
-        sys.stderr.write(f"The agent cannot be kept out of {plan['hide'][0]} here: {error}\n")
+        sys.stderr.write(f"Nothing can be hidden from the agent here: {error}\n")
         sys.exit(EXIT_NOT_ALLOWED)
     os.execv(program[0], program)  # noqa: S606 - that is what it is for
 
@@ -147,19 +147,25 @@ def _furnish(plan: Plan, *, has_root: bool) -> None:
         _bind_root()
     for path in plan["close"]:
         _cover_file(path)
-    kept = [(path, writable, os.open(path, os.O_PATH)) for path, writable in plan["keep"]]
-    for hidden in plan["hide"]:
-        _mount("sprite", hidden, "tmpfs", MS_NOSUID_NODEV_NOEXEC, "size=64k,nr_inodes=128,mode=755")
-    for path, writable, source in kept:
+    sources = {path: os.open(path, os.O_PATH) for _, inside in plan["hide"] for path, _ in inside}
+    for hidden, inside in plan["hide"]:
+        # It may lie in another one that is covered by now.
+        if os.path.isdir(hidden):
+            _hide(hidden, [(path, sources[path], writable) for path, writable in inside])
+    # The folder that it was started in is below what now lies over it.
+    os.chdir(here)
+
+
+def _hide(hidden: str, inside: list[tuple[str, int, bool]]) -> None:
+    """Covers a folder with an empty one, and puts back what stays: its path, an open descriptor, if it is written."""
+    _mount("sprite", hidden, "tmpfs", MS_NOSUID_NODEV_NOEXEC, "size=64k,nr_inodes=128,mode=755")
+    for path, source, writable in inside:
         _make_place(path, is_folder=stat.S_ISDIR(os.fstat(source).st_mode))
         _mount(f"/proc/self/fd/{source}", path, None, MS_BIND | MS_REC)
         os.close(source)
         if not writable:
             _read_only(path, recursive=False)
-    for hidden in plan["hide"]:
-        _read_only(hidden, recursive=False)
-    # The folder that it was started in is below what now lies over it.
-    os.chdir(here)
+    _read_only(hidden, recursive=False)
 
 
 def _bind_root() -> None:

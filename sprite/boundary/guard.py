@@ -1,4 +1,6 @@
-"""Whether a tool call reaches for `.os/`: by its path, however it is put, or (where no sandbox holds) by its command.
+"""Whether a tool call reaches for what is hidden: by its path, however it is put; for `.os/` also by its command.
+
+Commands are looked at only where no sandbox holds.
 
 The file tools belong to the CLI, which has a folder in `.os/` itself: of that the agent may read back results that were
 too long for the conversation and what background commands print, and nothing else.
@@ -12,11 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sprite.boundary.hidden import hidden_places
 from sprite.config import Settings
 
-REFUSAL = (
+SYSTEM_REFUSAL = (
     "`.os/` is the system you run on, and closed to you. Memory is kept for you: search_memory finds what is in it, "
     "and what the person tells you is remembered without your help. Work in the other folders."
+)
+KEYS_REFUSAL = (
+    "This holds keys or the bridge's own data, and is closed to you. Ask the person for what you need of it, or tell "
+    "them what to run themselves."
 )
 #: The parts of a tool's input that name files.
 _PATH_KEYS = frozenset({"path", "file", "directory", "cwd", "root", "folder"})
@@ -42,24 +49,36 @@ class Guard:
         self._settings = settings
         self._sandboxed = sandboxed
 
-    def refuses(self, tool: str, tool_input: Any, cwd: str) -> bool:
-        """Whether the call may not be made."""
-        if any(self._is_ours(path, tool) for path in _paths(tool, tool_input, cwd or str(self._settings.workspace))):
-            return True
+    def refusal(self, tool: str, tool_input: Any, cwd: str) -> str | None:
+        """Return why the call may not be made, in words for the agent; None if it may."""
+        for path in _paths(tool, tool_input, cwd or str(self._settings.workspace)):
+            real = _resolved(path)
+            if real is None or self._is_ours(real, tool):
+                return SYSTEM_REFUSAL
+            if self._is_key(real, tool):
+                return KEYS_REFUSAL
         command = tool_input.get("command") if isinstance(tool_input, dict) else None
-        return not self._sandboxed and isinstance(command, str) and _COMMAND_NAMES_IT.search(command) is not None
+        is_seen = not self._sandboxed and isinstance(command, str) and _COMMAND_NAMES_IT.search(command) is not None
+        return SYSTEM_REFUSAL if is_seen else None
 
-    def _is_ours(self, path: str, tool: str) -> bool:
-        real = _resolved(path)
-        if real is None:
-            return True
+    def _is_ours(self, real: Path, tool: str) -> bool:
         system = self._settings.system.resolve()
         if real.is_relative_to(system):
             return not self._is_set_aside(real, tool)
-        if tool in _SEARCHERS and not self._sandboxed and system.is_relative_to(real):
+        if self._searches(tool, real, system):
             return True
         inside = self._inside(system)
         return any(_identity(place) in inside for place in (real, *real.parents))
+
+    def _is_key(self, real: Path, tool: str) -> bool:
+        hidden, workspace = hidden_places(self._settings), self._settings.workspace.resolve()
+        # The workspace may lie in a hidden folder, and a hidden one in the workspace: the inner one counts.
+        around = next((place for place in (real, *real.parents) if place == workspace or place in hidden), workspace)
+        return around != workspace or any(self._searches(tool, real, place) for place in hidden)
+
+    def _searches(self, tool: str, real: Path, place: Path) -> bool:
+        """Whether a search, which reads all that is below a folder, would find the place."""
+        return tool in _SEARCHERS and not self._sandboxed and place.is_relative_to(real)
 
     def _is_set_aside(self, real: Path, tool: str) -> bool:
         """A result that the CLI keeps in a file for the agent, in a folder of one of these names."""

@@ -1,6 +1,7 @@
-"""What the agent's cell is made of: which paths are hidden, and what of them the CLI itself needs.
+"""The plan of the agent's cell: the paths that are hidden, and what stays visible inside them.
 
-Only its own folder (its conversations), the prompt it was started with and its program; see cell.py.
+Visible are the workspace, the CLI's own folder (its conversations), the prompt it was started with and its program;
+see cell.py.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
+from sprite.boundary.hidden import hidden_places
 from sprite.config import Settings, is_root
 
 #: Who listens here runs programs outside for anybody who asks: the service managers and container engines.
@@ -30,39 +32,43 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Plan(TypedDict):
-    """The cell's plan.
+    """The cell's plan, in JSON.
 
-    `hide`: a folder, under every path it is mounted at. `keep`: [path, whether it may be written] below it that stays.
-    `pin`: folders that are not to be renamed. `close`: files and sockets that lead around all this. `sudo`: whether to
-    ask sudo, without a password, for a namespace with every user in it, so that the program may become root inside.
+    `hide`: folders, the outer ones first, each with what stays in it: [path, whether it may be written]. `pin`: folders
+    that cannot be renamed. `close`: files, and sockets that lead around all this. `sudo`: whether to ask sudo, without
+    a password, for a namespace with every user in it, so that the program may become root inside.
     """
 
-    hide: list[str]
-    keep: list[tuple[str, bool]]
+    hide: list[tuple[str, list[tuple[str, bool]]]]
     pin: list[str]
     close: list[str]
     sudo: bool
 
 
 def plan_of(settings: Settings, cli: Path | None) -> Plan:
-    """The plan for a workspace, as things are mounted now."""
-    system = settings.system.resolve()
-    folders, files = _aliases(system)
-    kept = [(settings.cli_state, True), (settings.boot_prompt, False), *([(cli, False)] if cli else [])]
-    bypass = settings.permissions == "bypass"
-    doors = [door.format(user=os.geteuid()) for door in SERVICE_DOORS] if bypass else []
+    """Return the plan for a workspace, as things are mounted now."""
+    system, workspace, mounts = settings.system.resolve(), settings.workspace.resolve(), list(_mounts())
+    folders, files = {system}, set[Path]()
+    for place in (system, *hidden_places(settings)):
+        (folders if place.is_dir() else files).add(place)
+        for alias in _aliases(place, mounts):
+            (folders if alias.is_dir() else files).add(alias)
+    # It may be mounted where it is, out of a folder that is hidden.
+    folders.discard(workspace)
+    kept = [(workspace, True), (settings.cli_state, True), (settings.boot_prompt, False)]
+    stays: dict[Path, list[tuple[str, bool]]] = {folder: [] for folder in sorted(folders)}
+    for path, writable in [*kept, *([(cli, False)] if cli else [])]:
+        around = [folder for folder in (path, *path.parents) if folder in folders]
+        # What was reached by a link is elsewhere, and is not hidden.
+        if around and path.exists() and path.resolve() == path:
+            stays[around[0]].append((str(path), writable))
+    doors = [Path(door.format(user=os.geteuid())) for door in SERVICE_DOORS]
     return Plan(
-        hide=[str(system), *folders],
-        keep=[
-            (str(path), writable)
-            for path, writable in kept
-            if path.exists() and path.resolve().is_relative_to(system) and path.resolve() == path
-        ],
-        pin=[str(path) for path in (*reversed(system.parents), system)[1:-1]],
-        # In `ask` mode the person sees each command before it runs, and keyrings are reached the same way.
-        close=[*files, *([str(settings.vm_socket), *doors] if bypass else [])],
+        hide=[(str(folder), inside) for folder, inside in stays.items()],
+        pin=[str(path) for path in sorted({path for place in folders | files for path in place.parents} - {Path("/")})],
+        close=[str(path) for path in (*sorted(files), settings.vm_socket, *doors)],
         # On a VM the agent may install what it needs. Elsewhere sudo is none of our business.
-        sudo=bypass and not is_root() and shutil.which("sudo") is not None,
+        sudo=settings.permissions == "bypass" and not is_root() and shutil.which("sudo") is not None,
     )
 
 
@@ -74,36 +80,34 @@ def bundled_cli() -> Path | None:
     return found if found is not None and os.access(found, os.X_OK) else None
 
 
-# --- the same folder under other names ---
+# --- the same place under other names ---
 
 
-def _aliases(folder: Path) -> tuple[list[str], list[str]]:
-    """(folders, files) where a folder, or a part of it, is mounted a second time."""
-    mounts = list(_mounts())
-    homes = [mount for mount in mounts if folder.is_relative_to(mount.point)]
+class _Mount(NamedTuple):
+    """A line of /proc/self/mountinfo: which folder of which device is mounted where."""
+
+    device: str
+    root: Path
+    point: Path
+
+
+def _aliases(place: Path, mounts: list[_Mount]) -> list[Path]:
+    """Return where a file or folder, or a part of it, is mounted a second time."""
+    homes = [mount for mount in mounts if place.is_relative_to(mount.point)]
     if not homes:
-        return [], []
+        return []
     # The longest; of several at one place the last lies on top.
     home = max(enumerate(homes), key=lambda at: (len(at[1].point.parts), at[0]))[1]
-    inside = home.root / folder.relative_to(home.point)
-    found = []
+    inside = home.root / place.relative_to(home.point)
+    found = set()
     for mount in mounts:
         if mount.device != home.device:
             continue
         if inside.is_relative_to(mount.root):
-            found.append(mount.point / inside.relative_to(mount.root))
+            found.add(mount.point / inside.relative_to(mount.root))
         elif mount.root.is_relative_to(inside):
-            found.append(mount.point)
-    others = sorted({path for path in found if not path.is_relative_to(folder) and path.exists()})
-    return [str(path) for path in others if path.is_dir()], [str(path) for path in others if not path.is_dir()]
-
-
-class _Mount:
-    """A line of /proc/self/mountinfo: which folder of which device is mounted where."""
-
-    def __init__(self, line: str) -> None:
-        fields = [_OCTAL.sub(lambda code: chr(int(code[1], 8)), field) for field in line.split()[:5]]
-        self.device, self.root, self.point = fields[2], Path(fields[3]), Path(fields[4])
+            found.add(mount.point)
+    return sorted(path for path in found if not path.is_relative_to(place) and path.exists())
 
 
 def _mounts() -> Iterator[_Mount]:
@@ -111,4 +115,6 @@ def _mounts() -> Iterator[_Mount]:
         text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return
-    yield from map(_Mount, text.splitlines())
+    for line in text.splitlines():
+        fields = [_OCTAL.sub(lambda code: chr(int(code[1], 8)), field) for field in line.split()[:5]]
+        yield _Mount(fields[2], Path(fields[3]), Path(fields[4]))

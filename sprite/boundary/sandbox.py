@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from sprite.boundary.hidden import bridge_folders
 from sprite.boundary.plan import bundled_cli, plan_of
 from sprite.config import Settings
 from sprite.errors import is_shortage
@@ -16,13 +17,18 @@ from sprite.errors import is_shortage
 CELL = Path(__file__).with_name("cell.py")
 PROBE_SECONDS = 20.0
 _HELD = "held"
+HIDDEN = "namespaces: .os, the bridge's data and the keys in your home are not there for the agent and what it runs"
+OPEN = (
+    "none: the agent can read what you can, keys too, and in `ask` mode you are asked about each command; .os is "
+    "guarded by checks of paths and commands only"
+)
 #: Its parent is this process: neither memory nor the environment of a sprite is to be seen from there.
-_PROBE = f'[ ! -e "$1" ] && ! cat /proc/$PPID/environ > /dev/null 2>&1 && echo {_HELD}'
+_PROBE = f'for path; do [ ! -e "$path" ] || exit; done; ! cat /proc/$PPID/environ > /dev/null 2>&1 && echo {_HELD}'
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Whether the kernel keeps the agent's programs out of `.os/`, and in words, how or why not."""
+    """Whether the kernel hides `.os/`, keys and the bridge's data from the agent, and in words, how or why not."""
 
     holds: bool
     words: str
@@ -32,9 +38,10 @@ def find_boundary(settings: Settings) -> Boundary:
     """Tries it, with a program that looks for memory: 0.1 s. The workspace's folders have to be there."""
     if sys.platform != "linux":
         return _none("namespaces are Linux's")
+    others = [folder / "run" for folder in bridge_folders(settings)]
     try:
         found = subprocess.run(
-            [*_cell(settings, None), "/bin/sh", "-c", _PROBE, "sh", str(settings.memory)],
+            [*_cell(settings, None), "/bin/sh", "-c", _PROBE, "sh", str(settings.memory), *map(str, others)],
             cwd=settings.workspace,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -49,11 +56,11 @@ def find_boundary(settings: Settings) -> Boundary:
         return _none(str(error))
     if _HELD not in found.stdout.split():
         return _none(" ".join(found.stderr.split())[:300] or "the folder could still be seen")
-    return Boundary(holds=True, words="namespaces: .os is not there for the agent and what it runs")
+    return Boundary(holds=True, words=HIDDEN)
 
 
 def _none(reason: str) -> Boundary:
-    return Boundary(holds=False, words=f"none: .os is guarded by checks of paths and commands only ({reason})")
+    return Boundary(holds=False, words=f"{OPEN} ({reason})")
 
 
 def agent_command(settings: Settings) -> Path | None:

@@ -29,6 +29,7 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.view import MemoryView
+from sprite.privacy import own_secrets
 from sprite.protocol.canvas import CanvasInteraction
 from sprite.protocol.frames import (
     ClientMessage,
@@ -279,7 +280,7 @@ class Gateway:
                 self._publish(await self._projection.settle())
         match request:
             case EditRequest(name, content, version):
-                self._publish(await self._projection.edit(name, content, version))
+                self._publish(await self._projection.edit(name, own_secrets.without(content), version))
                 result = EditResult(name, *await self._view.file(name))
             case AcceptRequest(name, seen):
                 self._publish(await self._projection.accept(name, seen))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sprite.boundary.sandbox import find_boundary
 from sprite.commands.output import day_and_time, dollars, say, say_json
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
@@ -29,13 +30,14 @@ async def status(settings: Settings, *, as_json: bool) -> int:
             async with read_workspace(settings.workspace_db) as workspace:
                 shipped = await shipping_report(stores.transcript, workspace)
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
-    aside = set_aside(settings.memory)
+    aside, sandbox = set_aside(settings.memory), find_boundary(settings).words
     if as_json:
-        facts = {"workspace": str(settings.workspace), "running": running, "set_aside": aside}
+        facts = {"workspace": str(settings.workspace), "running": running, "set_aside": aside, "sandbox": sandbox}
         say_json({**facts, **msgspec.to_builtins(health), "shipping": msgspec.to_builtins(shipped)})
     else:
         say(f"Memory of {settings.workspace}: {'well' if _is_well(health) else 'needs attention'}")
         say(f"  sprite      {f'running on {running}' if running else 'not running'}")
+        say(f"  sandbox     {sandbox}")
         _print(health)
         if shipped is not None and shipped.followed:
             _print_shipping(shipped)

@@ -31,19 +31,13 @@ _TAG = re.compile(r"\A<[^>]*>|<[^>]*>\Z")
 #: A word that nobody uses by chance: letters with digits or signs among them.
 _MADE_WORD = re.compile(r"(?=\S*[A-Za-z])(?=\S*[\d@#$%^&*_-]\S)[^\s\"'`,;()<>]{6,}")
 
-#: "offline" and its like, given where a key is asked for, are none.
-_SHORTEST_OWN = 16
-_OWN_MARK = "[redacted:sprite-token]"
-
 _Run = tuple[str, ...]
 
 
 class Confidences:
     """What missions said in private: remembered as it is heard, and taken out of every text that is written down."""
 
-    def __init__(self, *own: str | None) -> None:
-        """`own`: secrets of this process itself, whose shape says nothing: its token, its model's key."""
-        self._own = [secret for secret in own if secret and len(secret) >= _SHORTEST_OWN]
+    def __init__(self) -> None:
         self._words: OrderedDict[str, str] = OrderedDict()
         self._runs: OrderedDict[_Run, None] = OrderedDict()
 
@@ -68,8 +62,6 @@ class Confidences:
 
         Only the person says what is private: a page that could would have its words read and not written down.
         """
-        for secret in self._own:
-            text = text.replace(secret, _OWN_MARK)
         for words, mark in self._words.items():
             if words in text:
                 text = text.replace(words, mark)

@@ -1,4 +1,4 @@
-"""What must not be written down: secrets, and what a person says in private (pure; reads only the files of the rules).
+"""What must not be written down: secrets, and what a person says in private (reads only the files of the rules).
 
 `redact` never raises, and its time is linear in the length of the text. Secrets are found before anything is cut, so
 that a cut never leaves half of one.
@@ -12,6 +12,7 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from sprite.privacy import own_secrets
 from sprite.privacy.invisible import INVISIBLE, seen_through
 from sprite.privacy.secret_formats import Format, library_formats, own_formats
 from sprite.privacy.secret_names import names
@@ -72,6 +73,7 @@ def _found(text: str) -> list[Span]:
 
 
 def _detectors(text: str, lower: str) -> Iterator[Iterable[Span]]:
+    yield own_secrets.spans(text)
     # Most text has no run of characters that could be a generated token; then no shape is tried.
     runs = [run for run in _RUN.findall(text) if _could_be_made(run)]
     tokens = "\n".join(runs).lower()

@@ -266,3 +266,24 @@ async def test_what_is_said_off_the_record_is_in_the_log_and_in_nothing_that_mem
     assert "tea" in (home.workspace / ".os/memory/user.md").read_text()
     for file in (home.workspace / ".os/memory").glob("*.md"):
         assert "rum" not in file.read_text().split()
+
+
+async def test_own_key_without_shape_is_written_nowhere(workspace: Path, model: OfflineModel) -> None:
+    """The model's key, as tools print it, the agent says it, and a person writes it to the agent and into memory."""
+    key = "plain-words-and-no-shape"
+    async with running_sprite(workspace, model.url, ANTHROPIC_API_KEY=key) as sprite, sprite.client() as client:
+        model.script.agent({"tool": "Bash", "input": {"command": "echo it is $ANTHROPIC_API_KEY"}})
+        model.script.agent({"text": f"I run on {key}.", "on": "result"})
+        mission = client.send("mission", {"text": f"Print {key}"})
+        assert (await client.end_of(mission))["event"] == "complete"
+        model.script.agent({"error": 400, "type": "invalid_request_error", "message": f"{key} is bad", "times": -1})
+        await client.mission("Try again")
+        await client.ask("memory", {"op": "edit", "name": "user.md", "content": f"# User\n\nUses {key}.\n"})
+        added = await client.ask("memory", {"op": "add_action", "content": f"Rotate {key}"})
+        assert "[redacted:own-secret]" in str(added), added
+        await client.ask("system", {"action": "new_session"})
+        await client.ask("system", {"action": "flush"})
+    (call,) = observation_of(workspace, mission)["tool_calls"]
+    assert "[redacted:own-secret]" in call["result"]
+    assert "[redacted:own-secret]" in (workspace / ".os/memory/user.md").read_text()
+    assert found_on_disk(workspace, [key], session=False) == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sprite.boundary.guard import Guard
+from sprite.boundary.guard import KEYS_REFUSAL, Guard
 from sprite.config import Settings
 
 
@@ -28,7 +28,7 @@ def workspace(tmp_path: Path) -> Path:
 
 def refuses(workspace: Path, tool: str, *, sandboxed: bool = True, cwd: str = "", **tool_input: Any) -> bool:
     guard = Guard(Settings(workspace), sandboxed=sandboxed)
-    return guard.refuses(tool, tool_input, cwd or str(workspace))
+    return guard.refusal(tool, tool_input, cwd or str(workspace)) is not None
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,25 @@ def test_a_command_is_looked_at_only_where_no_sandbox_holds(workspace: Path) -> 
 
 def test_input_that_is_no_object_is_harmless(workspace: Path) -> None:
     guard = Guard(Settings(workspace), sandboxed=False)
-    assert not guard.refuses("Read", None, "")
-    assert not guard.refuses("Read", "file_path", "")
-    assert not guard.refuses("Read", {"file_path": 7, "command": ["x"]}, "")
-    assert not guard.refuses("Read", {"file_path": "a\0b"}, "")
+    assert not guard.refusal("Read", None, "")
+    assert not guard.refusal("Read", "file_path", "")
+    assert not guard.refusal("Read", {"file_path": 7, "command": ["x"]}, "")
+    assert not guard.refusal("Read", {"file_path": "a\0b"}, "")
+
+
+def test_bridge_data_is_refused_around_the_workspace(tmp_path: Path) -> None:
+    """The workspace lies in the data folder, and a data folder may lie in a workspace: the inner one counts."""
+    workspace = tmp_path / "data/workspaces/ada"
+    inner = workspace / "inner"
+    for folder in (workspace / ".os/memory", tmp_path / "data/run", inner / "run"):
+        folder.mkdir(parents=True)
+    (tmp_path / "data/run/bridge.lock").touch()
+    (workspace / "link").symlink_to("../../store.key")
+    guard = Guard(Settings(workspace, bridge_data=inner), sandboxed=True)
+    for path in ("../../store.key", "../bob/documents/a.txt", "link", "inner/bridge.db", "../..", f"{tmp_path}/data"):
+        assert guard.refusal("Read", {"file_path": path}, "") == KEYS_REFUSAL, path
+    for path in ("a.txt", "documents/b", str(tmp_path / "other"), "../../../other"):
+        assert guard.refusal("Write", {"file_path": path}, "") is None, path
+    assert guard.refusal("Grep", {"path": str(tmp_path)}, "") is None
+    open_guard = Guard(Settings(workspace, bridge_data=inner), sandboxed=False)
+    assert open_guard.refusal("Grep", {"path": str(tmp_path)}, "") is not None

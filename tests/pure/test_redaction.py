@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sprite.privacy import own_secrets
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import (
     MAX_STRING,
@@ -84,10 +85,17 @@ def test_what_stands_around_a_secret_stays_to_the_last_character() -> None:
         assert plant.text.endswith(pieces[-1])
 
 
-def test_a_process_knows_its_own_token_wherever_it_turns_up() -> None:
+def test_own_secrets_are_known_by_value_everywhere() -> None:
+    """In a mission, in what memory writes down, and in a log's message and traceback."""
     token = "-_".join(password(_rng()) for _ in range(4))
-    confidences = Confidences(token, "offline", None)
-    assert confidences.others(f"cat token\n{token} offline") == "cat token\n[redacted:sprite-token] offline"
+    own_secrets.hold(token, "offline", None)
+    assert Confidences().others(f"cat token\n{token} offline") == "cat token\n[redacted:own-secret] offline"
+    assert redact(f"x{token}y {token}") == "x[redacted:own-secret]y [redacted:own-secret]"
+    assert own_secrets.without(f"x{token}y") == "x[redacted:own-secret]y"
+    assert discreet_value({"a": [f"-{token}"]}) == {"a": ["-[redacted:own-secret]"]}
+    record = logging.LogRecord("x", logging.INFO, "", 0, "got %s", (token,), (ValueError, ValueError(token), None))
+    DiscreetFilter().filter(record)
+    assert token not in logging.Formatter().format(record)
 
 
 def test_what_people_and_programs_write_about_secrets_stays_as_it_is() -> None:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from bridge import data_folder
+from bridge.config import Settings as BridgeSettings
+from bridge.config import default_data
 from bridge.hosts import workspace
-from sprite.config import Settings
+from sprite.boundary.hidden import bridge_folders
+from sprite.config import Settings, from_environment
 from sprite.folders import USER_FOLDERS
 
 
@@ -21,3 +27,20 @@ def test_a_host_looks_for_the_sprites_files_where_the_sprite_keeps_them() -> Non
     ]
     assert (system / workspace.CHAT_HISTORY).parent == sprite.run
     assert {sprite.documents.name, *USER_FOLDERS} >= workspace.SHARED_FOLDERS
+
+
+def test_sprite_finds_the_data_folder_of_its_bridge(tmp_path: Path) -> None:
+    """The lock's name is written in both programs."""
+    own = Settings(tmp_path / "data/workspaces/ada")
+    assert bridge_folders(own) == []
+    with data_folder.owned(BridgeSettings(data=tmp_path / "data")):
+        assert bridge_folders(own) == [tmp_path / "data"]
+
+
+@pytest.mark.parametrize("name", ["SPRITE_DATA", "XDG_DATA_HOME", "HOME"])
+def test_both_programs_have_the_same_default_data_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPRITE_DATA", raising=False)
+    monkeypatch.setenv(name, f" {tmp_path}" if name == "SPRITE_DATA" else str(tmp_path))
+    assert from_environment(tmp_path).bridge_data == default_data()

@@ -13,6 +13,7 @@ from bridge.door.oidc.identities import Identities, Known
 from bridge.door.passkeys.store import PasskeyError, Passkeys
 from bridge.door.people import People, PeopleError
 from bridge.hosts.host import HostError
+from bridge.observing import own_secrets
 from bridge.operating.acts import Acts
 from bridge.operating.audit import CLI, Audit, AuditLog, told
 from bridge.store.store import StoreError
@@ -54,6 +55,15 @@ async def test_every_act_on_a_person_is_one_line_that_names_who_did_what(acts: A
         ("cli", "users revoke ada"),
         ("cli", "users restore ada"),
     ]
+
+
+async def test_own_secret_is_in_no_line(acts: Acts) -> None:
+    own_secrets.hold("the-operators-own-token")
+    with pytest.raises(StoreError):
+        async with acts.audit.act(CLI, "export", "of the-operators-own-token", into="x the-operators-own-token"):
+            raise StoreError("no the-operators-own-token")
+    assert "own-token" not in str(await lines(acts))
+    assert len(await lines(acts)) == 2
 
 
 async def test_an_identity_and_a_passkey_are_taken_off_a_person_whose_browsers_are_logged_out(

@@ -15,6 +15,7 @@ from sprite.clients.intake import Intake
 from sprite.database.transcript import Observation, TranscriptDB, open_transcript
 from sprite.errors import PeerError
 from sprite.memory.echo import given
+from sprite.privacy import own_secrets
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed
 from sprite.protocol.projects import project_key
@@ -33,9 +34,7 @@ class Desk:
         self.restart()
 
     def restart(self) -> None:
-        self.intake = Intake(
-            self.transcript, self._tell, lambda: Confidences("the-own-token-of-it"), str(self.workspace)
-        )
+        self.intake = Intake(self.transcript, self._tell, Confidences, str(self.workspace))
 
     async def _tell(self) -> None:
         self.told += 1
@@ -168,6 +167,7 @@ async def test_what_was_said_in_private_stays_out_of_later_calls_of_the_same_con
 
 async def test_secrets_are_redacted_and_the_sprites_own_token_too(desk: Desk) -> None:
     result = "key: sk-ant-api03-" + "Ab3" * 30 + "AA"
+    own_secrets.hold("the-own-token-of-it")
     await desk.take(turn(reply="the-own-token-of-it", tools=[{"name": "Bash", "result": result}]))
     (kept,) = await desk.turns()
     assert "the-own-token" not in kept.agent_response

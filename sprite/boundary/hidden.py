@@ -1,0 +1,79 @@
+"""The places outside `.os/` that the agent never gets to see: the bridge's data, and the keys in home directories.
+
+Folders are hidden whole: programs replace their files, and a new file in a covered folder is covered as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from sprite.config import Settings, home_folders, xdg_folders
+
+#: Below a home directory: what opens something elsewhere, and what recorded whatever a person typed or visited.
+KEY_PLACES = (
+    # Other machines, signatures, encryption.
+    *(".ssh", ".gnupg", ".pki", ".config/age", ".config/sops"),
+    # Clouds, clusters, infrastructure.
+    *(".aws", ".azure", ".oci", ".kube", ".docker", ".boto", ".s3cfg", ".terraform.d", ".terraformrc", ".vault-token"),
+    *(".fly", ".config/gcloud", ".config/doctl", ".config/rclone", ".config/containers"),
+    # Code hosts and package registries.
+    *(".config/gh", ".config/glab-cli", ".config/hub", ".config/git/credentials", ".git-credentials", ".netrc"),
+    *(".npmrc", ".yarnrc.yml", ".pypirc", ".gem/credentials", ".cargo/credentials", ".cargo/credentials.toml"),
+    *(".m2/settings.xml", ".gradle/gradle.properties"),
+    # Databases.
+    *(".pgpass", ".my.cnf", ".mylogin.cnf"),
+    # Passwords.
+    *(".password-store", ".config/op", ".config/Bitwarden", ".config/keepassxc"),
+    *(".local/share/keyrings", ".local/share/kwalletd"),
+    # Browsers and mail: a cookie is a login.
+    *(".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware"),
+    *(".config/microsoft-edge", ".config/vivaldi", ".config/opera", "snap/firefox", "snap/chromium"),
+    # Other agents: their logins, and what was said to them.
+    *(".claude", ".claude.json", ".codex", ".gemini", ".config/github-copilot"),
+    *(".huggingface", ".cache/huggingface/token", ".kaggle"),
+    # Histories: commands are typed with passwords in them.
+    *(".bash_history", ".zsh_history", ".local/share/fish/fish_history", ".python_history", ".node_repl_history"),
+    *(".psql_history", ".mysql_history", ".sqlite_history"),
+)
+#: Where programs of a person's session ask for keys.
+_SESSION_PLACES = ("/run/user/{user}/keyring", "/run/user/{user}/gnupg")
+
+
+def hidden_places(settings: Settings) -> list[Path]:
+    """Return the files and folders that there are, where links lead; the outer ones first."""
+    wanted = [
+        *_bridge_places(settings),
+        *_key_places(),
+        *(Path(place.format(user=os.geteuid())) for place in _SESSION_PLACES),
+    ]
+    found = {Path(os.path.realpath(place)) for place in wanted}
+    return sorted(place for place in found if place.parent != place and (place.is_dir() or place.is_file()))
+
+
+def bridge_folders(settings: Settings) -> list[Path]:
+    """Return the data folders of bridges: the one that settings name, and the one that the workspace lies in."""
+    folder = settings.workspace.parent.parent
+    is_around = settings.workspace.parent.name == "workspaces" and (folder / "run/bridge.lock").exists()
+    return [*([settings.bridge_data] if settings.bridge_data else []), *([folder] if is_around else [])]
+
+
+def _bridge_places(settings: Settings) -> Iterator[Path]:
+    for folder in bridge_folders(settings):
+        yield folder
+        control = folder / "run/bridge.sock"
+        if control.is_symlink():
+            # A folder with a long path has its socket elsewhere.
+            yield control.readlink().parent
+
+
+def _key_places() -> Iterator[Path]:
+    for home in home_folders():
+        try:
+            there = {entry.name for entry in home.iterdir()}
+        except OSError:
+            continue
+        yield from (home / place for place in KEY_PLACES if place.partition("/")[0] in there)
+    for usual, chosen in xdg_folders().items():
+        yield from (chosen / place.removeprefix(usual) for place in KEY_PLACES if place.startswith(usual))

@@ -1,0 +1,212 @@
+"""The control socket answers its owner's programs, and none that an agent started: with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from bridge.offline.model import OfflineModel
+from bridge.operating import control, peer
+from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
+from tests.harness import PATIENCE, ROOT
+from tests.inspection import eventually
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the check is made with Linux's /proc"),
+]
+ROOT_ONLY = pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and unshare")
+#: A user namespace in which no other can be made: what a container's rules do to a sprite.
+WITHOUT_NAMESPACES = (
+    *("unshare", "--user", "--map-root-user", "sh", "-c"),
+    'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"',
+    "sh",
+)
+#: Connects, and leaves the connection to a child that speaks only once its parent is gone.
+INHERITED = """
+import os, socket, sys, time
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(sys.argv[1])
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
+    time.sleep(0.01)
+connection.sendall(b"GET /users HTTP/1.1\\r\\nHost: bridge\\r\\nConnection: close\\r\\n\\r\\n")
+print(b"".join(iter(lambda: connection.recv(65536), b"")).decode())
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="bridge")
+async def _bridge(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgeProcess]:
+    async with bridge_process(tmp_path_factory.mktemp("peer") / "data") as bridge:
+        yield bridge
+
+
+def socket_of(bridge: BridgeProcess) -> str:
+    return str(control.socket_of(bridge.data / "run"))
+
+
+async def output(*line: str) -> str:
+    """What a program prints."""
+    process = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
+    async with asyncio.timeout(PATIENCE):
+        out, _ = await process.communicate()
+    return out.decode()
+
+
+def curl(path: str) -> tuple[str, ...]:
+    return ("curl", "-sS", "--unix-socket", path, "http://bridge/users")
+
+
+async def test_own_terminal_gets_an_answer(bridge: BridgeProcess) -> None:
+    assert '"local"' in await output(*curl(socket_of(bridge)))
+    assert '"local"' in await output("setsid", "--wait", *curl(socket_of(bridge)))
+    code, out, err = await bridge.run("users", "list")
+    assert (code, err) == (0, ""), out
+
+
+@pytest.mark.parametrize(
+    "namespace", [["--user", "--map-root-user"], ["--user", "--map-root-user", "--pid", "--fork"]], ids=["user", "pid"]
+)
+@ROOT_ONLY
+async def test_other_namespace_is_refused_in_words(bridge: BridgeProcess, namespace: list[str]) -> None:
+    shown = await output("unshare", *namespace, *curl(socket_of(bridge)))
+    assert "does not answer programs of an agent" in shown
+    command = (sys.executable, "-m", "bridge", "users", "list", "--data", str(bridge.data))
+    process = await asyncio.create_subprocess_exec(
+        "unshare", *namespace, *command, cwd=ROOT, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(PATIENCE):
+        _, err = await process.communicate()
+    assert process.returncode
+    assert "does not answer programs of an agent" in err.decode()
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [["env", "CLAUDE_CONFIG_DIR=/home/ada/work/.os/run/claude"], ["setpriv", "--no-new-privs"]],
+    ids=["environment", "privileges"],
+)
+async def test_mark_of_an_agent_is_refused(bridge: BridgeProcess, mark: list[str]) -> None:
+    """What is left where there is no namespace, and the program detached itself."""
+    assert "does not answer programs of an agent" in await output("setsid", "--wait", *mark, *curl(socket_of(bridge)))
+
+
+async def test_connection_of_an_ended_process_is_refused(bridge: BridgeProcess) -> None:
+    shown = await output(sys.executable, "-c", INHERITED, socket_of(bridge))
+    assert shown.startswith("HTTP/1.1 403")
+
+
+async def test_descendant_of_a_sprite_is_refused(bridge: BridgeProcess, tmp_path: Path) -> None:
+    """A program below a process that was started as sprites are, in the bridge's own namespace."""
+    package = tmp_path / "sprite"
+    package.mkdir()
+    (package / "__main__.py").write_text("import subprocess, sys\nsubprocess.run(sys.argv[2:])\n")
+    for between in ((), ("sh", "-c", '"$@"; true', "sh"), ("env", "-i", "PATH=/usr/bin:/bin")):
+        shown = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sprite", "serve", *between, *curl(socket_of(bridge))),
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(PATIENCE):
+            out, _ = await shown.communicate()
+        assert "does not answer programs of an agent" in out.decode(), between
+
+
+def as_other(user: int) -> None:
+    os.setgroups([])
+    os.setresuid(user, user, user)
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize(("prepare", "words"), [(lambda: None, None), (lambda: as_other(12345), peer.OTHERS)])
+async def test_other_user_is_refused(prepare: Callable[[], None], words: str | None) -> None:
+    """Also where the socket's mode lets them connect."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        Path(folder).chmod(0o755)
+        path = f"{folder}/s"
+        listener.bind(path)
+        Path(path).chmod(0o666)
+        listener.listen()
+        child = os.fork()
+        if child == 0:
+            try:
+                prepare()
+                with socket.socket(socket.AF_UNIX) as client:
+                    client.connect(path)
+                    client.recv(1)
+            finally:
+                os._exit(0)
+        try:
+            connection, _ = await asyncio.to_thread(listener.accept)
+            with connection:
+                assert peer.refusal(connection) == words
+        finally:
+            await asyncio.to_thread(os.waitpid, child, 0)
+
+
+#: Each asks the control socket, and one answers every open question by it.
+ASKING = r"""
+import asyncio, sys
+import aiohttp
+async def main():
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(sys.argv[1])) as session:
+        async with session.ws_connect("http://bridge/ws?person=local") as page:
+            await page.send_json({"type": "resume", "id": "1", "timestamp": 0, "payload": {}})
+            async for frame in page:
+                message = frame.json()
+                asked = message["payload"] if message["type"] == "permission_request" else None
+                if asked:
+                    answer = {"request_id": asked["request_id"], "decision": "allow"}
+                    await page.send_json({"type": "permission", "id": "2", "timestamp": 0, "payload": answer})
+try:
+    asyncio.run(main())
+except Exception as error:
+    print(error)
+open(sys.argv[2], "w").write("ended")
+"""
+
+
+async def allowed(page: PageClient, model: OfflineModel, command: str) -> None:
+    """A turn with one command, which a person allows."""
+    model.script.agent({"tool": "Bash", "input": {"command": command}})
+    mission = await page.send("mission", {"text": "Do it"})
+    question = await page.type("permission_request")
+    await page.ask("permission", {"request_id": question["request_id"], "decision": "allow"})
+    assert (await page.end_of(mission))["event"] == "complete"
+
+
+@ROOT_ONLY
+async def test_detached_program_cannot_answer_where_nothing_is_hidden(tmp_path: Path) -> None:
+    """Without namespaces: a program that the agent detached with an empty environment waits for the next question."""
+    script = tmp_path / "answer.py"
+    script.write_text(ASKING)
+    async with (
+        OfflineModel() as model,
+        bridge_process(
+            tmp_path / "data",
+            *("--permissions", "ask"),
+            within=WITHOUT_NAMESPACES,
+            ANTHROPIC_API_KEY="sk-ant-planted-real-key",
+            ANTHROPIC_BASE_URL=model.url,
+        ) as bridge,
+        bridge.page(await bridge.login()) as page,
+    ):
+        await page.link("ready")
+        program = f"{sys.executable} {script} {socket_of(bridge)}"
+        for number, before in enumerate(("", "setsid", "env -i setsid")):
+            ended = tmp_path / f"ended-{number}"
+            await allowed(page, model, f"({before} {program} {ended} > {ended}.out 2>&1 &) ; sleep 0.1")
+            # It ends at once where it is refused.
+            await eventually(ended.exists, f"{before} was refused")
+            assert "403" in Path(f"{ended}.out").read_text()
