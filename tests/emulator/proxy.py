@@ -8,6 +8,7 @@ import json
 
 from aiohttp import WSMsgType, web
 
+from tests.connections import until_one_ends
 from tests.emulator.machine import Machine, Overhearing
 
 #: Odd, so that no message ends where a frame does.
@@ -26,7 +27,6 @@ async def run_proxy(machine: Machine, request: web.Request) -> web.StreamRespons
         await socket.send_json({"status": "error", "error": f"dial tcp 10.0.0.1:{wish['port']}: connection refused"})
         await socket.close()
         return socket
-    await socket.send_json({"status": "connected", "target": f"10.0.0.1:{wish['port']}"})
     transport = request.transport
     hears = None if machine.overheard is None else machine.overheard()
 
@@ -35,17 +35,17 @@ async def run_proxy(machine: Machine, request: web.Request) -> web.StreamRespons
         if transport is not None:
             transport.abort()
 
-    with machine.on_cut(cut):
-        inwards = asyncio.create_task(_inwards(socket, writer, hears), name="proxy in")
-        outwards = asyncio.create_task(_outwards(reader, socket, hears), name="proxy out")
-        await asyncio.wait({inwards, outwards}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (inwards, outwards):
-        task.cancel()
-    await asyncio.gather(inwards, outwards, return_exceptions=True)
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-    await socket.close()
+    try:
+        await socket.send_json({"status": "connected", "target": f"10.0.0.1:{wish['port']}"})
+        with machine.on_cut(cut):
+            await until_one_ends(_inwards(socket, writer, hears), _outwards(reader, socket, hears))
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        await socket.close()
+    finally:
+        # Also where the client went, or the API ended, in the middle.
+        writer.transport.abort()
     return socket
 
 

@@ -26,8 +26,10 @@ from tests.bridge_harness import (
     run_bridge,
     running_bridge,
 )
+from tests.chaos_proxy import ChaosProxy
 from tests.harness import PATIENCE, Message, rows
 from tests.inspection import eventually
+from tests.ports import free_port
 from tests.postgres import own_server
 
 #: The same for all of them.
@@ -143,6 +145,30 @@ async def test_a_bridge_that_was_stopped_for_long_says_nothing_more_to_a_sprite_
         assert (await new.end_of(typed))["event"] == "complete"
         assert [mission["id"] for mission in missions(a.workspace)] == [typed]
         assert (await lease(database))[1] == 2
+
+
+async def test_page_over_cut_network_comes_again(tmp_path: Path, postgres_url: str) -> None:
+    """The bridges cannot reach each other for a while; both reach the database."""
+    port = free_port()
+    shared = {"BRIDGE_DATABASE_URL": postgres_url, "BRIDGE_CLUSTER_SECRET": "between them"}
+    async with ChaosProxy(port, 0, 0) as wire:
+        address = f"http://127.0.0.1:{wire.port}"
+        async with (
+            running_bridge(
+                tmp_path / "a/data", port=port, BRIDGE_ADDRESS=address, BRIDGE_STORE_KEY=_STORE_KEY, **shared
+            ) as a,
+            running_bridge(tmp_path / "b/data", BRIDGE_STORE_KEY=_STORE_KEY, **shared) as b,
+        ):
+            cookie = await b.login()
+            async with a.page(cookie) as at_owner:
+                await at_owner.type("state_sync")
+                async with b.page(cookie) as passed_on:
+                    await passed_on.type("state_sync")
+                    with wire.silent():
+                        assert await passed_on.closed() == aiohttp.WSCloseCode.GOING_AWAY
+                async with b.page(cookie) as passed_on:
+                    await passed_on.type("state_sync")
+                assert (await at_owner.ask("system", {"action": "status"}))["type"] == "status"
 
 
 async def test_without_its_database_a_bridge_says_so_and_nothing_typed_meanwhile_is_lost(tmp_path: Path) -> None:
