@@ -13,13 +13,13 @@ from tests.recording import Recording, recording
 
 
 @pytest.fixture(autouse=True)
-def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", FAST_DISK)
 
 
 @pytest.fixture
-def tmp_path(fast_disk: None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="sprite-test-") as folder:
+def tmp_path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="sprite-test-", dir=FAST_DISK) as folder:
         yield Path(folder)
 
 
