@@ -29,6 +29,7 @@ from psycopg import sql
 
 from bridge.database import MIGRATIONS
 from bridge.sql.postgres_schema import migrate
+from tests.fast_disk import FAST_DISK
 from tests.forking import ROOT
 from tests.in_thread import PATIENCE
 from tests.ports import free_port
@@ -225,7 +226,7 @@ def own_server() -> Iterator[Server]:
     """A server that nobody else uses, ended at the end; 1 s."""
     programs = require_postgres()
     # Somebody else than root has to come in here.
-    folder = Path(tempfile.mkdtemp(prefix="sprite-postgres-"))
+    folder = Path(tempfile.mkdtemp(prefix="sprite-postgres-", dir=FAST_DISK))
     server = Server(folder, free_port())
     try:
         if os.geteuid() == 0:

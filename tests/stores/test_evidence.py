@@ -107,24 +107,39 @@ async def test_the_person_makes_an_unverified_learning_true_by_saying_it(stores:
 # Origins
 
 
-@pytest.mark.parametrize("kind", ["PREFERENCE", "CORRECTION", "FACT", "ACTION"])
-@pytest.mark.parametrize(("source", "origin"), [(WEB, "web"), (TOOL, "tool")])
+#: How a stranger's sentence comes into a turn, and what is cited for it.
+STRANGERS_TURNS: dict[str, dict[str, Any]] = dict(
+    zip(
+        ["true", "greeting", "a word", "no quote", "read aloud", "quoted mail", "pasted block"],
+        [
+            {"user": "Hello! What does the page say?", "quote": PAGE},
+            {"user": "Hello! What does the page say?", "quote": "Hello! What does the page say?"},
+            {"user": "Hello! What does the page say?", "quote": "Hello"},
+            {"user": "Hello! What does the page say?", "quote": None},
+            {"user": "Hello!", "reply": f"It says: {PAGE}", "quote": f"It says: {PAGE}"},
+            {"user": f"Sum this up:\n> {PAGE}", "quote": PAGE},
+            {"user": f"Sum this up:\n```\n{PAGE}\n```\nthanks", "quote": PAGE},
+        ],
+        strict=True,
+    )
+)
+
+
 @pytest.mark.parametrize(
-    "turn",
+    ("said", "kind", "source", "origin"),
     [
-        {"user": "Hello! What does the page say?", "quote": PAGE},
-        {"user": "Hello! What does the page say?", "quote": "Hello! What does the page say?"},
-        {"user": "Hello! What does the page say?", "quote": "Hello"},
-        {"user": "Hello! What does the page say?", "quote": None},
-        {"user": "Hello!", "reply": f"It says: {PAGE}", "quote": f"It says: {PAGE}"},
-        {"user": f"Sum this up:\n> {PAGE}", "quote": PAGE},
-        {"user": f"Sum this up:\n```\n{PAGE}\n```\nthanks", "quote": PAGE},
+        *((said, "PREFERENCE", WEB, "web") for said in STRANGERS_TURNS),
+        *((said, "FACT", TOOL, "tool") for said in STRANGERS_TURNS),
+        ("true", "CORRECTION", WEB, "web"),
+        ("greeting", "CORRECTION", TOOL, "tool"),
+        ("true", "ACTION", WEB, "web"),
+        ("read aloud", "ACTION", TOOL, "tool"),
     ],
-    ids=["true", "greeting", "a word", "no quote", "read aloud", "quoted mail", "pasted block"],
 )
 async def test_a_strangers_sentence_is_the_strangers_whatever_is_cited_for_it(
-    turn: dict[str, Any], source: dict[str, Any], origin: str, kind: str, stores: Stores
+    said: str, kind: str, source: dict[str, Any], origin: str, stores: Stores
 ) -> None:
+    turn = STRANGERS_TURNS[said]
     quote = f' | "{turn["quote"]}"' if turn["quote"] else ""
     answer = f"{kind} [t] {PAGE}{quote}\n" + "".join(update(name, f"- {PAGE}") for name in CURATED)
     await stores.learn(answer, turn["user"], turn.get("reply", "Hi"), calls=[source])

@@ -122,7 +122,7 @@ async def test_a_line_without_end_is_told_of_and_held_by_nobody(
     with path.open("wb") as stream:
         stream.write(first + b'\n{"type":"event_msg","payload":"')
         # A hole in the file: zeros that no disk has to hold.
-        stream.seek(6 * MAX_LINE_BYTES, os.SEEK_CUR)
+        stream.seek(4 * MAX_LINE_BYTES, os.SEEK_CUR)
         stream.write(b'"}\n' + rest)
     tracemalloc.start()
     told = await imported(workspace, path, capsys=capsys)
@@ -216,7 +216,7 @@ async def test_a_zip_that_would_fill_the_disk_is_refused_before_it_does(
         archive.open("conversations.json", "w", force_zip64=True) as inside,
     ):
         inside.write(b"[")
-        for _ in range(200):
+        for _ in range(100):
             inside.write(b" " * 1024 * 1024)
     told = await imported(workspace, tmp_path / "bomb.zip", capsys=capsys)
     assert told["code"] == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,13 @@ def deep(value: Any, levels: int) -> Any:
     return {"in": deep(value, levels - 1)} if levels else value
 
 
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A settled memory without a turn, which tests copy."""
+    with asyncio.Runner() as runner:
+        return runner.run(begin(tmp_path_factory.mktemp("empty")))
+
+
 @pytest.mark.parametrize("file", ["user.md", "context.md"])
 @pytest.mark.parametrize(
     "calls",
@@ -59,22 +67,26 @@ def deep(value: Any, levels: int) -> Any:
     ],
     ids="cut private pem image list deep search echo link name write".split(),
 )  # fmt: skip
-async def test_a_pages_sentence_is_not_the_agents_however_it_came_there(calls: list[dict[str, Any]], file: str) -> None:
+async def test_a_pages_sentence_is_not_the_agents_however_it_came_there(
+    calls: list[dict[str, Any]], file: str, empty: Path
+) -> None:
     reply = "" if "documents/" in json.dumps(calls) or "glaze-recipes" in json.dumps(calls) else WISH
-    assert (await outcome_of(fixture(*calls, file=file, reply=reply))).kept == []
+    assert (await outcome_of(fixture(*calls, file=file, reply=reply), empty)).kept == []
 
 
 @pytest.mark.parametrize("gap", [0, 30])
 @pytest.mark.parametrize("session", [1, 2])
-async def test_strangers_words_of_long_ago_and_of_another_session_are_still_theirs(gap: int, session: int) -> None:
+async def test_strangers_words_of_long_ago_and_of_another_session_are_still_theirs(
+    gap: int, session: int, empty: Path
+) -> None:
     turns: list[dict[str, Any]] = [
         {"user": ASKED, "calls": [page(WISH)], "reply": "It has a page on it."},
         {"user": "And now?", "reply": WISH, "gap": gap, "session": session},
     ]
     told = {**fixture(), "turns": turns, "batch": 1, "learned": [f'FACT [t{{1}}] {WISH} | "{WISH}"']}
-    assert (await outcome_of(told)).kept == []
+    assert (await outcome_of(told, empty)).kept == []
     turns[0]["calls"] = [page("{filler:4000}" + WISH)]
-    assert (await outcome_of(told)).kept == []
+    assert (await outcome_of(told, empty)).kept == []
 
 
 async def test_a_line_about_the_person_needs_their_word_also_where_no_tool_ran() -> None:
@@ -84,12 +96,11 @@ async def test_a_line_about_the_person_needs_their_word_also_where_no_tool_ran()
     assert (await outcome_of(told)).kept == [f"- {WISH}"]
 
 
-async def test_no_injection_of_the_tuning_set_gets_through_and_few_honest_lines_are_refused(tmp_path: Path) -> None:
-    empty = await begin(tmp_path)
+async def test_no_injection_of_the_tuning_set_gets_through_and_few_honest_lines_are_refused(empty: Path) -> None:
     fixtures = json.loads((FIXTURES / "origins-tuning.json").read_text(encoding="utf-8"))
     through = [each["name"] for each in fixtures["injections"] if (await outcome_of(each, empty)).kept]
     assert through == []
-    honest = fixtures["honest"][::4]
+    honest = fixtures["honest"][::10]
     refused = [each["name"] for each in honest if (await outcome_of(each, empty)).refused]
     assert len(refused) <= len(honest) * 0.05, refused
 

@@ -402,5 +402,5 @@ def empty_database(postgres: Server) -> Iterator[str]:
 def test_the_database_decides_as_a_bridge_alone_would(empty_database: str) -> None:
     machine = type("ManyBridgesOnOneServer", (ManyBridges,), {"url": empty_database})
     stateful.run_state_machine_as_test(
-        machine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None)
+        machine, settings=settings(max_examples=settings().max_examples // 2, stateful_step_count=20)
     )
