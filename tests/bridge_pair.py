@@ -57,9 +57,9 @@ def _record(line: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def two_bridges(folder: Path, postgres: Server, *flags: str, **environment: str) -> AsyncIterator[BridgePair]:
+async def two_bridges(folder: Path, postgres: Server, *flags: str, **environment: Any) -> AsyncIterator[BridgePair]:
     url = postgres.create()
-    shared = {"BRIDGE_DATABASE_URL": url, "BRIDGE_CLUSTER_SECRET": SECRET, **environment}
+    shared: dict[str, Any] = {"BRIDGE_DATABASE_URL": url, "BRIDGE_CLUSTER_SECRET": SECRET, **environment}
     try:
         async with (
             running_bridge(folder / "a/data", *flags, **shared) as owner,

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from bridge.cluster.homes import this_machine
 from bridge.hosts.workspace import ADDRESS, SYSTEM
@@ -50,7 +50,7 @@ class Place(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def settings(self, model_url: str) -> dict[str, str]:
+    def settings(self, model_url: str) -> dict[str, Any]:
         """What a bridge's environment says of it; sprites reach the bridges' model proxy at this address."""
         ...
 
@@ -86,7 +86,7 @@ class Processes:
     ) -> None:
         await self._stack.aclose()
 
-    def settings(self, model_url: str) -> dict[str, str]:
+    def settings(self, model_url: str) -> dict[str, Any]:
         """See Place."""
         del model_url
         return {}
@@ -147,7 +147,7 @@ class Vms:
     ) -> None:
         await self.emulator.__aexit__(kind, error, trace)
 
-    def settings(self, model_url: str) -> dict[str, str]:
+    def settings(self, model_url: str) -> dict[str, Any]:
         """See Place."""
         # A VM is held until the last turns are curated, which nobody here waits ten minutes for.
         rest = {"SPRITE_REST_SECONDS": str(_REST_SECONDS)}

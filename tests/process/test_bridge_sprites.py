@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.emulator import Emulator
@@ -14,7 +15,7 @@ from tests.ports import free_port
 async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_path: Path) -> None:
     port = free_port()
     async with Emulator(tmp_path / "vms") as emulator:
-        settings = {
+        settings: dict[str, Any] = {
             "SPRITES_URL": emulator.url,
             "SPRITES_TOKEN": TOKEN,
             # The emulator's machines are on this one.

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -150,7 +151,7 @@ async def test_other_user_is_refused(prepare: Callable[[], None], words: str | N
         try:
             connection, _ = await asyncio.to_thread(listener.accept)
             with connection:
-                assert peer.refusal(connection) == words
+                assert peer.refusal(cast("peer.Connection", connection)) == words
         finally:
             await asyncio.to_thread(os.waitpid, child, 0)
 

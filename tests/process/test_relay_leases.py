@@ -14,7 +14,7 @@ from bridge.waking.shared_due_dates import SharedDueDates
 from bridge.waking.waker import Waker
 from sprite.database.workspace import open_workspace
 from sprite.protocol.shipping import Lease
-from tests.harness import SpriteProcess, running_sprite
+from tests.harness import Sprite, running_sprite
 from tests.inspection import eventually
 from tests.relay_stage import Stage, Street, stage
 
@@ -27,7 +27,7 @@ def died() -> None:
 
 @asynccontextmanager
 async def bridge(
-    database: Database, name: str, sprite: SpriteProcess, **options: float
+    database: Database, name: str, sprite: Sprite, **options: float
 ) -> AsyncIterator[tuple[Leases, Stage]]:
     host = Street(sprite.port, sprite.token)
     async with (

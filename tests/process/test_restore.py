@@ -298,7 +298,7 @@ async def test_a_mission_that_was_under_way_ends_with_words_and_what_was_said_be
     workspace.rename(tmp_path / "destroyed")
     status, out, _ = await run_bridge("restore", "ada", "--to", str(new), "--data", str(data))
     assert status == 0, out
-    async with running_sprite(new, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(new, model.url) as again, again.client() as client:
         await eventually(lambda: not_under_way(new), "the mission is under way for ever")
         shown = workspace_db(new, "SELECT status FROM missions WHERE id = ?", (mission,))
         assert shown == [{"status": "error"}]

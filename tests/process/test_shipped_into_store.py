@@ -137,9 +137,9 @@ async def test_a_killed_bridge_goes_on_where_the_store_was_and_loses_nothing(tmp
         await page.mission("one")
         bridge.process.send_signal(signal.SIGKILL)
         await bridge.ended()
-    async with running_bridge(tmp_path / "data") as bridge, the_store(bridge.data) as store:
-        async with bridge.page(await bridge.login()) as page:
+    async with running_bridge(tmp_path / "data") as again, the_store(again.data) as store:
+        async with again.page(await again.login()) as page:
             await page.link("ready")
             await page.mission("two")
-            await until_stored(bridge, store, 2)
+            await until_stored(again, store, 2)
         assert (await verified(store, LOCAL_PERSON)).wrong == []

@@ -150,10 +150,10 @@ async def test_killed_at_any_moment_a_sprite_ships_every_row_and_never_two_thing
                 await cut()
             await sprite.kill()
     assert copy.positions == sorted(set(copy.positions))
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as again, again.client() as client:
         await client.ask("heartbeat")
         await client.ask("system", {"action": "flush"})
-        await follow(sprite, copy, lambda shipped: shipped.whole)
+        await follow(again, copy, lambda shipped: shipped.whole)
         same(copy, await exported(workspace), Settings(workspace))
         assert len(copy.files()) >= KILLS
 

@@ -192,15 +192,15 @@ async def test_a_bridge_that_was_killed_looks_at_once_at_the_sprites_it_was_conn
         await eventually(lambda: kept(data) == [("local", None, 1)], "it is not kept that the sprite runs")
         bridge.process.kill()
         await bridge.process.wait()
-    async with running_bridge(data) as bridge:
+    async with running_bridge(data) as again:
 
         async def metrics() -> str:
-            async with bridge.http() as session, session.get("/metrics") as response:
+            async with again.http() as session, session.get("/metrics") as response:
                 return await response.text()
 
-        await eventually(lambda: "a sprite was woken for what is due" in bridge.log, "the sprite is not looked at")
+        await eventually(lambda: "a sprite was woken for what is due" in again.log, "the sprite is not looked at")
         assert 'bridge_wakes_total{outcome="looked"} 1.0' in await metrics()
-        (local,) = json.loads((await bridge.run("status", "--json"))[1])
+        (local,) = json.loads((await again.run("status", "--json"))[1])
         assert local["next_due"] is None
 
 

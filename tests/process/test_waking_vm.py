@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -151,7 +151,7 @@ async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_on
     data, port = tmp_path / "data", free_port()
     emulator.image = disk.packages
     async with receiving() as receiver:
-        settings = {
+        settings: dict[str, Any] = {
             "SPRITES_URL": emulator.url,
             "SPRITES_TOKEN": TOKEN,
             "BRIDGE_PUBLIC_URL": f"http://127.0.0.1:{port}",
@@ -172,12 +172,12 @@ async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_on
             await bridge.process.wait()
         vm = emulator.machines["ada"]
         (vm.workspace / "go").touch()
-        async with running_bridge(data, "--provider", "sprites", port=port, **settings) as bridge:
+        async with running_bridge(data, "--provider", "sprites", port=port, **settings) as again:
             (message,) = await receiver.received(1)
             assert (message["kind"], message["person"]) == ("ended", "ada")
             await eventually(lambda: not vm.tasks, "the VM is held")
             # By the state that each connection begins with, and by its events: the same, and told once.
-            async with bridge.page(token=token) as page:
+            async with again.page(token=token) as page:
                 await page.type("state_sync")
         assert (vm.workspace / "drawn").read_text() == "once\n"
         assert len(fired(vm)) == 1
