@@ -39,7 +39,7 @@ def _held() -> None:
     own_secrets.hold(*SETTINGS.secrets)
 
 
-@pytest.mark.parametrize("secret", WORDS)
+@pytest.mark.parametrize("secret", WORDS, ids=range(len(WORDS)))
 def test_own_secret_is_in_no_log_line_and_no_notice(secret: str) -> None:
     record = logging.LogRecord("bridge.x", logging.WARNING, "", 0, "it said %s.", (secret,), None)
     for formatter in (JsonLines(), PlainLines()):
