@@ -43,6 +43,8 @@ _IMPORTS = (
     "bridge.__main__ bridge.app bridge.commands.serve bridge.commands.operate "
     "claude_agent_sdk anyio._backends._asyncio httpcore2 encodings.idna tomllib"
 ).split()
+#: What commands import that few tests run: imported before the first of them is forked.
+_LATE_IMPORTS = {"acp": ["bridge.acp.program"], "chat": ["bridge.chat.client", "bridge.chat.terminal"]}
 #: A forked process writes its arguments and its environment over these, where /proc shows them.
 _ARGUMENTS_BYTES = 1 << 13
 _ENVIRONMENT_BYTES = 1 << 16
@@ -298,7 +300,9 @@ class _Forking:
             self._forget(asking)
             return asking is not self._connection
         request = json.loads(_exactly(asking, int.from_bytes(head, "big")))
-        known = _known_sources() if request["cwd"] != str(ROOT) else {}
+        folder = Path(request["cwd"])
+        known = _known_sources() if folder != ROOT and (folder / "sprite").is_dir() else {}
+        _import_late(request)
         pid = os.fork()
         if not pid:
             for ours in (self._connection, self._listener, self._waking, self._wake, *self._clients):
@@ -306,7 +310,7 @@ class _Forking:
             if asking is not self._connection:
                 os.setsid()
             if known:
-                _use_code_of(Path(request["cwd"]), known)
+                _use_code_of(folder, known)
             _become(request, descriptors)
             return False
         self._children[pid] = asking
@@ -331,6 +335,14 @@ class _Forking:
             asked = self._children.pop(pid)
             _tell(asked, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
             self._forget(asked)
+
+
+def _import_late(request: dict[str, Any]) -> None:
+    late = _LATE_IMPORTS.get(request["arguments"][0], []) if request["module"] == "bridge" else []
+    if any(name not in sys.modules for name in late):
+        for name in late:
+            __import__(name)
+        gc.freeze()
 
 
 def _tell(asked: socket.socket, message: dict[str, Any]) -> None:

@@ -263,7 +263,7 @@ async def test_the_commands_search_with_turns_show_memory_and_begin_anew(home: H
 async def test_a_bridge_that_was_killed_is_waited_for(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with editor("--data", str(data)) as client:
-        async with bridge_process(data) as bridge:
+        async with bridge_process(data, forks_sprites=True) as bridge:
             session = await client.start()
             with pytest.raises(RequestError, match="--permissions ask"):
                 await client.connection.set_session_mode(session_id=session, mode_id="ask")
@@ -271,7 +271,7 @@ async def test_a_bridge_that_was_killed_is_waited_for(tmp_path: Path) -> None:
             await eventually((tmp_path / "began").exists, "the command has not begun")
             await bridge.kill()
             await client.until(lambda: any("not lost" in str(update) for _, update in client.updates))
-        async with bridge_process(data):
+        async with bridge_process(data, forks_sprites=True):
             # The sprite of this machine ended with its bridge, and so did the turn.
             assert await asked == "cancelled"
             await client.until(lambda: any("Stopped" in str(update) for _, update in client.updates))

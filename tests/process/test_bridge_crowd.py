@@ -70,7 +70,7 @@ async def comes_in(bridge: BridgeProcess) -> None:
 
 
 async def test_a_bridge_whose_descriptors_are_gone_says_so_seldom_and_goes_on(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data") as bridge:
+    async with bridge_process(tmp_path / "data", forks_sprites=True) as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             await page.link("ready")

@@ -15,7 +15,7 @@ from tests.harness import PATIENCE
 
 
 async def test_log_and_figures_hold_no_secret(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data", ANTHROPIC_AUTH_TOKEN="") as bridge:
+    async with bridge_process(tmp_path / "data", forks_sprites=True, ANTHROPIC_AUTH_TOKEN="") as bridge:
         _, out, _ = await bridge.run("users", "add", "ada")
         token = out.split("token")[-1].split()[0]
         cookie = await bridge.login()
@@ -52,6 +52,7 @@ async def test_the_real_keys_reach_no_sprite_no_page_no_log_and_no_file(tmp_path
         ANTHROPIC_API_KEY=key,
         ANTHROPIC_BASE_URL=model.url,
         SPRITES_TOKEN="planted-sprites-token",
+        forks_sprites=True,
     ) as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")

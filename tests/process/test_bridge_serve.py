@@ -21,7 +21,7 @@ from tests.ports import free_port
 
 async def test_stop_in_mid_turn_stores_and_curates_everything(tmp_path: Path) -> None:
     """The model proxy answers until the sprites have ended: their last flush needs it."""
-    async with bridge_process(tmp_path / "data") as bridge:
+    async with bridge_process(tmp_path / "data", forks_sprites=True) as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             assert (await page.mission("make a table card of apples 3, pears 5"))["event"] == "complete"
@@ -111,7 +111,7 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 
 async def test_after_a_kill_everything_is_still_there(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
-    async with bridge_process(data, port=port) as bridge:
+    async with bridge_process(data, port=port, forks_sprites=True) as bridge:
         _, out, _ = await bridge.run("users", "add", "ada")
         token = out.split("token")[-1].split()[0]
         cookie = await bridge.login()
@@ -119,7 +119,7 @@ async def test_after_a_kill_everything_is_still_there(tmp_path: Path) -> None:
             await page.link("ready")
             await page.mission("my name is Wilhelmina")
         await bridge.kill()
-    async with bridge_process(data, port=port) as bridge:
+    async with bridge_process(data, port=port, forks_sprites=True) as bridge:
         async with bridge.page(cookie) as page:
             sync = await page.type("state_sync")
             assert any("Wilhelmina" in line["text"] for line in sync["chat"])

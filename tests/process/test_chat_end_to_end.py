@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bridge_harness import bridge_environment, running_bridge
-from tests.forking import fork_module
+from tests.forking import PYTHON, fork_module, forking_python
 from tests.harness import PATIENCE, ROOT
 
 
@@ -26,7 +26,7 @@ async def chat(
     process = await fork_module(
         "bridge",
         *("chat", "--data", str(data), *options),
-        env=bridge_environment(HOME=str(home), IS_SANDBOX="1", **variables),
+        env=bridge_environment(HOME=str(home), IS_SANDBOX="1", **{PYTHON: forking_python()}, **variables),
         cwd=folder,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

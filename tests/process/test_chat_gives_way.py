@@ -12,7 +12,7 @@ import pytest
 from bridge.config import from_environment
 from bridge.data_folder import is_taken
 from tests.bridge_harness import bridge_environment, bridge_process
-from tests.forking import fork_module
+from tests.forking import PYTHON, fork_module, forking_python
 from tests.harness import PATIENCE, Process, RunningProcess
 
 
@@ -58,7 +58,7 @@ async def chatting(data: Path) -> AsyncIterator[Chatting]:
     process = await fork_module(
         "bridge",
         *("chat", "--data", str(data), "--permissions", "bypass"),
-        env=bridge_environment(HOME=str(home), IS_SANDBOX="1"),
+        env=bridge_environment(HOME=str(home), IS_SANDBOX="1", **{PYTHON: forking_python()}),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -75,11 +75,12 @@ def _data(tmp_path: Path) -> Path:
 
 
 async def test_a_bridge_that_was_killed_is_waited_for_and_not_replaced_by_the_terminals_own(data: Path) -> None:
-    async with bridge_process(data) as bridge, chatting(data) as chat:
-        await chat.until("the bridge that runs on")
+    async with bridge_process(data, forks_sprites=True) as bridge, chatting(data) as chat:
+        chat.say("/memory")
+        await chat.until("user.md")
         await bridge.kill()
         await chat.until("Reconnecting")
-        async with bridge_process(data):
+        async with bridge_process(data, forks_sprites=True):
             chat.say("hello")
             await chat.until("stand-in model)")
             assert await chat.left() == 0
@@ -90,7 +91,7 @@ async def test_a_terminals_own_bridge_gives_way_to_one_that_serves_and_the_conve
     async with chatting(data) as chat:
         chat.say("my name is Wilhelmina")
         await chat.until("stand-in model)")
-        async with bridge_process(data) as bridge:
+        async with bridge_process(data, forks_sprites=True) as bridge:
             await chat.until("has given way to one that serves")
             chat.say("what is my name?")
             await chat.until("name is Wilhelmina")
@@ -101,7 +102,7 @@ async def test_a_terminals_own_bridge_gives_way_to_one_that_serves_and_the_conve
 
 
 async def test_in_a_pipe_a_turn_whose_bridge_was_killed_ends_with_words_and_a_status(data: Path) -> None:
-    async with bridge_process(data) as bridge, chatting(data) as chat:
+    async with bridge_process(data, forks_sprites=True) as bridge, chatting(data) as chat:
         chat.say("run `tail -f /dev/null`")
         await chat.until("tail -f /dev/null")
         await chat.until("▸ Bash")

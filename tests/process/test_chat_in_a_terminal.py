@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from tests.bridge_harness import bridge_environment
-from tests.forking import fork_module
+from tests.forking import PYTHON, fork_module, forking_python
 from tests.harness import PATIENCE, observations
 from tests.inspection import eventually
 
@@ -60,7 +60,7 @@ async def test_terminal_edits_a_file_and_forgets_a_name(tmp_path: Path) -> None:
         "bridge",
         *("chat", "--data", str(data), "--permissions", "bypass"),
         # Nothing here answers where the cursor is.
-        env=bridge_environment(**settings, PROMPT_TOOLKIT_NO_CPR="1"),
+        env=bridge_environment(**settings, **{PYTHON: forking_python()}, PROMPT_TOOLKIT_NO_CPR="1"),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -183,6 +183,44 @@ async def test_each_door_opens_for_its_scope_alone_and_for_nothing_but_a_token(s
     assert not [secret for secret in (*secrets.values(), revoked) if secret in bridge.log + figures]
 
 
+# --- observations ---
+
+
+async def test_observations_are_written_once_whoever_sends_them_how_often(stage: Stage) -> None:
+    secret = await stage.token("observe")
+    # The sprite is started for it.
+    assert not stage.bridge.workspace.exists()
+    status, answer = await stage.post(secret, batch(turn(1), turn(2), turn(2), turn(3, session="../..")))
+    assert (status, answer["stored"], answer["known"]) == (200, 2, 1)
+    assert [refused["external_id"] for refused in answer["refused"]] == ["t3"]
+    answers = await asyncio.gather(*(stage.post(secret, batch(*map(turn, range(40)))) for _ in range(4)))
+    assert {status for status, _ in answers} == {200}
+    assert sum(answer["stored"] for _, answer in answers) == 38
+    assert sum(answer["known"] for _, answer in answers) == 4 * 40 - 38
+    rows = stage.logged("Message ")
+    assert len(rows) == 40
+    assert {(row["source"], row["project"]) for row in rows} == {("my-program", "/home/ada/code")}
+    assert (await stage.post(secret, batch(turn(1), project="../..")))[1]["refused"]
+    assert (await stage.post(secret, batch(turn(1), source="../..")))[0] == 422
+    assert (await stage.post(secret, b"{"))[0] == 400
+    assert "Message 1" not in stage.bridge.log
+
+
+async def test_a_large_call_arrives_whole_and_a_killed_sprite_costs_no_turn(stage: Stage) -> None:
+    secret = await stage.token("observe")
+    turns = [turn(number, user=f"Large {number}", reply=f"{number} " + "word " * 5_000) for number in range(120)]
+    large = batch(*turns, source="large")
+    assert len(json.dumps(large)) > 2.5 * 2**20
+    sending = asyncio.create_task(stage.post(secret, large))
+    await eventually(lambda: len(stage.logged("Large ")) > 0, "nothing of it has arrived")
+    stage.kill_sprite()
+    status, answer = await sending
+    assert (status, answer["refused"]) == (200, [])
+    assert answer["stored"] + answer["known"] == 120
+    assert len(stage.logged("Large ")) == 120
+    assert await stage.post(secret, large) == (200, {"stored": 0, "known": 120, "refused": []})
+
+
 # --- chat completions ---
 
 
@@ -303,44 +341,6 @@ async def test_a_sprite_that_is_killed_in_the_middle_ends_the_stream_with_an_err
             await said(stream)
         # The next message is answered as ever.
         assert await said(await streamed(program, "Hello again"))
-
-
-# --- observations ---
-
-
-async def test_observations_are_written_once_whoever_sends_them_how_often(stage: Stage) -> None:
-    secret = await stage.token("observe")
-    # The sprite is started for it.
-    stage.kill_sprite()
-    status, answer = await stage.post(secret, batch(turn(1), turn(2), turn(2), turn(3, session="../..")))
-    assert (status, answer["stored"], answer["known"]) == (200, 2, 1)
-    assert [refused["external_id"] for refused in answer["refused"]] == ["t3"]
-    answers = await asyncio.gather(*(stage.post(secret, batch(*map(turn, range(40)))) for _ in range(4)))
-    assert {status for status, _ in answers} == {200}
-    assert sum(answer["stored"] for _, answer in answers) == 38
-    assert sum(answer["known"] for _, answer in answers) == 4 * 40 - 38
-    rows = stage.logged("Message ")
-    assert len(rows) == 40
-    assert {(row["source"], row["project"]) for row in rows} == {("my-program", "/home/ada/code")}
-    assert (await stage.post(secret, batch(turn(1), project="../..")))[1]["refused"]
-    assert (await stage.post(secret, batch(turn(1), source="../..")))[0] == 422
-    assert (await stage.post(secret, b"{"))[0] == 400
-    assert "Message 1" not in stage.bridge.log
-
-
-async def test_a_large_call_arrives_whole_and_a_killed_sprite_costs_no_turn(stage: Stage) -> None:
-    secret = await stage.token("observe")
-    turns = [turn(number, user=f"Large {number}", reply=f"{number} " + "word " * 5_000) for number in range(120)]
-    large = batch(*turns, source="large")
-    assert len(json.dumps(large)) > 2.5 * 2**20
-    sending = asyncio.create_task(stage.post(secret, large))
-    await eventually(lambda: len(stage.logged("Large ")) > 0, "nothing of it has arrived")
-    stage.kill_sprite()
-    status, answer = await sending
-    assert (status, answer["refused"]) == (200, [])
-    assert answer["stored"] + answer["known"] == 120
-    assert len(stage.logged("Large ")) == 120
-    assert await stage.post(secret, large) == (200, {"stored": 0, "known": 120, "refused": []})
 
 
 # --- boot memory ---
