@@ -34,6 +34,8 @@ DEFAULT_SPARE_SECONDS = 600
 DEFAULT_REST_SECONDS = 600
 DEFAULT_SCHEDULE_SHARE = 0.25
 DEFAULT_SHIP_FILES_MB = 2048
+#: Smaller ids are the system's own users.
+_FIRST_PERSON = 1000
 #: A socket that only a Sprites VM has: there, the VM is the boundary around the agent. SPRITE_VM_SOCKET overrides it.
 VM_SOCKET = Path("/.sprite/api.sock")
 
@@ -214,10 +216,12 @@ def state_home() -> Path:
 
 
 def home_folders() -> list[Path]:
-    """Return the home directories that this user can read, by $HOME and by the list of users; root reads all."""
+    """Return the home directories of this user, by $HOME and by the list of users; root's are those of all people."""
     homes = [os.environ.get("HOME", "")]
     with suppress(KeyError):
-        homes += [user.pw_dir for user in (pwd.getpwall() if is_root() else [pwd.getpwuid(os.geteuid())])]
+        homes.append(pwd.getpwuid(os.geteuid()).pw_dir)
+    if is_root():
+        homes += [user.pw_dir for user in pwd.getpwall() if user.pw_uid >= _FIRST_PERSON]
     return [Path(home) for home in dict.fromkeys(homes) if home not in {"", "/"}]
 
 

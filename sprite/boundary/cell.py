@@ -149,7 +149,7 @@ def _furnish(plan: Plan, *, has_root: bool) -> None:
         _cover_file(path)
     sources = {path: os.open(path, os.O_PATH) for _, inside in plan["hide"] for path, _ in inside}
     for hidden, inside in plan["hide"]:
-        # It may lie in another one that is covered by now.
+        # It may have gone since the plan was made.
         if os.path.isdir(hidden):
             _hide(hidden, [(path, sources[path], writable) for path, writable in inside])
     # The folder that it was started in is below what now lies over it.

@@ -16,8 +16,9 @@ KEY_PLACES = (
     # Other machines, signatures, encryption.
     *(".ssh", ".gnupg", ".pki", ".config/age", ".config/sops"),
     # Clouds, clusters, infrastructure.
-    *(".aws", ".azure", ".oci", ".kube", ".docker", ".boto", ".s3cfg", ".terraform.d", ".terraformrc", ".vault-token"),
-    *(".fly", ".config/gcloud", ".config/doctl", ".config/rclone", ".config/containers"),
+    *(".aws", ".azure", ".oci", ".kube", ".docker", ".boto", ".s3cfg", ".terraformrc", ".vault-token"),
+    *(".terraform.d/credentials.tfrc.json", ".fly/config.yml", ".config/gcloud", ".config/doctl", ".config/rclone"),
+    ".config/containers/auth.json",
     # Code hosts and package registries.
     *(".config/gh", ".config/glab-cli", ".config/hub", ".config/git/credentials", ".git-credentials", ".netrc"),
     *(".npmrc", ".yarnrc.yml", ".pypirc", ".gem/credentials", ".cargo/credentials", ".cargo/credentials.toml"),
@@ -43,12 +44,10 @@ _SESSION_PLACES = ("/run/user/{user}/keyring", "/run/user/{user}/gnupg")
 
 def hidden_places(settings: Settings) -> list[Path]:
     """Return the files and folders that there are, where links lead; the outer ones first."""
-    wanted = [
-        *_bridge_places(settings),
-        *_key_places(),
-        *(Path(place.format(user=os.geteuid())) for place in _SESSION_PLACES),
-    ]
-    found = {Path(os.path.realpath(place)) for place in wanted}
+    # The home directory of a VM is the agent's own: the keys there are those that it is to use.
+    keys = () if settings.vm_socket.exists() else _key_places()
+    wanted = [*_bridge_places(settings), *keys]
+    found = {Path(os.path.realpath(place)) for place in wanted if os.path.lexists(place)}
     return sorted(place for place in found if place.parent != place and (place.is_dir() or place.is_file()))
 
 
@@ -69,6 +68,7 @@ def _bridge_places(settings: Settings) -> Iterator[Path]:
 
 
 def _key_places() -> Iterator[Path]:
+    yield from (Path(place.format(user=os.geteuid())) for place in _SESSION_PLACES)
     for home in home_folders():
         try:
             there = {entry.name for entry in home.iterdir()}

@@ -55,6 +55,7 @@ def plan_of(settings: Settings, cli: Path | None) -> Plan:
             (folders if alias.is_dir() else files).add(alias)
     # It may be mounted where it is, out of a folder that is hidden.
     folders.discard(workspace)
+    folders = {folder for folder in folders if _is_seen(folder, folders, workspace)}
     kept = [(workspace, True), (settings.cli_state, True), (settings.boot_prompt, False)]
     stays: dict[Path, list[tuple[str, bool]]] = {folder: [] for folder in sorted(folders)}
     for path, writable in [*kept, *([(cli, False)] if cli else [])]:
@@ -70,6 +71,12 @@ def plan_of(settings: Settings, cli: Path | None) -> Plan:
         # On a VM the agent may install what it needs. Elsewhere sudo is none of our business.
         sudo=settings.permissions == "bypass" and not is_root() and shutil.which("sudo") is not None,
     )
+
+
+def _is_seen(folder: Path, hidden: set[Path], workspace: Path) -> bool:
+    """Whether a hidden folder would be seen when the others are hidden: no other one is around it, but in it."""
+    around = next((place for place in folder.parents if place == workspace or place in hidden), None)
+    return around is None or around == workspace
 
 
 def bundled_cli() -> Path | None:

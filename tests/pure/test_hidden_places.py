@@ -1,0 +1,64 @@
+"""The places that are hidden from the agent, as they are found on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sprite.boundary.hidden import hidden_places
+from sprite.boundary.plan import plan_of
+from sprite.config import Settings
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    for folder in (".aws", ".config/gh", ".cargo/bin", ".pyenv", "elsewhere/ssh", "xdg/gh"):
+        (home / folder).mkdir(parents=True)
+    (home / ".netrc").touch()
+    (home / ".ssh").symlink_to("elsewhere/ssh")
+    (home / ".kube").symlink_to("nowhere")
+    (home / ".docker").symlink_to("/dev/null")
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+def found(home: Path, settings: Settings) -> list[str]:
+    """What is hidden below the home directory; the user's own is hidden as well."""
+    places = hidden_places(settings)
+    return [str(place.relative_to(home)) for place in places if place.is_relative_to(home)]
+
+
+def test_keys_are_hidden_where_links_lead_and_toolchains_stay(home: Path) -> None:
+    assert found(home, Settings(home / "work")) == [".aws", ".config/gh", ".netrc", "elsewhere/ssh"]
+
+
+def test_xdg_variables_move_places(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "xdg"))
+    assert "xdg/gh" in found(home, Settings(home / "work"))
+
+
+def test_home_of_a_vm_is_the_agents_own(home: Path) -> None:
+    socket = home / "api.sock"
+    settings = Settings(home / "work", vm_socket=socket, bridge_data=home / "data")
+    (home / "data").mkdir()
+    assert ".aws" in found(home, settings)
+    socket.touch()
+    assert found(home, settings) == ["data"]
+
+
+def test_workspace_stays_visible_in_nested_hidden_folders(home: Path) -> None:
+    """Its `.os` is hidden in turn, and in that the CLI's state stays."""
+    workspace = home / ".aws/data/workspaces/ada"
+    settings = Settings(workspace, bridge_data=home / ".aws/data")
+    for folder in (settings.memory, settings.cli_state):
+        folder.mkdir(parents=True)
+    settings.boot_prompt.touch()
+    hide = {path: inside for path, inside in plan_of(settings, None)["hide"] if path.startswith(str(home / ".aws"))}
+    assert hide == {
+        str(home / ".aws"): [(str(workspace), True)],
+        str(settings.system): [(str(settings.cli_state), True), (str(settings.boot_prompt), False)],
+    }
