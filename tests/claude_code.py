@@ -75,6 +75,8 @@ class ClaudeCode:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            # It opens the terminal that it finds, which stops a run in the background.
+            start_new_session=True,
         )
         try:
             async with asyncio.timeout(PATIENCE):
