@@ -33,6 +33,7 @@ from types import CodeType
 from typing import Any
 
 from tests.in_thread import PATIENCE
+from tests.shifted_clock import follow_clock, replace_time
 
 ROOT = Path(__file__).resolve().parent.parent
 _LENGTH_BYTES = 4
@@ -417,6 +418,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     _show([sys.executable, "-m", request["module"], *request["arguments"]], request["environment"])
+    follow_clock()
     os.chdir(request["cwd"])
     if (umask := request.get("umask")) is not None:
         os.umask(umask)
@@ -438,6 +440,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
 
 
 if __name__ == "__main__":
+    replace_time()
     for _name in _IMPORTS:
         __import__(_name)
     # Neither a collection in a child nor its end goes through all of this.

@@ -355,7 +355,7 @@ async def start_module(
     module: str, *arguments: str, env: Mapping[str, str], stderr: Any, within: Sequence[str] = ()
 ) -> Process:
     """`python -m MODULE`, forked where it can be; its stdout is a pipe."""
-    if within or "LD_PRELOAD" in env:
+    if within:
         return await asyncio.create_subprocess_exec(
             *(*within, sys.executable, "-m", module, *arguments),
             cwd=ROOT,

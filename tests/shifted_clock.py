@@ -1,62 +1,61 @@
-"""A wall clock that a test may set, for real processes: Debian's libfaketime, loaded before everything else.
-
-Only what day and time it is moves; timeouts and pauses (the monotonic clock) go on as they do.
-"""
+"""A wall clock that a test may set, for forked processes. The monotonic clock is not changed."""
 
 from __future__ import annotations
 
+import mmap
 import os
+import struct
 import time
 from pathlib import Path
 
-import pytest
-
-_LIBRARIES = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-
-#: The library does not start within the agent's sandbox, and what the agent runs needs no clock of ours.
-_NOT_HANDED_ON = "import os\nos.environ.pop('LD_PRELOAD', None)\n"
-
-
-def needs_faketime() -> pytest.MarkDecorator:
-    """Skips where libfaketime is missing, but fails where it has to be there (REQUIRE_BROWSER=1, as in CI)."""
-    if not _LIBRARIES and os.environ.get("REQUIRE_BROWSER") == "1":
-        raise RuntimeError("REQUIRE_BROWSER=1, and there is no libfaketime: apt-get install faketime")
-    return pytest.mark.skipif(not _LIBRARIES, reason="no libfaketime on this machine: apt-get install faketime")
+#: Environment variable with the path of the clock, for tests/forking.py.
+CLOCK = "TESTS_CLOCK"
+_SECONDS = struct.Struct("d")
 
 
 class ShiftedClock:
-    """A clock `ahead` of this machine's by so many seconds, in every Python process started with its `environment`."""
+    """A clock `ahead` of this machine's by so many seconds, in every forked process that gets its `environment`."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "clock"
-        self._hooks = folder / "hooks"
-        self._hooks.mkdir()
-        (self._hooks / "sitecustomize.py").write_text(_NOT_HANDED_ON)
-        self.ahead = 0.0
-        self.set_ahead(0.0)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What a process is started with that lives by this clock."""
-        return {
-            "LD_PRELOAD": str(_LIBRARIES[0]),
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "PYTHONPATH": str(self._hooks),
-        }
+        self.path = folder / "clock"
+        self.path.write_bytes(_SECONDS.pack(0.0))
+        self._memory = _memory(self.path)
+        self.environment = {CLOCK: str(self.path)}
 
     def now(self) -> float:
-        """Its time, in Unix seconds."""
-        return time.time() + self.ahead
-
-    def set_ahead(self, seconds: float) -> None:
-        """Moves it, for all of them at once."""
-        self.ahead = seconds
-        temporary = self._file.with_suffix(".new")
-        temporary.write_text(f"{seconds:+.3f}")
-        temporary.replace(self._file)
+        """Return its time in Unix seconds."""
+        ahead: float = _SECONDS.unpack_from(self._memory)[0]
+        return time.time() + ahead
 
     def jump_to(self, moment: float) -> None:
-        """Moves it to a moment, in Unix seconds."""
-        self.set_ahead(moment - time.time())
+        """Set it to a time in Unix seconds, for all processes at once."""
+        _SECONDS.pack_into(self._memory, 0, moment - time.time())
+
+
+class _Following:
+    """The clock that this process follows, if any."""
+
+    memory: mmap.mmap | None = None
+
+
+def replace_time() -> None:
+    """Replace `time.time` and `time.time_ns`, before anything is imported that keeps them as a default."""
+    real_time, real_time_ns = time.time, time.time_ns
+
+    def ahead() -> float:
+        memory = _Following.memory
+        return 0.0 if memory is None else float(_SECONDS.unpack_from(memory)[0])
+
+    time.time = lambda: real_time() + ahead()
+    time.time_ns = lambda: real_time_ns() + round(ahead() * 1e9)
+
+
+def follow_clock() -> None:
+    """Follow the clock that the environment names, if any."""
+    if CLOCK in os.environ:
+        _Following.memory = _memory(Path(os.environ[CLOCK]))
+
+
+def _memory(path: Path) -> mmap.mmap:
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), _SECONDS.size)

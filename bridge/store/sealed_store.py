@@ -18,6 +18,8 @@ from bridge.store.sprite_log import START, Cursor, SpriteLog, View
 from bridge.store.store import BadShipmentError, Kept, Position, StoreAheadError, StoredRow, StoreError, StoreFullError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bridge.config import Settings
     from bridge.database import Database, Transaction
     from bridge.store.keys import Keyring
@@ -241,6 +243,26 @@ async def open_store(settings: Settings, database: Database | None) -> AsyncIter
         if settings.database_url is not None and settings.cluster_secret is not None:
             # Bridges that know each other seal with one key, also where nobody has named one.
             fixed.append(key_of_secret(settings.cluster_secret))
-        # A new key file would not open what is there.
-        keys: Keyring = FixedKeys(fixed) if fixed else KeyFile(settings.store_key, makes=not await shelf.sprites())
+        keys: Keyring = FixedKeys(fixed) if fixed else await _key_file(settings.store_key, shelf)
         yield SealedStore(shelf, keys, settings.store_bytes)
+
+
+async def _key_file(path: Path, shelf: Shelf) -> KeyFile:
+    """Return the key file. It is created when first needed, unless something was sealed with a key that is missing."""
+    return KeyFile(path, makes=not path.exists() and not await _has_sealed(shelf))
+
+
+async def _has_sealed(shelf: Shelf) -> bool:
+    """Return whether anything is sealed. A bridge that was killed at its first write leaves an empty log."""
+    for sprite in await shelf.sprites():
+        try:
+            if await shelf.read(sprite, partial(_is_begun, sprite)):
+                return True
+        except StoreError:
+            # It is damaged, and was sealed once.
+            return True
+    return False
+
+
+def _is_begun(sprite: str, tx: Transaction) -> bool:
+    return tx.execute("SELECT 1 FROM stored_sprites WHERE sprite = ?", (sprite,)).fetchone() is not None

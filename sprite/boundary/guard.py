@@ -16,6 +16,7 @@ from typing import Any
 
 from sprite.boundary.hidden import hidden_places
 from sprite.config import Settings
+from sprite.protocol.tools import OWN_TOOLS
 
 SYSTEM_REFUSAL = (
     "`.os/` is the system you run on, and closed to you. Memory is kept for you: search_memory finds what is in it, "
@@ -51,6 +52,9 @@ class Guard:
 
     def refusal(self, tool: str, tool_input: Any, cwd: str) -> str | None:
         """Return why the call may not be made, in words for the agent; None if it may."""
+        if tool.startswith(OWN_TOOLS):
+            # They open no file. A path on a card is text.
+            return None
         for path in _paths(tool, tool_input, cwd or str(self._settings.workspace)):
             real = _resolved(path)
             if real is None or self._is_ours(real, tool):

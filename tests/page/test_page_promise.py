@@ -1,6 +1,6 @@
 """A promise, kept: asked for in a real browser, while machines sleep, bridges are killed and days go by. All is real.
 
-The clock of the bridge and of the VM is libfaketime's, so that a night is a moment; the model is scripted.
+The tests set the clock of the bridge and of the VM, so that a night is a moment. The model is scripted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
-from playwright.async_api import expect
+import pytest
+from playwright.async_api import Browser, expect
 
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, bridge_process
@@ -23,12 +24,12 @@ from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE, Message, observations
 from tests.inspection import eventually
-from tests.page_harness import PageStack, ask, chromium, needs_chromium, shoot
+from tests.page_harness import PageStack, ask, needs_chromium, shoot
 from tests.ports import free_port
 from tests.push_service import PushService
-from tests.shifted_clock import ShiftedClock, needs_faketime
+from tests.shifted_clock import ShiftedClock
 
-pytestmark = [needs_chromium(), needs_faketime()]
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 ZONE = ZoneInfo("Europe/Berlin")
 ASKED = "Every weekday at 8, draw my open actions"
@@ -112,10 +113,9 @@ async def world(folder: Path, model: OfflineModel) -> AsyncIterator[World]:
         yield World(clock, emulator, folder / "data", settings, port)
 
 
-async def test_every_weekday_at_eight_once_whatever_sleeps_or_is_killed(tmp_path: Path) -> None:
+async def test_every_weekday_at_eight_once_whatever_sleeps_or_is_killed(tmp_path: Path, browser: Browser) -> None:
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(OfflineModel())
-        browser = await stack.enter_async_context(chromium())
         place = await stack.enter_async_context(world(tmp_path, model))
         evening = thursday_evening()
         place.clock.jump_to(evening.timestamp())

@@ -141,3 +141,8 @@ def test_bridge_data_is_refused_around_the_workspace(tmp_path: Path) -> None:
     assert guard.refusal("Grep", {"path": str(tmp_path)}, "") is None
     open_guard = Guard(Settings(workspace, bridge_data=inner), sandboxed=False)
     assert open_guard.refusal("Grep", {"path": str(tmp_path)}, "") is not None
+
+
+def test_path_on_a_card_is_text(workspace: Path) -> None:
+    assert not refuses(workspace, "mcp__sprite__create_card", blocks=[{"data": {"path": ".os/memory/user.md"}}])
+    assert refuses(workspace, "mcp__other__read", path=".os/memory/user.md")

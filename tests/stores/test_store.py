@@ -611,6 +611,16 @@ async def test_bridges_that_share_a_secret_seal_alike_also_where_a_key_is_named(
                 await words(alone, "ada")
 
 
+async def test_empty_log_of_killed_bridge_needs_no_key(tmp_path: Path) -> None:
+    """A bridge makes the log before the key; one that is killed in between starts again."""
+    async with open_store(Settings(tmp_path), None) as store:
+        await store.tidy("ada")
+        assert await store.sprites() == ["ada"]
+    async with open_store(Settings(tmp_path), None) as store:
+        await store.append("ada", shipped(turn(1, "one", 1), whole=True), 0)
+        assert await words(store, "ada") == ["one"]
+
+
 async def test_a_key_file_is_made_once_and_rotated_beside_a_store_that_is_in_use(tmp_path: Path) -> None:
     path = tmp_path / "store.key"
     used, beside = KeyFile(path, makes=True), KeyFile(path, makes=True)
