@@ -178,8 +178,16 @@ def _bind_root() -> None:
     for folder, _, names in os.walk("/dev"):
         for name in names:
             path = os.path.join(folder, name)
-            if stat.S_ISBLK(os.lstat(path).st_mode):
+            if _is_block_device(path):
                 _cover_file(path)
+
+
+def _is_block_device(path: str) -> bool:
+    try:
+        return stat.S_ISBLK(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        # Files in /dev/shm come and go.
+        return False
 
 
 def _cover_file(path: str) -> None:

@@ -214,10 +214,12 @@ class Gateway:
         elif system.action == "zone":
             await self._actions.set_zone(system.tz or "")
         answers, words = await self._model_check() if system.action == "check_model" else (None, None)
+        memory, next_due, tz = await self._memory_state(), await self._actions.next_due(), await self._actions.zone()
+        # Nothing is awaited from here on: a change of the session is sent after this, not before it.
         return Status(
             action=system.action,
             session=self._runtime.session_state(),
-            memory=await self._memory_state(),
+            memory=memory,
             last_error=self._processor.last_error,
             permissions=self._settings.permissions,
             model=self._runtime.model,
@@ -225,8 +227,8 @@ class Gateway:
             model_words=words,
             stopped=stopped,
             rules=self._desk.rules.listed(),
-            next_due=await self._actions.next_due(),
-            tz=await self._actions.zone(),
+            next_due=next_due,
+            tz=tz,
         )
 
     async def _memory_state(self) -> MemoryState:

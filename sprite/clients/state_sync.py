@@ -26,18 +26,21 @@ async def state_sync(
     memory: MemoryState,
 ) -> StateSync:
     """Everything a client needs to draw itself, cut so that it fits one frame."""
+    stacks, cards, chat = await workspace.stacks(), await workspace.cards(), await workspace.chat(CHAT_LIMIT)
+    next_due, tz = await actions.next_due(), await actions.zone()
+    # Nothing is awaited from here on: the parts are of one moment.
     sync = StateSync(
-        stacks=await workspace.stacks(),
-        cards=await workspace.cards(),
-        chat=shown(await workspace.chat(CHAT_LIMIT)),
+        stacks=stacks,
+        cards=cards,
+        chat=shown(chat),
         session=runtime.session_state(),
         memory=memory,
         permissions=desk.questions(),
         running=feed.underway.shown(),
         queued=runtime.queued(),
         model=runtime.model,
-        next_due=await actions.next_due(),
-        tz=await actions.zone(),
+        next_due=next_due,
+        tz=tz,
     )
     # Old lines go first, then archived cards, then the oldest cards: what is on screen stays longest.
     while len(encode(sync)) > MAX_FRAME_BYTES:

@@ -254,6 +254,8 @@ async def test_what_can_be_dragged_can_be_keyed(stack: PageStack) -> None:
     async with studio(stack, "Keys") as easel, stack.page() as page:
         mine = await easel.draw("Mine", block("note", content="Key me."))
         mover = card(page, "Mine").get_by_role("button", name="Move Mine")
+        # Its own words would come after those of the keys.
+        await expect(page.locator("#announce")).to_have_text("Sprite has finished.")
         await mover.focus()
         for key in ("ArrowRight", "ArrowRight", "Shift+ArrowDown"):
             await page.keyboard.press(key)

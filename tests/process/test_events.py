@@ -13,7 +13,9 @@ import pytest
 import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
+from sprite.clients.gateway import Gateway
 from sprite.database.workspace import EVENTS_KEPT
+from sprite.protocol.shapes import MemoryState
 from tests.harness import Client, running_sprite
 from tests.inspection import (
     SharedSprite,
@@ -85,6 +87,23 @@ async def test_the_chat_keeps_what_tools_a_turn_used_and_how_it_ended(home: Shar
     assert "time.sleep(30)" in tool["title"]
     assert [lines[each]["status"] for each in (used, failed, stopped)] == ["complete", "complete", "interrupted"]
     assert {line["origin"] for line in sync["chat"]} == {"person"}
+
+
+@shared
+async def test_status_names_mission_begun_meanwhile(home: SharedSprite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A status is of the moment when it is sent: older words would undo a `session_update` on the page."""
+    state = Gateway._memory_state
+
+    async def meanwhile(gateway: Gateway) -> MemoryState:
+        await gateway._runtime.submit("meanwhile", "Hello meanwhile", None)
+        return await state(gateway)
+
+    async with home.client() as client:
+        monkeypatch.setattr(Gateway, "_memory_state", meanwhile)
+        session = (await client.ask("system", {"action": "status"}))["payload"]["session"]
+        monkeypatch.undo()
+        assert session["running_mission_id"] == "meanwhile" or session["queued"] == 1
+        await client.end_of("meanwhile")
 
 
 async def test_a_client_that_resumes_gets_exactly_what_it_missed_also_after_a_restart(

@@ -43,7 +43,7 @@ async def bridge(folder: Path, url: str) -> AsyncIterator[tuple[BridgeProcess, s
         folder / "data",
         forks_sprites=True,
         BRIDGE_DATABASE_URL=url,
-        BRIDGE_CLUSTER_SECRET="between them",
+        BRIDGE_CLUSTER_SECRET="kept-between-them",
         BRIDGE_STORE_KEY=_STORE_KEY,
     ) as running:
         yield running, await running.login()
@@ -150,7 +150,7 @@ async def test_a_bridge_that_was_stopped_for_long_says_nothing_more_to_a_sprite_
 async def test_page_over_cut_network_comes_again(tmp_path: Path, postgres_url: str) -> None:
     """The bridges cannot reach each other for a while; both reach the database."""
     port = free_port()
-    shared: dict[str, Any] = {"BRIDGE_DATABASE_URL": postgres_url, "BRIDGE_CLUSTER_SECRET": "between them"}
+    shared: dict[str, Any] = {"BRIDGE_DATABASE_URL": postgres_url, "BRIDGE_CLUSTER_SECRET": "kept-between-them"}
     async with ChaosProxy(port, 0, 0) as wire:
         address = f"http://127.0.0.1:{wire.port}"
         async with (

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sprite.boundary.cell import _is_block_device
 from sprite.boundary.hidden import hidden_places
 from sprite.boundary.plan import plan_of
 from sprite.config import Settings
@@ -62,3 +63,8 @@ def test_workspace_stays_visible_in_nested_hidden_folders(home: Path) -> None:
         str(home / ".aws"): [(str(workspace), True)],
         str(settings.system): [(str(settings.cli_state), True), (str(settings.boot_prompt), False)],
     }
+
+
+def test_file_that_vanishes_is_no_block_device(tmp_path: Path) -> None:
+    """Files in /dev/shm come and go while the places to hide are looked for."""
+    assert not _is_block_device(str(tmp_path / "gone"))
