@@ -50,12 +50,6 @@ LARGEST_FILE_BYTES: Final = 256 * 1024
 AT_WORK: Final = ".agent-at-work"
 #: Stands in the folder: the hash of each deployed file as it was shipped last.
 SHIPPED: Final = "shipped.json"
-#: The same of versions that kept no such note, and what curated files were shipped as before.
-SHIPPED_BEFORE: Final = {
-    "context.md": {"26fa8bfcacf0c41151ce74db7f03f3a08c3561648130f449413bc660673734e3"},
-    "soul.md": {"f0ebc380372d1ce582fbc140266aa3550ae21e11efcefe198a26a2c07cd17ed0"},
-    "os.md": {"b53a873c7f92abbdad753781bfbb46749a2a612631f6471db5cf79f7655ad8fe"},
-}
 #: As they stand in the boot prompt: what changes least comes first, so that prompt caching reaches far.
 BOOT_ORDER: Final = (*DEPLOYED, *CURATED)
 
@@ -163,11 +157,6 @@ def template(name: str) -> str:
     return resources.files("sprite.memory").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def is_as_shipped(name: str, content: str) -> bool:
-    """Whether this is the file as this version shipped it, or an earlier one did."""
-    return content == template(name) or sha256(content) in SHIPPED_BEFORE.get(name, ())
-
-
 class MemoryFiles:
     """The folder with the six files."""
 
@@ -203,7 +192,7 @@ class MemoryFiles:
             for name in DEPLOYED
             if self.exists(name)
             and (content := self.on_disk(name)) != template(name)
-            and sha256(content) not in {shipped.get(name), *SHIPPED_BEFORE[name]}
+            and sha256(content) != shipped.get(name)
         ]
 
     def _shipped(self) -> dict[str, str]:

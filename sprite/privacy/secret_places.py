@@ -16,10 +16,10 @@ from sprite.privacy.secret_formats import entropy
 Span = tuple[int, int, str]
 
 #: Lines of base64, also where their line ends are escaped, numbered or quoted.
-_KEY_LINES = re.compile(r"(?:(?:\s|\\[nrt]|[\"'+,>|:]|\d{1,5}[\t→]){0,16}+[A-Za-z0-9+/=]{16,200}+)++")
+_KEY_LINES = re.compile(r"(?:(?:\s|\\[nrt]|[\"'+,>|:]|\d{1,5}[\t→]){0,16}[A-Za-z0-9+/=]{16,200}+)+")
 #: One of them, and what stands between two.
 _KEY_LINE = re.compile(r"(?<![A-Za-z0-9+/=])(?<!\\)[A-Za-z0-9+/=]{16,200}+|(?<=\\[nr])[A-Za-z0-9+/=]{16,200}+")
-_BETWEEN_LINES = re.compile(r"(?:\s|\\[nrt]|[\"'+,>|:]|\d{1,5}[\t→]){0,24}+")
+_BETWEEN_LINES = re.compile(r"(?:\s|\\[nrt]|[\"'+,>|:]|\d{1,5}[\t→]){0,24}")
 _KEY_MATERIAL = re.compile(r"[A-Za-z0-9+/=]{24}")
 #: The longest key in use has some 13,000 characters.
 _LONGEST_KEY = 20_000

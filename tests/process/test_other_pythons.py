@@ -16,7 +16,7 @@ from tests.harness import PATIENCE, ROOT, sprite_environment
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 #: Start no process, and have to do with regular expressions and JSON.
-CHECKED = ("test_guards.py", "test_model_exits.py")
+CHECKED = ("test_guards.py", "test_model_exits.py", "test_secret_rules.py")
 
 
 def version_of(python: Path) -> tuple[int, ...]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from sprite.memory.files import AT_WORK, DEPLOYED, SHIPPED, MemoryFiles, sha256, template
-from tests.forking import ROOT
 
 
 @pytest.fixture
@@ -26,17 +24,6 @@ def test_what_is_missing_is_made_and_what_was_shipped_earlier_is_replaced(files:
     assert files.edited() == []
     files.ensure()
     assert files.read("os.md") == template("os.md")
-
-
-def test_a_workspace_from_before_there_was_a_note_gets_the_new_one(files: MemoryFiles, tmp_path: Path) -> None:
-    with tarfile.open(ROOT / "tests/fixtures/workspace-0.1.0.tar.gz") as archive:
-        for name in DEPLOYED:
-            member = archive.extractfile(f".os/memory/{name}")
-            assert member is not None
-            (tmp_path / name).write_bytes(member.read())
-    assert files.read("os.md") != template("os.md")
-    files.ensure()
-    assert [files.read(name) for name in DEPLOYED] == [template(name) for name in DEPLOYED]
 
 
 @pytest.mark.parametrize("note", [None, "", "[]", '{"soul.md": 1}', '{"soul.md": "' + "0" * 64 + '"}'])

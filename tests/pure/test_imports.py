@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -457,3 +458,12 @@ def test_every_task_has_a_name_and_an_owner() -> None:
                     assert "name" in {keyword.arg for keyword in node.keywords}, f"{name}:{node.lineno}"
                     makers.add(name)
     assert makers == BY_HAND | GROUPS | {"sprite.tasks", "bridge.tasks"}
+
+
+def test_no_regex_has_a_possessive_group() -> None:
+    """Python matches them wrongly before 3.11.5 (CPython gh-106052). Possessive characters and classes are right."""
+    group = re.compile(r"\)(?:[*+?]|\{\d*,?\d*\})\+")
+    files = [path for program in ("sprite", "bridge") for path in (ROOT / program).rglob("*.*")]
+    sources = {path: path.read_text() for path in files if path.suffix in {".py", ".toml"}}
+    assert sources
+    assert [str(path) for path, text in sources.items() if group.search(text)] == []

@@ -26,7 +26,7 @@ _CHUNK = 1024 * 1024
 #: The bytes that matter for where an entry of a list ends.
 _MARKS = re.compile(rb'["\[\]{},]')
 #: The possessive group fails only at the end of the bytes, so Python before 3.11.5 matches it rightly, too (gh-106052).
-_STRING_END = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING_END = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*"', re.DOTALL)
 
 
 class UnreadableError(ValueError):

@@ -14,7 +14,7 @@ from sprite.database.curations import Drift
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
-from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles, is_as_shipped, over_limit, sha256, template
+from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles, over_limit, sha256, template
 
 log = logging.getLogger(__name__)
 
@@ -145,13 +145,13 @@ class HandChanges:
         # one that the runtime could have written.
         latest = await self._memory.latest_version(name)
         if latest is None:
-            return is_as_shipped(name, content)
+            return content == template(name)
         if digest == latest.sha256:
             return True
         if await self._memory.written(name) is not None:
             return False
-        return any(digest == version.sha256 for version in await self._memory.versions(name)) or (
-            is_as_shipped(name, content)
+        return content == template(name) or any(
+            digest == version.sha256 for version in await self._memory.versions(name)
         )
 
 

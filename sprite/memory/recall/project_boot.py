@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.memory.echo import given
-from sprite.memory.files import SECTIONED, MemoryFiles, is_as_shipped
+from sprite.memory.files import SECTIONED, MemoryFiles, template
 from sprite.memory.recall.boot_parts import open_actions, short, turn_lines, wishes_beside
 from sprite.memory.recall.framing import part, sealed
 from sprite.memory.sections import Parts, split
@@ -164,7 +164,7 @@ def _grant(parts: Sequence[_Part], tokens: int) -> None:
 
 
 def _lines(name: str, content: str) -> list[str]:
-    return [] if is_as_shipped(name, content) else _filled(content.split("\n"))
+    return [] if content == template(name) else _filled(content.split("\n"))
 
 
 def _filled(lines: Sequence[str]) -> list[str]:
