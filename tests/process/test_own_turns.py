@@ -362,7 +362,9 @@ async def test_vm_is_held_awake_for_background_work(home: SharedSprite, vm: Mach
         assert session["held_until"] == work["since"] + DEFAULT_UNATTENDED_SECONDS
         await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
         (home.workspace / "go").touch()
-        await client.end_of(await own_turn(client))
+        own = await own_turn(client)
+        await client.end_of(own)
+        await eventually(lambda: observations(home.workspace)[-1]["mission_id"] == own, "the turn is in the log")
         # Turns that wait for their curation hold it, too.
         await client.ask("system", {"action": "flush"})
         await eventually(lambda: not vm.tasks, "the VM is let go")
