@@ -147,7 +147,21 @@ def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
     connection.create_function("db_notify", 2, lambda _channel, _text: None)
     _refuse_foreign(connection, path, version)
     for pragma in _PRAGMAS:
-        connection.execute(f"PRAGMA {pragma}")
+        _set(connection, pragma)
+
+
+def _set(connection: sqlite3.Connection, pragma: str) -> None:
+    """Set a pragma. Two that switch a new file to WAL at once are not queued by busy_timeout: one is refused."""
+    until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute(f"PRAGMA {pragma}")
+        except sqlite3.OperationalError as error:
+            if not _code(error).startswith("SQLITE_BUSY") or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path, known: int) -> None:

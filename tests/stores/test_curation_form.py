@@ -17,7 +17,7 @@ from sprite.memory.curation.answer_edits import with_lines_meant
 from sprite.memory.curation.extraction import NEAREST_LEARNINGS, Extractor, log_lost_call
 from sprite.memory.curation.model import CuratorModel
 from sprite.memory.curation.prompt import CuratorPrompt
-from sprite.memory.files import CURATED, template
+from sprite.memory.files import CURATED
 from sprite.memory.recall.boot_prompt import BootPrompt
 from tests.memory_stores import SESSION, Stores, call, open_stores
 
@@ -226,13 +226,6 @@ async def test_a_memory_from_before_digests_takes_them(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stores:
         await learn(stores, "DIGEST [t] Talked of bees.", "bees")
         assert [row.type for row in await stores.learnings()] == ["DIGEST"]
-
-
-async def test_a_context_file_as_it_was_shipped_before_is_no_hand_edit(tmp_path: Path) -> None:
-    before = template("context.md").replace("projects, ", "").replace("## Projects\n\n", "")
-    (tmp_path / "context.md").write_text(before)
-    async with open_stores(tmp_path) as stores:
-        assert await stores.projection.settle() == []
 
 
 @pytest.mark.parametrize("wordless", ["👍", "?!", "$", "\u202e\u2066", "…", "- - -"])
