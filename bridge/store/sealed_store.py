@@ -15,7 +15,16 @@ from bridge.store.keys import FixedKeys, KeyFile, key_of_secret
 from bridge.store.shelves import DatabaseShelf, FolderShelf
 from bridge.store.shipment import Named, Shipment, checked, in_pieces
 from bridge.store.sprite_log import START, Cursor, SpriteLog, View
-from bridge.store.store import BadShipmentError, Kept, Position, StoreAheadError, StoredRow, StoreError, StoreFullError
+from bridge.store.store import (
+    BadShipmentError,
+    DamagedError,
+    Kept,
+    Position,
+    StoreAheadError,
+    StoredRow,
+    StoreError,
+    StoreFullError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,14 +78,24 @@ class SealedStore:
             await self._forget_in_steps(sprite, shipment, after)
         return await self._write(sprite, lambda log: self._store(log, shipment, after))
 
-    async def rows(self, sprite: str, as_of: float | None = None) -> AsyncIterator[StoredRow]:
+    async def rows(
+        self,
+        sprite: str,
+        as_of: float | None = None,
+        on_damaged: Callable[[str, DamagedError], None] | None = None,
+    ) -> AsyncIterator[StoredRow]:
         """See Store."""
         view = await self._read(sprite, lambda log: _view(log, sprite, as_of))
         after: Cursor | None = START
         while after is not None:
-            rows, after = await self._read(sprite, lambda log, after=after: log.page(view, after))  # type: ignore[misc]
-            for row in rows:
+            page = await self._read(sprite, lambda log, after=after: log.page(view, after))  # type: ignore[misc]
+            for table, error in page.damaged:
+                if on_damaged is None:
+                    raise error
+                on_damaged(table, error)
+            for row in page.rows:
                 yield row
+            after = page.after
 
     async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
         """See Store."""

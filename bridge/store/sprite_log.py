@@ -14,7 +14,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,6 +48,15 @@ class View:
 #: Where a page of rows begins: behind this table, number and name.
 Cursor = tuple[str, int, bytes]
 START: Cursor = ("", -(2**63), b"")
+
+
+@dataclass(slots=True)
+class Page:
+    """Rows of a state, the tables and errors of damaged ones, and where the next page begins (None at the end)."""
+
+    rows: list[StoredRow] = field(default_factory=list)
+    damaged: list[tuple[str, DamagedError]] = field(default_factory=list)
+    after: Cursor | None = None
 
 
 class SpriteLog:
@@ -337,8 +346,8 @@ class SpriteLog:
 
     # --- reading ---
 
-    def page(self, view: View, after: Cursor) -> tuple[list[StoredRow], Cursor | None]:
-        """The next rows of a state, and where the page after them begins; None at the end."""
+    def page(self, view: View, after: Cursor) -> Page:
+        """Return the next rows of a state. WrongKeyError."""
         part, number, name = after
         found = self._tx.execute(
             "SELECT generation, part, name, position, number, is_gone, key_id, sealed FROM stored_rows "
@@ -346,10 +355,20 @@ class SpriteLog:
             "AND (part, number, name) > (?, ?, ?) ORDER BY part, number, name LIMIT ?",
             (self._sprite, view.generation, view.through, view.through, part, number, name, _PAGE_ROWS),
         ).fetchall()
-        # What is gone is unsealed, too: that it is stands beside the seal as well as under it.
-        rows = [row for row, is_gone in [(self.row(each), each["is_gone"]) for each in found] if not is_gone]
-        end = found[-1] if len(found) == _PAGE_ROWS else None
-        return rows, None if end is None else (end["part"], end["number"], bytes(end["name"]))
+        page = Page()
+        for each in found:
+            try:
+                # What is gone is unsealed, too: that it is stands beside the seal as well as under it.
+                row = self.row(each)
+            except DamagedError as error:
+                page.damaged.append((each["part"], error))
+                continue
+            if not each["is_gone"]:
+                page.rows.append(row)
+        if len(found) == _PAGE_ROWS:
+            end = found[-1]
+            page.after = end["part"], end["number"], bytes(end["name"])
+        return page
 
     def count(self, view: View, table: str) -> int:
         """How many rows of a table a state has."""
@@ -363,7 +382,8 @@ class SpriteLog:
     def row(self, found: Any) -> StoredRow:
         """A row of `stored_rows` unsealed; one that is gone has no columns. DamagedError."""
         part, name, position = found["part"], bytes(found["name"]), found["position"]
-        what = f"row {position} of {part}"
+        # Rows of a table have a number; files do not.
+        what = f"row {found['number'] or position} of {part}"
         content = self.unsealed(found, row_place(found["generation"], part, name, position), what)
         id_, columns = msgspec.json.decode(content)
         if self.row_name(part, id_) != name or (columns is None) != bool(found["is_gone"]):
@@ -387,7 +407,7 @@ class SpriteLog:
 
     def damaged(self, what: str) -> DamagedError:
         """The words for a piece that is not what was stored."""
-        return DamagedError(f"The store of {self._sprite} is damaged: {what} is not what was stored.")
+        return DamagedError(f"The store of {self._sprite} is damaged: {what} is not what was stored.", what)
 
     def kept(self) -> Kept:
         """How much there is."""
