@@ -162,7 +162,7 @@ async def running(
         visitors = Visitors()
         readiness = Readiness(lambda: not accounts.is_behind)
         admission = Admission(people.tokens, lambda: readiness.is_ready)
-        metrics = _measured(visitors, relay, proxy, accounts, waker, notices)
+        metrics = _measured(visitors, relay, proxy, accounts, waker, notices, followers)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
         crossing = await stack.enter_async_context(
@@ -628,8 +628,29 @@ def _access(tokens: SpriteTokens, base_url: str) -> Access:
     return access
 
 
+def _measure_store(metrics: Metrics, followers: Followers) -> None:
+    metrics.add_counter(
+        "bridge_store_checks",
+        "Checks of all that is stored of a sprite, by how they ended.",
+        "outcome",
+        lambda: followers.checks.outcomes,
+    )
+    metrics.add_gauge(
+        "bridge_store_damaged_pieces",
+        "Pieces of what is stored that are damaged or missing.",
+        "sprite",
+        lambda: {sprite: count for sprite, count in followers.checks.damaged.items() if count},
+    )
+
+
 def _measured(
-    visitors: Visitors, relay: Relay, proxy: LlmProxy, accounts: Accounts, waker: Waker, notices: _Notices
+    visitors: Visitors,
+    relay: Relay,
+    proxy: LlmProxy,
+    accounts: Accounts,
+    waker: Waker,
+    notices: _Notices,
+    followers: Followers,
 ) -> Metrics:
     """The metrics, with what each part can tell when asked."""
     metrics = Metrics()
@@ -662,4 +683,5 @@ def _measured(
         metrics.add_counter(
             "bridge_webhook_tries", "Posts to the webhook, by their end.", "outcome", lambda: webhook.sent
         )
+    _measure_store(metrics, followers)
     return metrics

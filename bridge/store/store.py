@@ -81,6 +81,14 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Health:
+    """When all that is stored of a sprite was checked last (Unix seconds), and how much was damaged or missing."""
+
+    checked_at: float | None = None
+    damaged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StoredRow:
     """A row: the table, its key there, its columns as they were shipped."""
 
