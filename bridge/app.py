@@ -12,7 +12,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -211,7 +211,7 @@ async def running(
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
         await stack.enter_async_context(_opened(host, restorer, ownership, due))
-        await stack.enter_async_context(relay)
+        await stack.enter_async_context(_relayed(relay, host, followers))
         await stack.enter_async_context(doors)
         await stack.enter_async_context(mcp)
         await stack.enter_async_context(waker)
@@ -248,6 +248,19 @@ async def _followed(
         )
         followers.follow(relay.room_of)
         yield relay, followers
+
+
+@asynccontextmanager
+async def _relayed(relay: Relay, host: LocalHost | SpritesHost, followers: Followers) -> AsyncIterator[None]:
+    """Run the relay. Sprites that end with this bridge are followed to their end: their last curation is kept, too."""
+    async with relay:
+        yield
+        if isinstance(host, LocalHost):
+            sprites = host.running()
+            with ExitStack() as held:
+                for sprite in sprites:
+                    held.enter_context(relay.held(sprite))
+                await followers.stop(sprites)
 
 
 @asynccontextmanager

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Collection
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
@@ -56,6 +56,8 @@ _PATIENCE_SECONDS = 120.0
 #: Everything once more is asked for no more often than this.
 _ANEW_SECONDS = 3600.0
 _AGAIN_SECONDS = 20 * 3600.0
+#: A sprite that runs on this machine and is about to be stopped is connected to in so long, or left alone.
+_CONNECT_SECONDS = 3.0
 _TIDY_FIRST_SECONDS, _TIDY_SECONDS, _TIDY_PAUSE_SECONDS = 300.0, 86400.0, 0.05
 #: How soon what was forgotten is wiped once more, where the database did not do it.
 _WIPE_FIRST_SECONDS, _WIPE_LONGEST_SECONDS = 1.0, 60.0
@@ -109,6 +111,7 @@ class Following:
     #: Pieces of the store are damaged: the sprite is asked to ship everything again; then it is doing so.
     asks_again: bool = False
     is_again: bool = False
+    is_connected: asyncio.Event = field(default_factory=asyncio.Event)
     #: Ends the connection, so that another one asks.
     interrupt: Callable[[], None] = lambda: None
 
@@ -157,8 +160,10 @@ class _Receipts:
 class _Ear:
     """Notices when the link comes, and ends what runs when it goes."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, is_last: Callable[[], bool]) -> None:
         self.is_up = asyncio.Event()
+        #: Whether the sprite is being stopped: its last rows come after the link has ended.
+        self._is_last = is_last
         self._room = room
         self._attempt: asyncio.Timeout | None = None
         self._look()
@@ -170,7 +175,7 @@ class _Ear:
         """See Ear."""
         del change
         self._look()
-        if not self.is_up.is_set():
+        if not self.is_up.is_set() and not self._is_last():
             self.interrupt()
 
     def ended(self) -> None:
@@ -209,6 +214,7 @@ class Followers:
         self._following: dict[str, Following] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         #: Of whom something was forgotten whose bytes may still be on the disk: how often, why, and who sees to it.
+        self._stopping: frozenset[str] = frozenset()
         self._forgets: dict[str, int] = {}
         self._unwiped: dict[str, str] = {}
         self._wiping: dict[str, asyncio.Task[None]] = {}
@@ -231,6 +237,14 @@ class Followers:
     def follow(self, room_of: Callable[[str], Room | None]) -> None:
         """Where the rooms are that are opened from here on."""
         self._room_of = room_of
+
+    async def stop(self, sprites: Collection[str]) -> None:
+        """Follow these sprites to their end, which comes now, whatever becomes of their rooms."""
+        self._stopping = frozenset(sprites)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                for sprite in self._stopping & self._running.keys():
+                    await self._following[sprite].is_connected.wait()
 
     def is_unshipped(self, sprite: str) -> bool:
         """Whether the store lacks something of a sprite and is getting it: then it should not sleep yet."""
@@ -260,7 +274,7 @@ class Followers:
     def closed(self, sprite: str, *, at_rest: bool) -> None:
         """See Observer."""
         del at_rest
-        if (task := self._running.pop(sprite, None)) is not None:
+        if (task := self._running.pop(sprite, None)) is not None and sprite not in self._stopping:
             task.cancel()
 
     def arrived(self, sprite: str) -> None:
@@ -279,7 +293,7 @@ class Followers:
         room = self._room_of(sprite)
         if room is None:
             return
-        ear, failures = _Ear(room), 0
+        ear, failures = _Ear(room, lambda: sprite in self._stopping), 0
         following.interrupt = ear.interrupt
         with room.heard_by(ear):
             while True:
@@ -300,6 +314,8 @@ class Followers:
                     log.exception("following %s failed", sprite)
                     self._trouble(sprite, following, "following it failed; see the bridge's log")
                 following.is_whole = False
+                if sprite in self._stopping:
+                    return
                 failures = 0 if following.progress_at > began else failures + 1
                 await asyncio.sleep(min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(failures, 10)))
 
@@ -331,6 +347,7 @@ class Followers:
             self._wipe(sprite)
         connection = await room.beside(STORE)
         unpacker, receipts = Unpacker(), _Receipts(connection)
+        following.is_connected.set()
         try:
             after = 0 if following.is_anew else position.through
             if position.log is not None and await self._store.ask_again(sprite, _AGAIN_SECONDS):
@@ -355,6 +372,7 @@ class Followers:
                 receipts.give(shipped.through, self._wiping.get(sprite))
                 await connection.drain()
         finally:
+            following.is_connected.clear()
             receipts.close()
             await connection.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -20,6 +21,9 @@ from sprite.shipping.messages import PATHS
 from sprite.shipping.session import Session, Source
 
 log = logging.getLogger(__name__)
+
+#: A sprite that is stopped waits no longer for a store to take what was written last.
+_FINISH_SECONDS = 5.0
 
 
 class Shipping:
@@ -75,6 +79,13 @@ class Shipping:
                 await session.run()
             finally:
                 self._peer = self._session = None
+
+    async def finish(self) -> None:
+        """Ship the last of it before the sprite ends, if a store follows; for so long at most."""
+        if self._session is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FINISH_SECONDS):
+                    await self._session.finish()
 
     async def acknowledge(self, peer: object, through: int) -> None:
         """The peer's store has everything up to a position. PeerError for one that is not being shipped to."""

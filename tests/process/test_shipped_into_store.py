@@ -6,8 +6,9 @@ import asyncio
 import base64
 import json
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bridge.database import Transaction
 from bridge.store.sealed_store import SealedStore, open_store
 from bridge.store.sprite_log import SpriteLog, chunk_place
 from bridge.store.upkeep import checked, verified
+from sprite.config import LEAST_TURNS
 from sprite.protocol.shipping import whole_row
 from tests.bridge_harness import Bridge, bridge_process, run_bridge, running_bridge
 from tests.harness import PATIENCE, observations
@@ -184,3 +186,23 @@ def is_healed(store: SealedStore) -> Callable[[], Awaitable[bool]]:
         return position.is_whole and not (await verified(store, LOCAL_PERSON)).wrong
 
     return is_so
+
+
+async def test_clean_stop_ships_last_curation(tmp_path: Path) -> None:
+    """The curation that a sprite's end causes is stored, whether a page is open or none."""
+    data = tmp_path / "data"
+    for rounds in (1, 2):
+        async with running_bridge(data) as bridge, bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            for number in range(LEAST_TURNS):
+                await page.mission(f"My name is Ada the {rounds * number}.")
+            if rounds == 1:
+                await bridge.stop()
+        async with the_store(data) as store:
+            assert {row["processed"] for row in observations(bridge.workspace)} == {1}
+            found = await tables(store)
+            with closing(sqlite3.connect(bridge.workspace / ".os/memory/transcript.db")) as log:
+                curations = [row[0] for row in log.execute("SELECT id FROM curations ORDER BY id")]
+            assert len(curations) >= rounds
+            assert [row["id"] for row in found["log/curations.jsonl"]] == curations
+            assert (await store.position(LOCAL_PERSON)).is_whole
