@@ -71,7 +71,7 @@ def refuse_lived_in(settings: Settings, archive: Archive) -> None:
 def refuse_same_names(archive: Archive, folder: Path) -> None:
     """ArchiveError if two names are one on this disk: the second file would replace the first."""
     if is_folding(folder):
-        _refuse_same(archive)
+        refuse_same(archive)
 
 
 def is_folding(folder: Path) -> bool:
@@ -80,7 +80,8 @@ def is_folding(folder: Path) -> bool:
         return Path(probe.name).with_name(Path(probe.name).name.upper()).exists()
 
 
-def _refuse_same(archive: Archive) -> None:
+def refuse_same(archive: Archive) -> None:
+    """ArchiveError if two of its names differ in case or composition alone."""
     every = [file.path.removeprefix(f"{FILES}/") for file in archive.manifest.files]
     every += [folder.path for folder in archive.manifest.folders]
     # Folders of a file, too: what is in `Docs/` and in `docs/` would be in one.
@@ -89,8 +90,8 @@ def _refuse_same(archive: Archive) -> None:
     for place in places:
         if (other := seen.setdefault(folded(place), place)) != place:
             raise ArchiveError(
-                f"{archive.path.name} has {other[:200]!r} and {place[:200]!r}, which this disk takes for the same name. "
-                "Nothing was imported: import it on a disk that tells them apart."
+                f"{archive.path.name} has {other[:200]!r} and {place[:200]!r}, which this disk takes for the same "
+                "name. Nothing was imported: import it on a disk that tells them apart."
             )
 
 

@@ -208,6 +208,9 @@ async def test_a_model_that_refuses_everything_sets_nothing_aside_for_good_and_i
         assert "credit balance is too low" in status["last_error"]
         assert (status["memory"]["waiting"], status["memory"]["quarantined"]) == (6, [])
         assert calls(model) - controls(model) == about_turns, "from here on, each call is a control"
+        # All is well with memory: it can be exported.
+        code, _, error = await command(workspace, "export", str(workspace.parent / "archive.zip"))
+        assert code == 0, error
         refused = False
         await client.ask("system", {"action": "flush"})
         await eventually(lambda: settled(workspace), "it is paid, and all is curated")
