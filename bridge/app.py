@@ -12,7 +12,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -162,7 +162,7 @@ async def running(
         visitors = Visitors()
         readiness = Readiness(lambda: not accounts.is_behind)
         admission = Admission(people.tokens, lambda: readiness.is_ready)
-        metrics = _measured(visitors, relay, proxy, accounts, waker, notices)
+        metrics = _measured(visitors, relay, proxy, accounts, waker, notices, followers)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
         crossing = await stack.enter_async_context(
@@ -211,7 +211,7 @@ async def running(
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
         await stack.enter_async_context(_opened(host, restorer, ownership, due))
-        await stack.enter_async_context(relay)
+        await stack.enter_async_context(_relayed(relay, host, followers))
         await stack.enter_async_context(doors)
         await stack.enter_async_context(mcp)
         await stack.enter_async_context(waker)
@@ -248,6 +248,19 @@ async def _followed(
         )
         followers.follow(relay.room_of)
         yield relay, followers
+
+
+@asynccontextmanager
+async def _relayed(relay: Relay, host: LocalHost | SpritesHost, followers: Followers) -> AsyncIterator[None]:
+    """Run the relay. Sprites that end with this bridge are followed to their end: their last curation is kept, too."""
+    async with relay:
+        yield
+        if isinstance(host, LocalHost):
+            sprites = host.running()
+            with ExitStack() as held:
+                for sprite in sprites:
+                    held.enter_context(relay.held(sprite))
+                await followers.stop(sprites)
 
 
 @asynccontextmanager
@@ -628,8 +641,29 @@ def _access(tokens: SpriteTokens, base_url: str) -> Access:
     return access
 
 
+def _measure_store(metrics: Metrics, followers: Followers) -> None:
+    metrics.add_counter(
+        "bridge_store_checks",
+        "Checks of all that is stored of a sprite, by how they ended.",
+        "outcome",
+        lambda: followers.checks.outcomes,
+    )
+    metrics.add_gauge(
+        "bridge_store_damaged_pieces",
+        "Pieces of what is stored that are damaged or missing.",
+        "sprite",
+        lambda: {sprite: count for sprite, count in followers.checks.damaged.items() if count},
+    )
+
+
 def _measured(
-    visitors: Visitors, relay: Relay, proxy: LlmProxy, accounts: Accounts, waker: Waker, notices: _Notices
+    visitors: Visitors,
+    relay: Relay,
+    proxy: LlmProxy,
+    accounts: Accounts,
+    waker: Waker,
+    notices: _Notices,
+    followers: Followers,
 ) -> Metrics:
     """The metrics, with what each part can tell when asked."""
     metrics = Metrics()
@@ -662,4 +696,5 @@ def _measured(
         metrics.add_counter(
             "bridge_webhook_tries", "Posts to the webhook, by their end.", "outcome", lambda: webhook.sent
         )
+    _measure_store(metrics, followers)
     return metrics

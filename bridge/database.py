@@ -290,8 +290,26 @@ CREATE TABLE stored_sprites (
     sprite TEXT PRIMARY KEY,
     size INTEGER NOT NULL,
     wipe_due INTEGER NOT NULL,
+    -- How many rows stored_census counts.
+    rows INTEGER NOT NULL DEFAULT 0,
+    -- When the last check of all pieces began and ended, and what it found damaged or missing.
+    check_began_at REAL,
+    checked_at REAL,
+    damaged INTEGER NOT NULL DEFAULT 0,
+    -- When the sprite was last asked to ship everything again for that.
+    asked_again_at REAL,
     key_id TEXT NOT NULL,
     sealed BLOB NOT NULL
+) STRICT;
+-- Rows are counted, and the hashes of their places summed, so that one that is lost is missed.
+CREATE TABLE stored_census (
+    sprite TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    part TEXT NOT NULL,
+    bucket INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (sprite, generation, part, bucket)
 ) STRICT;
 CREATE TABLE stored_positions (
     sprite TEXT NOT NULL,
@@ -322,6 +340,7 @@ CREATE TABLE stored_rows (
     number INTEGER NOT NULL,
     is_gone INTEGER NOT NULL,
     is_doomed INTEGER NOT NULL DEFAULT 0,
+    is_damaged INTEGER NOT NULL DEFAULT 0,
     key_id TEXT NOT NULL,
     sealed BLOB NOT NULL,
     PRIMARY KEY (sprite, generation, part, name, position)
@@ -333,6 +352,7 @@ CREATE TABLE stored_chunks (
     sprite TEXT NOT NULL,
     name BLOB NOT NULL,
     unused_since REAL,
+    is_damaged INTEGER NOT NULL DEFAULT 0,
     key_id TEXT NOT NULL,
     sealed BLOB NOT NULL,
     PRIMARY KEY (sprite, name)

@@ -9,6 +9,8 @@ from sprite.errors import OperatorError
 from sprite.memory.files import AT_WORK, SHIPPED
 from sprite.memory.last_error import LAST_ERROR
 
+#: Where uploads are gathered, in `.os/run/`.
+UPLOADS = "uploads"
 #: The person's folders beside `.os/` and `documents/`.
 USER_FOLDERS = ("ocr", "extractions", "artifacts", "skills")
 
@@ -22,10 +24,24 @@ def refuse_what_is_no_file(settings: Settings) -> None:
     files = [Path(f"{path}{suffix}") for path in databases for suffix in ("-wal", "-shm")]
     files += [settings.transcript_db, settings.workspace_db, settings.lock, settings.token_file, settings.address_file]
     files += [settings.boot_prompt, settings.run / LAST_ERROR, settings.memory / SHIPPED, settings.memory / AT_WORK]
+    files += [settings.run / name for name in ("agent", "agent.new", "cli", "token.new")]
     for path in files:
         if path.exists() and not path.is_file():
             what = "a folder" if path.is_dir() else "no file"
             raise OperatorError(f"{path} is {what}, and a file of Sprite's belongs there. Move it away.")
+    for folder in (settings.run, settings.boot_files, settings.run / UPLOADS, settings.cli_state):
+        _refuse_pipes(folder)
+
+
+def _refuse_pipes(folder: Path) -> None:
+    """OperatorError for a pipe or a device in a folder: whoever opens one may wait for ever."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise OperatorError(f"{folder} is no folder, and one of Sprite's belongs there. Move it away.")
+    for path in folder.iterdir():
+        if path.is_fifo() or path.is_char_device() or path.is_block_device():
+            raise OperatorError(f"{path} is a pipe or a device, and none belongs there. Move it away.")
 
 
 def make_folders(settings: Settings) -> None:

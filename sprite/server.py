@@ -39,7 +39,7 @@ from sprite.database.transcript import open_transcript
 from sprite.database.workspace import open_workspace
 from sprite.errors import OperatorError
 from sprite.feed import Feed
-from sprite.folders import make_folders
+from sprite.folders import UPLOADS, make_folders
 from sprite.memory.actions import Actions
 from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.boot_files import BootFiles
@@ -108,7 +108,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences)
         desk = PermissionDesk(feed, StandingRules(settings.workspace))
-        uploads = Uploads(settings.documents, settings.run / "uploads")
+        uploads = Uploads(settings.documents, settings.run / UPLOADS)
         uploads.prepare()
 
         sight = CanvasSight(workspace)
@@ -157,7 +157,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         port = await stack.enter_async_context(
             _listening(
                 *(settings, token, feed, gateway, runtime.expect_mission),
-                *(Leases(workspace, await workspace.lease()), stop.set),
+                *(Leases(workspace, await workspace.lease()), stop.set, shipping),
             )
         )
         stack.enter_context(_address_file(settings.address_file, "{}:{}".format(*port.address)))
@@ -233,6 +233,7 @@ async def _listening(
     on_welcome: Callable[[], None],
     leases: Leases,
     on_death: Callable[[], None],
+    shipping: Shipping,
 ) -> AsyncIterator[Port]:
     def make(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_known: Callable[[], None]) -> Connection:
         return Connection(
@@ -253,6 +254,8 @@ async def _listening(
         finally:
             await port.close()
             await feed.drain()
+            # The session's end was curated by now.
+            await shipping.finish()
 
 
 @contextlib.contextmanager

@@ -57,12 +57,24 @@ class Wanted:
     source: Source | None
     as_of: float | None
     into: str = ""
+    leave_out_damaged: bool = False
 
     @property
     def query(self) -> dict[str, str]:
         """The same for the control socket."""
         asked = {"from": self.source, "as_of": None if self.as_of is None else str(self.as_of), "into": self.into}
+        asked["leave_out_damaged"] = "1" if self.leave_out_damaged else None
         return {name: text for name, text in asked.items() if text}
+
+
+def add_leave_out_damaged(parser: argparse.ArgumentParser) -> None:
+    """Add the option of commands that read the store."""
+    parser.add_argument(
+        "--leave-out-damaged",
+        action="store_true",
+        help="of what is kept: also where turns or other rows are damaged, without those (damaged files are left out "
+        "anyway, by name)",
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,13 +96,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "nothing (default: the machine if it is awake, else the store)",
     )
     add_as_of(parser)
+    add_leave_out_damaged(parser)
     add_data(parser)
     parser.set_defaults(work=_export)
 
 
 async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
     name, path = arguments.name, Path(arguments.file or f"{arguments.name}.zip")
-    wanted = Wanted(name, arguments.source, None if arguments.as_of is None else moment(arguments.as_of, time.time()))
+    as_of = None if arguments.as_of is None else moment(arguments.as_of, time.time())
+    wanted = Wanted(name, arguments.source, as_of, leave_out_damaged=arguments.leave_out_damaged)
     to_stdout = arguments.file == _STDOUT
     if to_stdout and sys.stdout.isatty():
         raise ControlError("An archive is no text: name a file, or send it on with `export NAME - > FILE`.")
@@ -151,6 +165,7 @@ async def _chunks(
             *(alone.ownership, alone.host, alone.restorer, wanted.name, show),
             source=wanted.source,
             as_of=wanted.as_of,
+            leave_out_damaged=wanted.leave_out_damaged,
         )
         _say_when(export.as_of, show)
         received.left_out = export.left_out.words()

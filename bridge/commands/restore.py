@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.commands.export import Wanted, receive
+from bridge.commands.export import Wanted, add_leave_out_damaged, receive
 from bridge.commands.followed import follow_steps
 from bridge.commands.moments import add_as_of, moment
 from bridge.commands.reach import add_data, running_bridge
@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", metavar="FOLDER", type=Path, help="into an empty folder of this machine instead, as a workspace"
     )
+    add_leave_out_damaged(parser)
     parser.add_argument("--yes", action="store_true", help="--new-machine does not ask")
     parser.add_argument(
         "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
@@ -64,7 +65,8 @@ async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
     name = arguments.name
     as_of = None if arguments.as_of is None else moment(arguments.as_of, time.time())
     if arguments.to is not None:
-        return await _restore_to(settings, arguments.to.resolve(), Wanted(name, "store", as_of, into="a folder"))
+        into = Wanted(name, "store", as_of, into="a folder", leave_out_damaged=arguments.leave_out_damaged)
+        return await _restore_to(settings, arguments.to.resolve(), into)
     anew = arguments.new_machine
     if anew and not arguments.yes:
         await asyncio.to_thread(_ask, name)
@@ -72,6 +74,7 @@ async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
         async with running_bridge(settings) as session:
             wanted = {"as_of": None if as_of is None else str(as_of), "over": "1" if arguments.over or anew else None}
             wanted["anew"] = "1" if anew else None
+            wanted["leave_out_damaged"] = "1" if arguments.leave_out_damaged else None
             query = {key: text for key, text in wanted.items() if text is not None}
             return await follow_steps(session, f"/restore/{name}", query)
     except NoBridgeError:
@@ -81,7 +84,13 @@ async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
     with Steps() as show:
         try:
             async with host_alone(settings, acts_on=arguments.name) as alone:
-                asked = Asked(CLI, as_of, over=arguments.over or anew, anew=anew, advice=SAY_OVER)
+                asked = Asked(
+                    *(CLI, as_of),
+                    over=arguments.over or anew,
+                    anew=anew,
+                    advice=SAY_OVER,
+                    leave_out_damaged=arguments.leave_out_damaged,
+                )
                 show("done", (await alone.restorer.restore(name, asked, show)).words)
         except (HostError, StoreError) as error:
             show("failed", str(error))

@@ -27,7 +27,7 @@ from bridge.operating.control import NoBridgeError
 from bridge.store.keys import KeyFile, Keyring
 from bridge.store.sealed_store import SealedStore, open_store
 from bridge.store.store import Kept, StoreError
-from bridge.store.upkeep import pieces_of_other_keys, sealed_anew, verified
+from bridge.store.upkeep import checked, pieces_of_other_keys, sealed_anew
 
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
 
@@ -138,12 +138,12 @@ async def _verify(settings: Settings, arguments: argparse.Namespace) -> int:
             await _known(store, arguments.name)
         for sprite in await store.sprites() if arguments.name is None else [arguments.name]:
             try:
-                findings = await verified(store, sprite)
+                findings = await checked(store, sprite)
             except StoreError as error:
                 wrong += 1
                 say(f"{sprite}: {error}")
                 continue
-            wrong += len(findings.wrong)
+            wrong += findings.count
             looked = f"{findings.rows} versions of rows, {findings.chunks} chunks"
             say(f"{sprite}: {looked}: {'all as they were stored' if not findings.wrong else 'NOT as they were stored'}")
             say(*(f"  {words}" for words in findings.wrong))

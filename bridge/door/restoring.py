@@ -37,10 +37,15 @@ class Restoring:
         self._relay = relay
         self._ownership = ownership
 
-    async def exported(self, host: Host, sprite: str, source: Source | None, as_of: float | None) -> Exported:
+    async def exported(
+        self, host: Host, sprite: str, source: Source | None, as_of: float | None, *, leave_out_damaged: bool
+    ) -> Exported:
         """See `exported_as_owner`."""
         return await exported_as_owner(
-            self._ownership, host, self._restorer, sprite, lambda *_: None, source=source, as_of=as_of
+            *(self._ownership, host, self._restorer, sprite, lambda *_: None),
+            source=source,
+            as_of=as_of,
+            leave_out_damaged=leave_out_damaged,
         )
 
     async def kept_words(self, sprite: str) -> tuple[str, float] | None:

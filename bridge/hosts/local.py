@@ -112,6 +112,10 @@ class LocalHost:
     ) -> None:
         await asyncio.gather(*(resident.close() for resident in self._residents.values()))
 
+    def running(self) -> list[str]:
+        """Return the sprites that run as children of ours, and end with this host."""
+        return [name for name, resident in self._residents.items() if resident.is_ours]
+
     def workspace(self, sprite: str) -> Path:
         """The folder of a sprite's name, made or not. HostError for a name that no sprite may have."""
         return self._workspaces / checked_name(sprite)

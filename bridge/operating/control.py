@@ -22,10 +22,11 @@ checks that the program is not an agent's (peer.py). It speaks HTTP:
     POST   /audit               {"action", "subject", "outcome"}: notes what a command does to the store by itself
     POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
     GET    /export/NAME         everything of the person's workspace, as a ZIP file; cut off where it is not whole
-                                ?from=machine|store&as_of=UNIX_SECONDS&into=WORDS (for the audit log);
+                                ?from=machine|store&as_of=UNIX_SECONDS&leave_out_damaged
+                                &into=WORDS (for the audit log);
                                 X-Archive-As-Of: of what is kept, as of then
     POST   /restore?person=NAME as the person's own POST /restore
-    POST   /restore/NAME        ?as_of=UNIX_SECONDS&over&anew; as /deploy/NAME
+    POST   /restore/NAME        ?as_of=UNIX_SECONDS&over&anew&leave_out_damaged; as /deploy/NAME
     POST   /give-way            {}: a chat's own bridge ends soon; one that serves refuses
 
 A refusal is `{"error": {"code", "message"}}`, its message for people.

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from bridge.operating.audit import told
-from bridge.operating.status import ago, held_by, stored, until
+from bridge.operating.status import ago, damaged_words, held_by, stored, until
 from bridge.store.losses import moment
 
 if TYPE_CHECKING:
@@ -175,7 +175,11 @@ def _card(seen: Seen, shown: Shown) -> str:
             ("Stored", "nothing" if row.store_behind is None else stored(row.store_behind, row.files_seen)),
             *((("Bridge", held_by(row)),) if row.bridge is not None else ()),
             ("Spent", f"${row.today_usd:.2f} today, ${row.month_usd:.2f} this month"),
-            *(("Note", note[:_MAX_DETAIL_CHARACTERS]) for note in (row.detail, row.store_trouble) if note),
+            *(
+                ("Note", note[:_MAX_DETAIL_CHARACTERS])
+                for note in (row.detail, row.store_trouble, damaged_words(row))
+                if note
+            ),
         ]
     listed = "".join(f"<dt>{_text(term)}</dt><dd>{_text(fact)}</dd>" for term, fact in facts)
     return (

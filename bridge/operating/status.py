@@ -33,7 +33,8 @@ class Row(msgspec.Struct):
     Unix seconds; `next_due` is when it wants to be woken, null where nothing is due. US dollars are counted by UTC days
     and months; `unpriced` calls are in no sum. The store has all of the sprite but for the last `store_behind` seconds
     (null: it has nothing); `store_trouble` says what hinders it. While the store follows the sprite, the person's files
-    were looked at `files_seen` seconds ago (null: it does not): what changed there since is not in it. Where several
+    were looked at `files_seen` seconds ago (null: it does not): what changed there since is not in it. All that is
+    stored was checked last at `store_checked_at`, and `store_damaged` pieces were damaged or missing. Where several
     bridges share a database, the one at `bridge` has the sprite (null: none has), for `bridge_seconds` more unless it
     goes on.
     """
@@ -53,6 +54,8 @@ class Row(msgspec.Struct):
     store_behind: float | None = None
     store_trouble: str = ""
     files_seen: float | None = None
+    store_checked_at: float | None = None
+    store_damaged: int = 0
     bridge: str | None = None
     bridge_seconds: float | None = None
 
@@ -120,6 +123,8 @@ class Overview:
             store_behind=standing.behind,
             store_trouble=standing.trouble,
             files_seen=standing.files_seen,
+            store_checked_at=standing.health.checked_at,
+            store_damaged=standing.health.damaged,
         )
 
     async def _state(self, sprite: str) -> HostState:
@@ -139,7 +144,8 @@ def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> st
     if not rows:
         return "Nobody yet: start the bridge, or add people with `python -m bridge users add NAME`."
     head: tuple[str, ...] = (
-        *("sprite", "state", "version", "clients", "last seen", "next due", "stored", "today", "month", "in all"),
+        *("sprite", "state", "version", "clients", "last seen", "next due", "stored", "checked"),
+        *("today", "month", "in all"),
         *(("bridge",) if shows_bridges else ()),
     )
     cells = [
@@ -151,6 +157,7 @@ def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> st
             ago(row.last_seen_at, now),
             until(row.next_due, now),
             stored(row.store_behind, row.files_seen),
+            "-" if row.store_checked_at is None else ago(row.store_checked_at, now),
             f"${row.today_usd:.2f}",
             f"${row.month_usd:.2f}",
             f"${row.total_usd:.2f}",
@@ -165,9 +172,20 @@ def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> st
     ]
     for number, row in enumerate(rows, start=1):
         unpriced = f"{row.unpriced} calls of unknown price" if row.unpriced else ""
-        if notes := ", ".join(filter(None, (row.detail, unpriced, row.store_trouble))):
+        if notes := ", ".join(filter(None, (row.detail, unpriced, row.store_trouble, damaged_words(row)))):
             lines[number] += f"  ({' '.join(printable(notes).split())})"
     return "\n".join(lines)
+
+
+def damaged_words(row: Row) -> str:
+    """Return what is damaged of what is stored, in words; "" where nothing is."""
+    if not row.store_damaged:
+        return ""
+    name = printable(row.sprite)
+    return (
+        f"{row.store_damaged} piece(s) of the stored copy are damaged or missing: the agent ships them again while it "
+        f"is connected (python -m bridge store verify {name})"
+    )
 
 
 def held_by(row: Row) -> str:

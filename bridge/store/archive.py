@@ -36,6 +36,12 @@ _MOST_CHARACTERS: Final = 100
 MOST_BYTES: Final = 64 * 1024 * 1024 * 1024
 #: Of the disk where rows are put meanwhile, so much stays free.
 _LEFT_FREE_BYTES: Final = 1024 * 1024 * 1024
+#: A damaged row of these costs a file or a folder, and nothing of what the agent knows.
+_PERSONS: Final = frozenset({_FILES, _FOLDERS})
+_ADVICE: Final = (
+    "If the agent still runs, it ships what is damaged again. If it is gone, an operator can have the rest with "
+    "--leave-out-damaged."
+)
 _KEPT: Final = {part.path: part for part in PARTS if not part.derived}
 
 
@@ -61,25 +67,26 @@ class LeftOut(msgspec.Struct, frozen=True):
     """A row of `manifest`: what of the person's files a sprite did not ship, and then what of it is in no archive.
 
     `over_limit` files of so many `bytes` do not fit. `unkept` files and folders have a name that nothing can be made
-    of, or cannot be read; `named` are some of them, each with the reason.
+    of, or cannot be read; `named` are some of them, each with the reason. `damaged` pieces are in the store no more as
+    they were stored; `damaged_named` are some of them, files by their paths.
     """
 
     over_limit: int = 0
     bytes: int = 0
     unkept: int = 0
     named: Sequence[str] = ()
+    damaged: int = 0
+    damaged_named: Sequence[str] = ()
 
-    def and_more(self, count: int, named: Sequence[str]) -> LeftOut:
-        """The same with some more that are unkept."""
-        return LeftOut(self.over_limit, self.bytes, self.unkept + count, [*named, *self.named])
+    def and_more(self, count: int, named: Sequence[str], damaged: int, damaged_named: Sequence[str]) -> LeftOut:
+        """Return the same with more that is unkept, and what is damaged."""
+        unkept = [*named, *self.named]
+        return LeftOut(self.over_limit, self.bytes, self.unkept + count, unkept, damaged, damaged_named)
 
     def names(self) -> str:
-        """What has no place, in words that may be shown; "" where everything has."""
-        if not self.unkept:
-            return ""
-        named = [shown(name, _MOST_CHARACTERS) for name in self.named[:_MOST_NAMED]]
-        more = [f"{self.unkept - len(named)} more"] if self.unkept > len(named) else []
-        return "; ".join(named + more)
+        """Return what has no place or is damaged, in words that may be shown; "" where nothing is."""
+        damaged = _names(self.damaged, self.damaged_named)
+        return "; ".join(filter(None, (_names(self.unkept, self.named), damaged and f"damaged: {damaged}")))
 
     def words(self) -> str:
         """What is not there, in a sentence each; "" where nothing was left out."""
@@ -88,8 +95,18 @@ class LeftOut(msgspec.Struct, frozen=True):
             over = f"{self.over_limit} file(s) ({self.bytes / 1e6:.1f} MB)"
             sentences.append(f"Not among them, since they did not fit: {over}.")
         if self.unkept:
-            sentences.append(f"Left out, since nothing can be made of them: {self.names()}.")
+            names = _names(self.unkept, self.named)
+            sentences.append(f"Left out, since nothing can be made of them: {names}.")
+        if self.damaged:
+            names = _names(self.damaged, self.damaged_named)
+            sentences.append(f"Left out, since they are damaged in the store: {names}.")
         return " ".join(sentences)
+
+
+def _names(count: int, named: Sequence[str]) -> str:
+    """Return some names and how many more there are."""
+    first = [shown(name, _MOST_CHARACTERS) for name in named[:_MOST_NAMED]]
+    return "; ".join(first + ([f"{count - len(first)} more"] if count > len(first) else []))
 
 
 class _Outlet:
@@ -117,6 +134,7 @@ class _Read:
     tables: dict[str, IO[bytes]]
     #: Bytes that may be put on disk meanwhile.
     room: int
+    leaves_out_damaged: bool = False
     memory: dict[str, _MemoryFile] = field(default_factory=dict)
     files: dict[str, _File] = field(default_factory=dict)
     folders: dict[str, Folder] = field(default_factory=dict)
@@ -125,6 +143,9 @@ class _Read:
     #: What was shipped and has no place in an archive: how many, and some with the reason.
     unkept: int = 0
     named: list[str] = field(default_factory=list)
+    #: What is not as it was stored, likewise.
+    damaged: int = 0
+    damaged_named: list[str] = field(default_factory=list)
     #: What is held in memory, in bytes: of tables, and of files and folders.
     held: int = 0
     names: int = 0
@@ -136,15 +157,26 @@ class _Read:
         if len(self.named) < _MOST_NAMED:
             self.named.append(f"{path}: {why}")
 
-    def has_place(self, path: str, size: int) -> bool:
+    def lose(self, table: str, what: str, error: DamagedError) -> None:
+        """Leave out a damaged piece. Raise the error if it is no person's file and that was not asked for."""
+        if table not in _PERSONS and not self.leaves_out_damaged:
+            raise DamagedError(f"{error} {_ADVICE}") from error
+        self.damaged += 1
+        if len(self.damaged_named) < _MOST_NAMED:
+            self.damaged_named.append(what)
+
+    def has_place(self, path: str, size: int, content: int = 0) -> bool:
         """Whether there is one for a file or folder of this path; `size` is held in memory of it. Else it is left."""
         why = why_not_kept(path)
+        if why is None and self.size + max(content, 0) > MOST_BYTES:
+            why = "it is larger than an archive can be"
         if why is None and (self.names + size > MOST_HELD_BYTES or len(self.files) + len(self.folders) >= MOST_FILES):
             why = "there are too many"
         if why is not None:
             self.leave(path, why)
             return False
         self.names += size
+        self.size += max(content, 0)
         return True
 
     def part(self) -> None:
@@ -156,11 +188,11 @@ class _Read:
                 self.leave(path, "there is a folder of this name, too")
 
     def count(self, size: int, *, is_held: bool) -> None:
-        """Counts bytes to come, `is_held` in memory. ValueError where that are more than any sprite has."""
-        self.size += max(size, 0)
+        """Count bytes to come, `is_held` in memory. StoreError if no sprite has so many."""
+        self.size += size
         self.held += size if is_held else 0
         if self.size > MOST_BYTES or self.held > MOST_HELD_BYTES:
-            raise ValueError("There is more of it than an archive can have.")
+            raise StoreError("There is more stored of this agent than an archive can have.")
 
     def take(self, table: str, line: bytes) -> None:
         """Puts a row aside. StoreError where the disk has no room for it: others need what is left of that."""
@@ -180,25 +212,27 @@ async def archive_of(
     on_row: Callable[[int], None] = lambda _: None,
     on_left_out: Callable[[LeftOut], None] = lambda _: None,
     room: int | None = None,
+    leaves_out_damaged: bool = False,
 ) -> AsyncIterator[bytes]:
     """The archive of what the sprite had then (Unix seconds; None: the newest), in pieces, none of them empty.
 
     `on_row` hears how many rows were read so far, `on_left_out` which files are not in it, before the first piece:
     those that the sprite did not ship, and those of whose name nothing can be made. `room` is how many bytes may be put
-    on disk meanwhile (None: what is free, but for a rest). StoreError where there is nothing to make one of, or too
-    little room, DamagedError where a row or chunk is not what was stored: then the archive has no
-    end, and no importer takes it.
+    on disk meanwhile (None: what is free, but for a rest). A damaged file of the person's is left out; any other
+    damaged row only if it `leaves_out_damaged`. StoreError where there is nothing to make one of, or too little room,
+    DamagedError where a row is not what was stored.
     """
     outlet = _Outlet()
     with ExitStack() as stack:
         # They have no name, and are gone however this process ends.
         tables: dict[str, IO[bytes]] = {path: stack.enter_context(tempfile.TemporaryFile()) for path in _KEPT}
-        read = _Read(tables, _free() if room is None else room)
+        read = _Read(tables, _free() if room is None else room, leaves_out_damaged)
         await _read(store, sprite, as_of, read, on_row)
         if read.schemas is None:
             raise StoreError(f"Of {sprite}'s agent nothing whole is stored: there is nothing to make an archive of.")
         read.part()
-        on_left_out(read.left_out.and_more(read.unkept, read.named))
+        await _check_files(store, sprite, read)
+        on_left_out(read.left_out.and_more(read.unkept, read.named, read.damaged, read.damaged_named))
         archive = stack.enter_context(ArchiveWriter(cast("BinaryIO", outlet), shows_derived=False))
         for path in _KEPT:
             for _ in _write_table(archive, path, read.tables[path]):
@@ -225,6 +259,30 @@ def _write_table(archive: ArchiveWriter, path: str, lines: IO[bytes]) -> Iterato
                 yield
 
 
+async def _check_files(store: Store, sprite: str, read: _Read) -> None:
+    """Leave out each file that cannot be put together whole of its chunks."""
+    sizes = dict[str, int]()
+    for path, file in list(read.files.items()):
+        try:
+            await _check_file(store, sprite, file, sizes)
+        except DamagedError as error:
+            del read.files[path]
+            read.lose(_FILES, path, error)
+
+
+async def _check_file(store: Store, sprite: str, file: _File, sizes: dict[str, int]) -> None:
+    """Raise DamagedError if a chunk is damaged or missing, or the file's size is another. Note sizes of chunks."""
+    size = 0
+    for sha256 in file.chunks:
+        if sha256 not in sizes:
+            sizes[sha256] = len(await store.chunk(sprite, sha256))
+        size += sizes[sha256]
+        if size > file.size:
+            break
+    if size != file.size:
+        raise DamagedError(f"{file.path} of {sprite} is not stored with its {file.size} bytes.")
+
+
 async def _write_files(archive: ArchiveWriter, read: _Read, store: Store, sprite: str) -> AsyncIterator[None]:
     for path in sorted([*read.folders, *read.files], key=lambda each: _as_walked(each, is_file=each in read.files)):
         if (file := read.files.get(path)) is None:
@@ -249,16 +307,25 @@ async def _write_file(archive: ArchiveWriter, path: str, file: _File, store: Sto
 
 async def _read(store: Store, sprite: str, as_of: float | None, read: _Read, on_row: Callable[[int], None]) -> None:
     count = 0
-    async for stored in store.rows(sprite, as_of):
+    async for stored in store.rows(
+        sprite, as_of, lambda table, error: read.lose(table, _nameless(table, error), error)
+    ):
+        name = stored.row.get("path")
+        what = name if stored.table in _PERSONS and isinstance(name, str) else f"row {stored.id} of {stored.table}"
         try:
-            row = await _whole(store, sprite, stored.row)
-            _take(read, stored, row)
+            _take(read, stored, await _whole(store, sprite, stored.row))
+        except DamagedError as error:
+            read.lose(stored.table, what, error)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-            raise DamagedError(
-                f"The store of {sprite} is damaged: row {str(stored.id)[:200]} of {stored.table} is none. {error}"
-            ) from error
+            words = f"The store of {sprite} is damaged: row {str(stored.id)[:200]} of {stored.table} is none. {error}"
+            read.lose(stored.table, what, DamagedError(words))
         count += 1
         on_row(count)
+
+
+def _nameless(table: str, error: DamagedError) -> str:
+    """Return what is known of a row that cannot be unsealed."""
+    return "one whose name is damaged, too" if table in _PERSONS else error.what
 
 
 def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
@@ -272,8 +339,7 @@ def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
         read.memory[str(stored.id)] = msgspec.convert(row, _MemoryFile)
     elif table == _FILES:
         file = msgspec.convert(row, _File)
-        read.count(file.size, is_held=False)
-        if read.has_place(file.path, len(msgspec.json.encode(file))):
+        if read.has_place(file.path, len(msgspec.json.encode(file)), file.size):
             read.files[file.path] = file
     elif table == _FOLDERS:
         folder = msgspec.convert(row, Folder)
@@ -282,7 +348,8 @@ def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
     elif table == _MANIFEST and stored.id == _SCHEMAS:
         read.schemas = msgspec.convert(row, dict[DatabaseName, int])
     elif table == _MANIFEST and stored.id == _LEFT_OUT:
-        read.left_out = msgspec.convert(row, LeftOut)
+        left_out = msgspec.convert(row, LeftOut)
+        read.left_out = msgspec.structs.replace(left_out, damaged=0, damaged_named=())
 
 
 async def _whole(store: Store, sprite: str, row: dict[str, Any]) -> dict[str, Any]:

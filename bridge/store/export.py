@@ -37,6 +37,7 @@ async def exported(
     *,
     source: Source | None = None,
     as_of: float | None = None,
+    leave_out_damaged: bool = False,
 ) -> Exported:
     """An archive of which the first bytes are there: most of what can be wrong is known. HostError, StoreError.
 
@@ -45,7 +46,7 @@ async def exported(
     kept_at = await restorer.kept_at(checked_name(sprite))
     is_asked = source == "store" or as_of is not None
     if is_asked or (source is None and kept_at is not None and (await host.state(sprite)).state in _NOT_AWAKE):
-        return await _of_store(restorer, sprite, report, as_of, kept_at)
+        return await _of_store(restorer, sprite, report, as_of, kept_at, leave_out_damaged)
     try:
         chunks = await host.export(sprite, report)
         return Exported(_with_first(await anext(chunks, b""), chunks))
@@ -53,14 +54,19 @@ async def exported(
         if source is not None or kept_at is None:
             raise
         report("connecting", f"Its machine gives no archive. {error}")
-        return await _of_store(restorer, sprite, report, None, kept_at)
+        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
 
 
 async def _of_store(
-    restorer: Restorer, sprite: str, report: Report, as_of: float | None, kept_at: float | None
+    restorer: Restorer,
+    sprite: str,
+    report: Report,
+    as_of: float | None,
+    kept_at: float | None,
+    leaves_out_damaged: bool,
 ) -> Exported:
     left_out = [LeftOut()]
-    chunks = await restorer.export(sprite, as_of, report, left_out.append)
+    chunks = await restorer.export(sprite, as_of, report, left_out.append, leaves_out_damaged=leaves_out_damaged)
     first = await anext(chunks, b"")
     return Exported(_with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])
 
@@ -74,6 +80,7 @@ async def exported_as_owner(
     *,
     source: Source | None = None,
     as_of: float | None = None,
+    leave_out_damaged: bool = False,
 ) -> Exported:
     """The same; the machine is asked by the bridge that has the sprite alone, since it may be woken and updated by it.
 
@@ -89,7 +96,9 @@ async def exported_as_owner(
             source = "store"
         except NotOwnedError as error:
             raise HostError(str(error)) from error
-    return await exported(host, restorer, sprite, report, source=source, as_of=as_of)
+    return await exported(
+        host, restorer, sprite, report, source=source, as_of=as_of, leave_out_damaged=leave_out_damaged
+    )
 
 
 async def _with_first(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

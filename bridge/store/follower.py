@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Collection
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
@@ -21,8 +21,10 @@ from bridge.hosts.output import printable
 from bridge.relay.link import LinkDownError
 from bridge.relay.room import Kept, nothing_kept
 from bridge.relay.sprite_connection import LinkError
+from bridge.store.checks import Checks
 from bridge.store.store import (
     BadShipmentError,
+    Health,
     MissingChunkError,
     StoreAheadError,
     StoreFullError,
@@ -53,6 +55,9 @@ _ACCEPTED_SECONDS = 5.0
 _PATIENCE_SECONDS = 120.0
 #: Everything once more is asked for no more often than this.
 _ANEW_SECONDS = 3600.0
+_AGAIN_SECONDS = 20 * 3600.0
+#: A sprite that runs on this machine and is about to be stopped is connected to in so long, or left alone.
+_CONNECT_SECONDS = 3.0
 _TIDY_FIRST_SECONDS, _TIDY_SECONDS, _TIDY_PAUSE_SECONDS = 300.0, 86400.0, 0.05
 #: How soon what was forgotten is wiped once more, where the database did not do it.
 _WIPE_FIRST_SECONDS, _WIPE_LONGEST_SECONDS = 1.0, 60.0
@@ -84,11 +89,13 @@ class Standing:
     """How a store stands to a sprite: so many seconds behind (None: it has nothing), and what hinders it, in words.
 
     The person's files were looked at `files_seen` seconds ago, while it is followed; what changed since comes later.
+    `health` is what the last check of all pieces found.
     """
 
     behind: float | None
     trouble: str
     files_seen: float | None = None
+    health: Health = field(default_factory=Health)
 
 
 @dataclass(slots=True)
@@ -101,6 +108,12 @@ class Following:
     progress_at: float = field(default_factory=time.monotonic)
     anew_at: float = float("-inf")
     is_anew: bool = False
+    #: Pieces of the store are damaged: the sprite is asked to ship everything again; then it is doing so.
+    asks_again: bool = False
+    is_again: bool = False
+    is_connected: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Ends the connection, so that another one asks.
+    interrupt: Callable[[], None] = lambda: None
 
     @property
     def is_hopeful(self) -> bool:
@@ -147,8 +160,10 @@ class _Receipts:
 class _Ear:
     """Notices when the link comes, and ends what runs when it goes."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, is_last: Callable[[], bool]) -> None:
         self.is_up = asyncio.Event()
+        #: Whether the sprite is being stopped: its last rows come after the link has ended.
+        self._is_last = is_last
         self._room = room
         self._attempt: asyncio.Timeout | None = None
         self._look()
@@ -160,8 +175,8 @@ class _Ear:
         """See Ear."""
         del change
         self._look()
-        if not self.is_up.is_set() and self._attempt is not None and not self._attempt.expired():
-            self._attempt.reschedule(0)
+        if not self.is_up.is_set() and not self._is_last():
+            self.interrupt()
 
     def ended(self) -> None:
         """See Ear."""
@@ -174,6 +189,11 @@ class _Ear:
             yield
         finally:
             self._attempt = None
+
+    def interrupt(self) -> None:
+        """End the attempt under way, if there is one."""
+        if self._attempt is not None and not self._attempt.expired():
+            self._attempt.reschedule(0)
 
     def _look(self) -> None:
         if self._room.is_ready:
@@ -194,9 +214,11 @@ class Followers:
         self._following: dict[str, Following] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         #: Of whom something was forgotten whose bytes may still be on the disk: how often, why, and who sees to it.
+        self._stopping: frozenset[str] = frozenset()
         self._forgets: dict[str, int] = {}
         self._unwiped: dict[str, str] = {}
         self._wiping: dict[str, asyncio.Task[None]] = {}
+        self.checks = Checks(store, self._heal)
         self._tasks = TaskSet()
         self._stack = AsyncExitStack()
 
@@ -205,7 +227,8 @@ class Followers:
             # Where the key is missing this is the moment to say so.
             self._store.keyring.current()
         await self._stack.enter_async_context(self._tasks)
-        await self._stack.enter_async_context(owned_task(self._tidy_on(), name="store upkeep", on_death=self._on_death))
+        for work, name in ((self._tidy_on(), "store upkeep"), (self.checks.run(), "store checks")):
+            await self._stack.enter_async_context(owned_task(work, name=name, on_death=self._on_death))
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -214,6 +237,14 @@ class Followers:
     def follow(self, room_of: Callable[[str], Room | None]) -> None:
         """Where the rooms are that are opened from here on."""
         self._room_of = room_of
+
+    async def stop(self, sprites: Collection[str]) -> None:
+        """Follow these sprites to their end, which comes now, whatever becomes of their rooms."""
+        self._stopping = frozenset(sprites)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                for sprite in self._stopping & self._running.keys():
+                    await self._following[sprite].is_connected.wait()
 
     def is_unshipped(self, sprite: str) -> bool:
         """Whether the store lacks something of a sprite and is getting it: then it should not sleep yet."""
@@ -235,10 +266,15 @@ class Followers:
         following.is_whole, following.progress_at = False, time.monotonic()
         self._running[sprite] = self._tasks.start(self._follow(sprite, following), f"follow {sprite}")
 
+    def _heal(self, sprite: str) -> None:
+        """Have a sprite that is followed ship everything again; any other is asked when it is followed next."""
+        if sprite in self._running:
+            self._following[sprite].interrupt()
+
     def closed(self, sprite: str, *, at_rest: bool) -> None:
         """See Observer."""
         del at_rest
-        if (task := self._running.pop(sprite, None)) is not None:
+        if (task := self._running.pop(sprite, None)) is not None and sprite not in self._stopping:
             task.cancel()
 
     def arrived(self, sprite: str) -> None:
@@ -257,7 +293,8 @@ class Followers:
         room = self._room_of(sprite)
         if room is None:
             return
-        ear, failures = _Ear(room), 0
+        ear, failures = _Ear(room, lambda: sprite in self._stopping), 0
+        following.interrupt = ear.interrupt
         with room.heard_by(ear):
             while True:
                 await ear.is_up.wait()
@@ -277,6 +314,8 @@ class Followers:
                     log.exception("following %s failed", sprite)
                     self._trouble(sprite, following, "following it failed; see the bridge's log")
                 following.is_whole = False
+                if sprite in self._stopping:
+                    return
                 failures = 0 if following.progress_at > began else failures + 1
                 await asyncio.sleep(min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(failures, 10)))
 
@@ -308,9 +347,14 @@ class Followers:
             self._wipe(sprite)
         connection = await room.beside(STORE)
         unpacker, receipts = Unpacker(), _Receipts(connection)
+        following.is_connected.set()
         try:
             after = 0 if following.is_anew else position.through
-            connection.write(encode(Ship(after=after, log=position.log, packed=True), message_id=_SHIP_ID))
+            if position.log is not None and await self._store.ask_again(sprite, _AGAIN_SECONDS):
+                log.warning("pieces of the store of %s are damaged: it is asked to ship everything again", sprite)
+                following.asks_again = True
+            asked = Ship(after=after, log=position.log, packed=True, again=following.asks_again)
+            connection.write(encode(asked, message_id=_SHIP_ID))
             await connection.drain()
             while True:
                 shipped = await _shipped(connection, unpacker)
@@ -319,10 +363,16 @@ class Followers:
                     if wipe_is_due:
                         self._wipe(sprite)
                 following.is_anew = False
+                if following.asks_again:
+                    following.asks_again, following.is_again = False, True
+                if following.is_again and shipped.whole:
+                    following.is_again = False
+                    await self._store.recheck(sprite)
                 following.moved(is_whole=shipped.whole)
                 receipts.give(shipped.through, self._wiping.get(sprite))
                 await connection.drain()
         finally:
+            following.is_connected.clear()
             receipts.close()
             await connection.close()
 
@@ -411,16 +461,17 @@ def _says_nothing_new(shipped: Shipped, position: Position) -> bool:
 async def standing(store: SealedStore, sprite: str, trouble: str = "", why: str = "") -> Standing:
     """How much of a sprite is stored, whoever follows it; `why` what was forgotten was not wiped yet, if it was not."""
     try:
-        followed = await store.position(sprite)
+        followed, health = await store.position(sprite), await store.health(sprite)
         if not trouble and await store.wipe_is_due(sprite):
             trouble = _NOT_WIPED.format(why=f" ({why})" if why else "")
         # What comes while something hinders it is stored nowhere.
         if followed.log is not None and followed.is_whole and not trouble:
-            return Standing(0.0, trouble)
+            return Standing(0.0, trouble, health=health)
         # What is followed anew and has not all come yet has another state before it.
         position = await store.newest(sprite)
     except BridgeError as error:
         return Standing(None, str(error))
     if position.at is None:
-        return Standing(None, trouble)
-    return Standing(max(0.0, time.time() - (position.whole_at or position.at)), trouble)
+        return Standing(None, trouble, health=health)
+    behind = max(0.0, time.time() - (position.whole_at or position.at))
+    return Standing(behind, trouble, health=health)

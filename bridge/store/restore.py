@@ -77,6 +77,8 @@ class Asked:
     anew: bool = False
     #: Whom it is refused, is told this.
     advice: str = "An operator can have what is kept put in its place."
+    #: Turns and other rows that are damaged in the store are left out, where they would else prevent the restore.
+    leave_out_damaged: bool = False
 
 
 class Restorer:
@@ -125,11 +127,15 @@ class Restorer:
         as_of: float | None,
         report: Report,
         on_left_out: Callable[[LeftOut], None] = lambda _: None,
+        *,
+        leaves_out_damaged: bool = False,
     ) -> AsyncIterator[bytes]:
         """What is kept, as an archive; says as of when. StoreError before the first bytes where there is none."""
         at = await self._kept_at(sprite)
         report("connecting", f"What is kept of {sprite}'s agent is as of {moment(at if as_of is None else as_of)}.")
-        return archive_of(self._store, sprite, as_of=as_of, on_left_out=on_left_out)
+        return archive_of(
+            self._store, sprite, as_of=as_of, on_left_out=on_left_out, leaves_out_damaged=leaves_out_damaged
+        )
 
     async def restore(self, sprite: str, asked: Asked, report: Report) -> Restored:
         """Restores it. StoreError or HostError.
@@ -174,7 +180,7 @@ class Restorer:
         """How it ended, where the database allows: it is over by then."""
         said = {"outcome": "done" if isinstance(outcome, Restored) else f"failed: {outcome}"}
         for each in left_out:
-            said |= {"left_out": each.names()} if each.unkept else {}
+            said |= {"left_out": names} if (names := each.names()) else {}
         try:
             await self._note(asked.actor, "restore", sprite, **said)
         except DatabaseError as error:
@@ -186,7 +192,7 @@ class Restorer:
         report("connecting", f"Looking at what is kept of {sprite}'s agent.")
         # Before all of it is read and written down; and again, since that takes its time.
         await self._refuse_newer(sprite, asked)
-        async with self._archive(sprite, asked.as_of, report, left_out.append) as (archive, manifest):
+        async with self._archive(sprite, asked, report, left_out.append) as (archive, manifest):
             await self._refuse_newer(sprite, asked)
             aside = await self._host.restore(
                 sprite, archive, report, begin=partial(self._begin, sprite, asked, begun), anew=asked.anew
@@ -213,10 +219,10 @@ class Restorer:
 
     @asynccontextmanager
     async def _archive(
-        self, sprite: str, as_of: float | None, report: Report, on_left_out: Callable[[LeftOut], None]
+        self, sprite: str, asked: Asked, report: Report, on_left_out: Callable[[LeftOut], None]
     ) -> AsyncIterator[tuple[Path, Manifest]]:
         """What is kept, as a file while the block runs, readable by us alone."""
-        chunks = await self.export(sprite, as_of, report, on_left_out)
+        chunks = await self.export(sprite, asked.as_of, report, on_left_out, leaves_out_damaged=asked.leave_out_damaged)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=".zip", dir=self._folder)

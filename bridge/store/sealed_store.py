@@ -6,7 +6,7 @@ Owns when something is stored, and how long; `sprite_log.py` has the tables, a s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -15,7 +15,17 @@ from bridge.store.keys import FixedKeys, KeyFile, key_of_secret
 from bridge.store.shelves import DatabaseShelf, FolderShelf
 from bridge.store.shipment import Named, Shipment, checked, in_pieces
 from bridge.store.sprite_log import START, Cursor, SpriteLog, View
-from bridge.store.store import BadShipmentError, Kept, Position, StoreAheadError, StoredRow, StoreError, StoreFullError
+from bridge.store.store import (
+    BadShipmentError,
+    DamagedError,
+    Health,
+    Kept,
+    Position,
+    StoreAheadError,
+    StoredRow,
+    StoreError,
+    StoreFullError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,14 +79,24 @@ class SealedStore:
             await self._forget_in_steps(sprite, shipment, after)
         return await self._write(sprite, lambda log: self._store(log, shipment, after))
 
-    async def rows(self, sprite: str, as_of: float | None = None) -> AsyncIterator[StoredRow]:
+    async def rows(
+        self,
+        sprite: str,
+        as_of: float | None = None,
+        on_damaged: Callable[[str, DamagedError], None] | None = None,
+    ) -> AsyncIterator[StoredRow]:
         """See Store."""
         view = await self._read(sprite, lambda log: _view(log, sprite, as_of))
         after: Cursor | None = START
         while after is not None:
-            rows, after = await self._read(sprite, lambda log, after=after: log.page(view, after))  # type: ignore[misc]
-            for row in rows:
+            page = await self._read(sprite, lambda log, after=after: log.page(view, after))  # type: ignore[misc]
+            for table, error in page.damaged:
+                if on_damaged is None:
+                    raise error
+                on_damaged(table, error)
+            for row in page.rows:
                 yield row
+            after = page.after
 
     async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
         """See Store."""
@@ -111,6 +131,36 @@ class SealedStore:
             log.drop_unused_chunks(UNUSED_CHUNK_SECONDS)
 
         await self._write(sprite, drop)
+
+    # --- checks ---
+
+    async def begin_check(self, sprite: str, pause: float) -> bool:
+        """See SpriteLog."""
+        return await self._write(sprite, lambda log: log.begin_check(pause))
+
+    async def end_check(
+        self, sprite: str, rows: Iterable[tuple[int, str, bytes, int]], chunks: Iterable[bytes], wrong: int
+    ) -> None:
+        """See SpriteLog."""
+        await self._write(sprite, lambda log: log.end_check(rows, chunks, wrong))
+
+    async def recheck(self, sprite: str) -> None:
+        """See SpriteLog."""
+        await self._write(sprite, SpriteLog.recheck)
+
+    async def size(self, sprite: str) -> int:
+        """Return how many bytes are stored of a sprite."""
+        return await self._read(sprite, SpriteLog.size)
+
+    async def health(self, sprite: str) -> Health:
+        """Return what the last check found."""
+        return await self._read(sprite, SpriteLog.health)
+
+    async def ask_again(self, sprite: str, pause: float) -> bool:
+        """See SpriteLog."""
+        if not (await self.health(sprite)).damaged:
+            return False
+        return await self._write(sprite, lambda log: log.ask_again(pause))
 
     async def _forget_in_steps(self, sprite: str, shipment: Shipment, after: int | None) -> None:
         """Does of a forget what may be much, in transactions that keep nobody waiting; the message's own ends it.
@@ -179,7 +229,12 @@ class SealedStore:
         return await self.shelf.read(sprite, self.in_log(sprite, work))
 
     async def _write(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
-        return await self.shelf.write(sprite, self.in_log(sprite, work))
+        def finished(log: SpriteLog) -> _T:
+            done = work(log)
+            log.finish()
+            return done
+
+        return await self.shelf.write(sprite, self.in_log(sprite, finished))
 
     def in_log(self, sprite: str, work: Callable[[SpriteLog], _T]) -> Callable[[Transaction], _T]:
         """The work as a shelf takes it."""

@@ -133,12 +133,12 @@ def _row(row: ShippedRow, through: int) -> Row:
         content = msgspec.json.encode([row.id, row.row])
     except (ValueError, OverflowError, RecursionError) as error:
         raise BadShipmentError("The sprite ships a row that cannot be written down.") from error
-    named = () if row.row is None else tuple(_named(row.row))
+    named = () if row.row is None else tuple(named_chunks(row.row))
     return Row(row.table, row.id, position, content, row.row is None, named)
 
 
-def _named(row: dict[str, Any]) -> dict[str, None]:
-    """The chunks that a row names, each once."""
+def named_chunks(row: dict[str, Any]) -> dict[str, None]:
+    """Return the chunks that a row names, each once."""
     lists = (value for value in row.values() if isinstance(value, list))
     return {one: None for values in lists for one in values if isinstance(one, str) and _SHA256.fullmatch(one)}
 

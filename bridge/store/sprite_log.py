@@ -5,8 +5,9 @@ can be read. A *moment* is a position at which the store had all that the sprite
 
 Whoever reads the tables without the key learns how much there is, when it came, and how long each piece is. Rows and
 chunks are found by names that only the sprite's own secret leads to, which is stored sealed; each piece is sealed for
-its place, so that none can be put in the place of another. That pieces are missing, or that a whole table was put back
-to what it was, is not seen by the seals.
+its place, so that none can be put in the place of another. A census counts the rows and sums the keyed hashes of their
+places, so that a check notices one that is missing. Only the living sprite notices that all tables were put back to
+what they were.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bridge.store.keys import BrokenSealError
 from bridge.store.shipment import Row
-from bridge.store.store import DamagedError, Kept, MissingChunkError, Position, StoredRow
+from bridge.store.store import DamagedError, Health, Kept, MissingChunkError, Position, StoredRow
 
 if TYPE_CHECKING:
     from bridge.database import Transaction
@@ -31,6 +32,11 @@ _SECRET_BYTES = 32
 #: What a row or a chunk costs the disk beside what is sealed of it: its names, and the indexes by which it is found.
 PIECE_BYTES = 300
 _PAGE_ROWS = 200
+#: Names are keyed hashes: by their first byte rows are counted in so many buckets, each read at once by a check.
+_BUCKETS = 16
+_BUCKET_NAMES = 256 // _BUCKETS
+_DIGEST_BYTES = 16
+_DIGESTS = 256**_DIGEST_BYTES
 _UNNAMED = (
     "NOT EXISTS (SELECT 1 FROM stored_references AS r WHERE r.sprite = stored_chunks.sprite "
     "AND r.chunk = stored_chunks.name)"
@@ -50,6 +56,15 @@ Cursor = tuple[str, int, bytes]
 START: Cursor = ("", -(2**63), b"")
 
 
+@dataclass(slots=True)
+class Page:
+    """Rows of a state, the tables and errors of damaged ones, and where the next page begins (None at the end)."""
+
+    rows: list[StoredRow] = field(default_factory=list)
+    damaged: list[tuple[str, DamagedError]] = field(default_factory=list)
+    after: Cursor | None = None
+
+
 class SpriteLog:
     """Made for each transaction."""
 
@@ -59,6 +74,8 @@ class SpriteLog:
         self._keyring = keyring
         self._secret: bytes | None = None
         self._grown = 0
+        #: By generation, part and bucket: how many rows came (or went, below zero), and the sum of their hashes.
+        self._counted: dict[tuple[int, str, int], tuple[int, int]] = {}
 
     # --- how far it is ---
 
@@ -153,10 +170,15 @@ class SpriteLog:
     def add_chunk(self, sha256: str, content: bytes) -> None:
         """Stores a chunk, unless it is there."""
         name = self.chunk_name(sha256)
-        if self._one("SELECT 1 AS found FROM stored_chunks WHERE sprite = ? AND name = ?", name) is not None:
+        found = self._one("SELECT is_damaged FROM stored_chunks WHERE sprite = ? AND name = ?", name)
+        if found is not None and not found["is_damaged"]:
             return
         key = self._keyring.current()
         sealed = key.seal(self._sprite, chunk_place(name), content)
+        if found is not None:
+            sql = "UPDATE stored_chunks SET is_damaged = 0, key_id = ?, sealed = ? WHERE sprite = ? AND name = ?"
+            self._tx.execute(sql, (key.id, sealed, self._sprite, name))
+            return
         self._tx.execute(
             "INSERT INTO stored_chunks(sprite, name, unused_since, key_id, sealed) VALUES (?, ?, db_now(), ?, ?)",
             (self._sprite, name, key.id, sealed),
@@ -178,7 +200,7 @@ class SpriteLog:
             "AND replaced_by IS NULL AND position < ?",
             (row.position, *spot, row.position),
         )
-        since = self._drop_doomed(spot, row.position) if replaced.rowcount else row.position
+        since = self._drop_spoiled(spot, row.position) if replaced.rowcount else row.position
         number = row.id if isinstance(row.id, int) else 0
         added = self._tx.execute(
             "INSERT INTO stored_rows(sprite, generation, part, name, position, since, replaced_by, number, is_gone, "
@@ -189,19 +211,24 @@ class SpriteLog:
         if not added.rowcount:
             return
         self._grown += len(sealed) + PIECE_BYTES
+        self._count(generation, row.table, name, row.position, 1)
         for sha256 in row.chunks:
             self._refer((generation, row.table, name, row.position), sha256)
 
-    def _drop_doomed(self, spot: tuple[str, int, str, bytes], position: int) -> int:
-        """Deletes what was forgotten in a row; since when its newest version is to be valid in its place."""
-        doomed = "generation = ? AND part = ? AND name = ? AND is_doomed = 1"
-        sql = f"SELECT min(since) AS since FROM stored_rows WHERE sprite = ? AND {doomed}"  # noqa: S608 - our own words
-        since = self._tx.execute(sql, spot).fetchone()["since"]
-        if since is None:
+    def _drop_spoiled(self, spot: tuple[str, int, str, bytes], position: int) -> int:
+        """Delete what was forgotten in a row, and a damaged version that the one at `position` replaces.
+
+        Return since when the newest version is to be valid in its place.
+        """
+        spoiled = "generation = ? AND part = ? AND name = ? AND (is_doomed = 1 OR (is_damaged = 1 AND replaced_by = ?))"
+        sql = f"SELECT min(since) AS since, max(is_doomed) AS is_doomed FROM stored_rows WHERE sprite = ? AND {spoiled}"  # noqa: S608 - our own words
+        found = self._tx.execute(sql, (*spot, position)).fetchone()
+        if found["since"] is None:
             return position
-        self.delete_rows(doomed, *spot[1:])
-        self._wipe()
-        return int(since)
+        self.delete_rows(spoiled, *spot[1:], position)
+        if found["is_doomed"]:
+            self._wipe()
+        return int(found["since"])
 
     def _refer(self, place: tuple[int, str, bytes, int], sha256: str) -> None:
         chunk = self.chunk_name(sha256)
@@ -224,6 +251,8 @@ class SpriteLog:
             (through, self._sprite, generation, baseline),
         )
         self.delete_rows("generation = ? AND replaced_by IS NOT NULL AND is_doomed = 1", generation)
+        if self.health().damaged:
+            self._recount()
         return gone.rowcount > 0
 
     def begin_forget(self, generation: int, through: int) -> None:
@@ -253,6 +282,8 @@ class SpriteLog:
         for table in ("stored_references", "stored_rows"):
             where = "sprite = ? AND generation = ? AND part = ? AND name = ? AND position = ?"
             self._tx.executemany(f"DELETE FROM {table} WHERE {where}", spots)  # noqa: S608 - our own words
+        for spot in spots:
+            self._count(*spot[1:], -1)
         self._grow(-sum(row["size"] + PIECE_BYTES for row in found))
         return len(found) == most
 
@@ -284,7 +315,12 @@ class SpriteLog:
     def delete_rows(self, condition: str, *parameters: Any) -> None:
         """Deletes versions of rows and their references; `condition` is SQL of this module's and its neighbours'."""
         where = f"WHERE sprite = ? AND {condition}"
-        self._shrink("stored_rows", where, parameters)
+        size = 0
+        sql = f"SELECT generation, part, name, position, length(sealed) AS size FROM stored_rows {where}"  # noqa: S608
+        for row in self._tx.execute(sql, (self._sprite, *parameters)):
+            self._count(row["generation"], row["part"], bytes(row["name"]), row["position"], -1)
+            size += row["size"] + PIECE_BYTES
+        self._grow(-size)
         self._tx.execute(
             "DELETE FROM stored_references WHERE sprite = ? AND (generation, part, name, position) IN "  # noqa: S608
             f"(SELECT generation, part, name, position FROM stored_rows {where})",
@@ -294,12 +330,131 @@ class SpriteLog:
 
     def _delete_chunks(self, condition: str, *parameters: Any) -> None:
         where = f"WHERE sprite = ? AND {condition}"
-        self._shrink("stored_chunks", where, parameters)
+        sql = f"SELECT coalesce(sum(length(sealed) + {PIECE_BYTES}), 0) AS size FROM stored_chunks {where}"  # noqa: S608
+        self._grow(-int(self._tx.execute(sql, (self._sprite, *parameters)).fetchone()["size"]))
         self._tx.execute(f"DELETE FROM stored_chunks {where}", (self._sprite, *parameters))  # noqa: S608
 
-    def _shrink(self, table: str, where: str, parameters: tuple[Any, ...]) -> None:
-        sql = f"SELECT coalesce(sum(length(sealed) + {PIECE_BYTES}), 0) AS size FROM {table} {where}"  # noqa: S608
-        self._grow(-int(self._tx.execute(sql, (self._sprite, *parameters)).fetchone()["size"]))
+    # --- the census ---
+
+    def _count(self, generation: int, part: str, name: bytes, position: int, sign: int) -> None:
+        """Note that a version of a row came (1) or went (-1)."""
+        key = generation, part, name[0] // _BUCKET_NAMES
+        rows, digest = self._counted.get(key, (0, 0))
+        self._counted[key] = rows + sign, digest + sign * self._hash(generation, part, name, position)
+
+    def _hash(self, generation: int, part: str, name: bytes, position: int) -> int:
+        return int.from_bytes(self._name(b"census", row_place(generation, part, name, position))[:_DIGEST_BYTES])
+
+    def finish(self) -> None:
+        """Write down what was counted. Each transaction that writes ends with this."""
+        for (generation, part, bucket), (came, hashes) in self._counted.items():
+            if not came and not hashes:
+                continue
+            spot = self._sprite, generation, part, bucket
+            where = "sprite = ? AND generation = ? AND part = ? AND bucket = ?"
+            before = self._tx.execute(f"SELECT rows, digest FROM stored_census WHERE {where}", spot).fetchone()  # noqa: S608
+            rows, digest = (0, b"") if before is None else (before["rows"], bytes(before["digest"]))
+            rows, total = rows + came, (int.from_bytes(digest) + hashes) % _DIGESTS
+            if before is not None:
+                self._tx.execute(f"DELETE FROM stored_census WHERE {where}", spot)  # noqa: S608
+            if rows or total:
+                self._tx.execute(
+                    "INSERT INTO stored_census(sprite, generation, part, bucket, rows, digest) "
+                    "VALUES (?, ?, ?, ?, ?, ?)",
+                    (*spot, rows, total.to_bytes(_DIGEST_BYTES)),
+                )
+        if grown := sum(rows for rows, _ in self._counted.values()):
+            self._tx.execute("UPDATE stored_sprites SET rows = rows + ? WHERE sprite = ?", (grown, self._sprite))
+        self._counted = {}
+
+    def _recount(self) -> None:
+        """Count the rows that there are. Those that were lost were shipped again, or are not known to anybody."""
+        self._tx.execute("DELETE FROM stored_census WHERE sprite = ?", (self._sprite,))
+        self._tx.execute("UPDATE stored_sprites SET rows = 0 WHERE sprite = ?", (self._sprite,))
+        self._counted = {}
+        sql = "SELECT generation, part, name, position FROM stored_rows WHERE sprite = ?"
+        for row in self._tx.execute(sql, (self._sprite,)).fetchall():
+            self._count(row["generation"], row["part"], bytes(row["name"]), row["position"], 1)
+
+    def census(self) -> list[tuple[int, str, int]]:
+        """Return what `missing` takes: every generation, part and bucket that was counted or has rows."""
+        found = self._tx.execute(
+            "SELECT generation, part FROM stored_census WHERE sprite = ? UNION "
+            "SELECT generation, part FROM stored_rows WHERE sprite = ? ORDER BY generation, part",
+            (self._sprite, self._sprite),
+        )
+        return [(row["generation"], row["part"], bucket) for row in found for bucket in range(_BUCKETS)]
+
+    def missing(self, generation: int, part: str, bucket: int) -> int | None:
+        """Return how many rows the census has more than there are; None where all are as counted."""
+        first, last = bytes([bucket * _BUCKET_NAMES]), bytes([(bucket + 1) * _BUCKET_NAMES - 1]) + b"\xff" * 32
+        spot = self._sprite, generation, part
+        counted = self._tx.execute(
+            "SELECT rows, digest FROM stored_census WHERE sprite = ? AND generation = ? AND part = ? AND bucket = ?",
+            (*spot, bucket),
+        ).fetchone()
+        found = self._tx.execute(
+            "SELECT name, position FROM stored_rows WHERE sprite = ? AND generation = ? AND part = ? AND name >= ? "
+            "AND name <= ?",
+            (*spot, first, last),
+        ).fetchall()
+        digest = sum(self._hash(generation, part, bytes(row["name"]), row["position"]) for row in found) % _DIGESTS
+        rows = 0 if counted is None else counted["rows"]
+        if (rows, digest) == (len(found), 0 if counted is None else int.from_bytes(bytes(counted["digest"]))):
+            return None
+        return int(rows - len(found))
+
+    def is_counted_whole(self) -> bool:
+        """Return whether no part of the census itself is missing."""
+        sql = "SELECT coalesce(sum(rows), 0) AS rows FROM stored_census WHERE sprite = ?"
+        counted, row = self._one(sql)["rows"], self._one("SELECT rows FROM stored_sprites WHERE sprite = ?")
+        return counted == (0 if row is None else row["rows"])
+
+    # --- checks of all pieces ---
+
+    def begin_check(self, pause: float) -> bool:
+        """Return whether to begin a check now: the last one, of any bridge, began `pause` seconds ago."""
+        return (
+            self._tx.execute(
+                "UPDATE stored_sprites SET check_began_at = db_now() WHERE sprite = ? "
+                "AND (check_began_at IS NULL OR check_began_at < db_now() - ?)",
+                (self._sprite, pause),
+            ).rowcount
+            == 1
+        )
+
+    def end_check(self, rows: Iterable[tuple[int, str, bytes, int]], chunks: Iterable[bytes], wrong: int) -> None:
+        """Note what a check found: damaged rows and chunks, and how much is damaged or missing in all."""
+        for table in ("stored_rows", "stored_chunks"):
+            self._tx.execute(f"UPDATE {table} SET is_damaged = 0 WHERE sprite = ? AND is_damaged = 1", (self._sprite,))  # noqa: S608
+        where = "sprite = ? AND generation = ? AND part = ? AND name = ? AND position = ?"
+        spots = [(self._sprite, *row) for row in rows]
+        self._tx.executemany(f"UPDATE stored_rows SET is_damaged = 1 WHERE {where}", spots)  # noqa: S608
+        names = [(self._sprite, name) for name in chunks]
+        self._tx.executemany("UPDATE stored_chunks SET is_damaged = 1 WHERE sprite = ? AND name = ?", names)
+        self._tx.execute(
+            "UPDATE stored_sprites SET checked_at = db_now(), damaged = ? WHERE sprite = ?", (wrong, self._sprite)
+        )
+
+    def recheck(self) -> None:
+        """Have the next check come at once."""
+        self._tx.execute("UPDATE stored_sprites SET check_began_at = NULL WHERE sprite = ?", (self._sprite,))
+
+    def health(self) -> Health:
+        """Return what the last check found."""
+        row = self._one("SELECT checked_at, damaged FROM stored_sprites WHERE sprite = ?")
+        return Health() if row is None else Health(row["checked_at"], row["damaged"])
+
+    def ask_again(self, pause: float) -> bool:
+        """Return whether the sprite is to ship everything again: the last check found damage, and none asked lately."""
+        return (
+            self._tx.execute(
+                "UPDATE stored_sprites SET asked_again_at = db_now() WHERE sprite = ? "
+                "AND damaged > 0 AND (asked_again_at IS NULL OR asked_again_at < db_now() - ?)",
+                (self._sprite, pause),
+            ).rowcount
+            == 1
+        )
 
     # --- what has had its time ---
 
@@ -332,13 +487,14 @@ class SpriteLog:
 
     def delete(self) -> None:
         """Deletes all that is stored of the sprite."""
-        for table in ("references", "rows", "chunks", "moments", "positions", "sprites"):
+        for table in ("references", "rows", "chunks", "moments", "positions", "census", "sprites"):
             self._tx.execute(f"DELETE FROM stored_{table} WHERE sprite = ?", (self._sprite,))  # noqa: S608
+        self._counted = {}
 
     # --- reading ---
 
-    def page(self, view: View, after: Cursor) -> tuple[list[StoredRow], Cursor | None]:
-        """The next rows of a state, and where the page after them begins; None at the end."""
+    def page(self, view: View, after: Cursor) -> Page:
+        """Return the next rows of a state. WrongKeyError."""
         part, number, name = after
         found = self._tx.execute(
             "SELECT generation, part, name, position, number, is_gone, key_id, sealed FROM stored_rows "
@@ -346,10 +502,20 @@ class SpriteLog:
             "AND (part, number, name) > (?, ?, ?) ORDER BY part, number, name LIMIT ?",
             (self._sprite, view.generation, view.through, view.through, part, number, name, _PAGE_ROWS),
         ).fetchall()
-        # What is gone is unsealed, too: that it is stands beside the seal as well as under it.
-        rows = [row for row, is_gone in [(self.row(each), each["is_gone"]) for each in found] if not is_gone]
-        end = found[-1] if len(found) == _PAGE_ROWS else None
-        return rows, None if end is None else (end["part"], end["number"], bytes(end["name"]))
+        page = Page()
+        for each in found:
+            try:
+                # What is gone is unsealed, too: that it is stands beside the seal as well as under it.
+                row = self.row(each)
+            except DamagedError as error:
+                page.damaged.append((each["part"], error))
+                continue
+            if not each["is_gone"]:
+                page.rows.append(row)
+        if len(found) == _PAGE_ROWS:
+            end = found[-1]
+            page.after = end["part"], end["number"], bytes(end["name"])
+        return page
 
     def count(self, view: View, table: str) -> int:
         """How many rows of a table a state has."""
@@ -363,7 +529,8 @@ class SpriteLog:
     def row(self, found: Any) -> StoredRow:
         """A row of `stored_rows` unsealed; one that is gone has no columns. DamagedError."""
         part, name, position = found["part"], bytes(found["name"]), found["position"]
-        what = f"row {position} of {part}"
+        # Rows of a table have a number; files do not.
+        what = f"row {found['number'] or position} of {part}"
         content = self.unsealed(found, row_place(found["generation"], part, name, position), what)
         id_, columns = msgspec.json.decode(content)
         if self.row_name(part, id_) != name or (columns is None) != bool(found["is_gone"]):
@@ -375,8 +542,17 @@ class SpriteLog:
         name = self.chunk_name(sha256)
         found = self._one("SELECT name, key_id, sealed FROM stored_chunks WHERE sprite = ? AND name = ?", name)
         if found is None:
-            raise DamagedError(f"The store of {self._sprite} lacks a chunk that a row names (sha256 {sha256}).")
+            raise self.lacks(sha256)
         return self.unsealed(found, chunk_place(name), f"chunk {name.hex()[:16]}")
+
+    def has_chunk(self, sha256: str) -> bool:
+        """Return whether a chunk is there, damaged or not."""
+        name = self.chunk_name(sha256)
+        return self._one("SELECT 1 AS found FROM stored_chunks WHERE sprite = ? AND name = ?", name) is not None
+
+    def lacks(self, sha256: str) -> DamagedError:
+        """Return the words for a chunk that is missing."""
+        return DamagedError(f"The store of {self._sprite} lacks a chunk that a row names (sha256 {sha256}).")
 
     def unsealed(self, found: Any, place: bytes, what: str) -> bytes:
         """The content of a row of any of the tables. WrongKeyError, DamagedError."""
@@ -387,7 +563,7 @@ class SpriteLog:
 
     def damaged(self, what: str) -> DamagedError:
         """The words for a piece that is not what was stored."""
-        return DamagedError(f"The store of {self._sprite} is damaged: {what} is not what was stored.")
+        return DamagedError(f"The store of {self._sprite} is damaged: {what} is not what was stored.", what)
 
     def kept(self) -> Kept:
         """How much there is."""

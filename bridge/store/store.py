@@ -16,7 +16,7 @@ Times are Unix seconds.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,7 +33,11 @@ class WrongKeyError(StoreError):
 
 
 class DamagedError(StoreError):
-    """What is stored is not what was stored: the words say which row or chunk of whom."""
+    """What is stored is not what was stored: the words say which row or chunk of whom. `what` names it alone."""
+
+    def __init__(self, words: str, what: str = "") -> None:
+        super().__init__(words)
+        self.what = what
 
 
 class StoreAheadError(StoreError):
@@ -74,6 +78,14 @@ class Position:
     def is_whole(self) -> bool:
         """Whether nothing came since the store had everything."""
         return self.whole_at is not None and self.whole_through == self.through
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """When all that is stored of a sprite was checked last (Unix seconds), and how much was damaged or missing."""
+
+    checked_at: float | None = None
+    damaged: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +130,19 @@ class Store(Protocol):
         """Of what `rows` reads: while a sprite is followed anew and not all of it has come, that is what was before."""
         ...
 
-    def rows(self, sprite: str, as_of: float | None = None) -> AsyncIterator[StoredRow]:
+    def rows(
+        self,
+        sprite: str,
+        as_of: float | None = None,
+        on_damaged: Callable[[str, DamagedError], None] | None = None,
+    ) -> AsyncIterator[StoredRow]:
         """Every row, by table, then by id (numbers by their size, texts in no order): now, or as it was then.
 
         A moment is one at which the store had all that the sprite had: `as_of` gives the last one up to that time,
         and StoreError where there was none. Without it, the newest that came, even where more was on its way. What
         is appended meanwhile is not seen. A forget ends what could be read as of a time before it.
+
+        A damaged row raises DamagedError, or is passed to `on_damaged` with its table and left out.
         """
         ...
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bridge.store.sealed_store import SealedStore
+from bridge.store.shipment import named_chunks
 from bridge.store.sprite_log import SECRET_PLACE, SpriteLog, chunk_place, row_place
 from bridge.store.store import DamagedError
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 #: So many pieces in one transaction: what else is to be stored waits no longer than this takes.
 _PIECES_AT_ONCE = 50
 _MOST_WORDS = 100
+#: So many damaged rows and chunks are noted each. A sprite that ships everything again replaces more than those.
+_MOST_DAMAGED = 10_000
+#: What comparing one bucket of a census counts for.
+_CENSUS_BYTES = 16 * 1024
 
 #: The tables that hold sealed pieces, what finds a piece, and the place that it is sealed for.
 _TABLES: dict[str, tuple[tuple[str, ...], Callable[[Any], bytes]]] = {
@@ -76,46 +81,85 @@ async def pieces_of_other_keys(store: SealedStore, sprite: str) -> int:
 
 @dataclass(slots=True)
 class Findings:
-    """What a check looked at, and what is wrong, in words (the first of it)."""
+    """What a check looked at, how much is wrong, and the first of it in words."""
 
     rows: int = 0
     chunks: int = 0
+    bytes: int = 0
+    count: int = 0
     wrong: list[str] = field(default_factory=list)
+    #: The damaged pieces, so many at most: versions of rows by generation, part, name and position; chunks by name.
+    damaged_rows: list[tuple[int, str, bytes, int]] = field(default_factory=list)
+    damaged_chunks: list[bytes] = field(default_factory=list)
 
-    def add(self, words: str) -> None:
-        """Notes what is wrong."""
+    def add(self, words: str, count: int = 1) -> None:
+        """Note what is wrong."""
+        self.count += count
         if len(self.wrong) < _MOST_WORDS:
             self.wrong.append(words)
 
 
-async def verified(store: SealedStore, sprite: str) -> Findings:
-    """Unseals every version of every row, and every chunk; looks whether each is what its name says, and is there.
+#: Called after each step of a check with how many bytes it read.
+Pace = Callable[[int], Awaitable[None]]
+
+
+async def _at_once(_size: int) -> None:
+    pass
+
+
+async def checked(store: SealedStore, sprite: str, pace: Pace = _at_once) -> Findings:
+    """Return what `verified` finds, noted in the store: a sprite that lives then ships what is damaged again."""
+    findings = await verified(store, sprite, pace)
+    await store.end_check(sprite, findings.damaged_rows, findings.damaged_chunks, findings.count)
+    return findings
+
+
+async def verified(store: SealedStore, sprite: str, pace: Pace = _at_once) -> Findings:
+    """Unseal every version of every row and every chunk; look whether each is what its name says, and none is missing.
 
     WrongKeyError where a key is missing: then nothing can be said.
     """
     findings = Findings()
-    for table, look in (("stored_rows", _look_at_row), ("stored_chunks", _look_at_chunk)):
+    looks: tuple[tuple[str, _Look], ...] = (("stored_rows", _look_at_row), ("stored_chunks", _look_at_chunk))
+    for table, look in looks:
         after: tuple[Any, ...] | None = None
         while True:
-            work = partial(_looked, sprite, store.keyring, table, look, after, findings)
-            after = await store.shelf.read(sprite, work)
+            before = findings.bytes
+            # A shelf may run it more than once.
+            step, after = await store.shelf.read(sprite, partial(_looked, sprite, store.keyring, table, look, after))
+            _add(findings, step)
             if after is None:
                 break
-    for name in await store.shelf.read(sprite, partial(_missing, sprite)):
-        findings.add(f"The store of {sprite} lacks a chunk that a row names: {name}.")
+            await pace(findings.bytes - before)
+    for generation, part, bucket in await store.shelf.read(sprite, store.in_log(sprite, SpriteLog.census)):
+        counted = partial(SpriteLog.missing, generation=generation, part=part, bucket=bucket)
+        if (missing := await store.shelf.read(sprite, store.in_log(sprite, counted))) is not None:
+            lost = f"lacks {missing} row(s)" if missing > 0 else "has other rows than were stored"
+            findings.add(f"The store of {sprite} {lost} of {part}.", max(1, missing))
+        await pace(_CENSUS_BYTES)
+    if not await store.shelf.read(sprite, store.in_log(sprite, SpriteLog.is_counted_whole)):
+        findings.add(f"The store of {sprite} has lost part of the count of its rows.")
     return findings
 
 
+_Look = Callable[[SpriteLog, Any, Findings], None]
+
+
+def _add(findings: Findings, step: Findings) -> None:
+    findings.rows += step.rows
+    findings.chunks += step.chunks
+    findings.bytes += step.bytes
+    findings.count += step.count
+    findings.wrong += step.wrong[: _MOST_WORDS - len(findings.wrong)]
+    findings.damaged_rows += step.damaged_rows[: _MOST_DAMAGED - len(findings.damaged_rows)]
+    findings.damaged_chunks += step.damaged_chunks[: _MOST_DAMAGED - len(findings.damaged_chunks)]
+
+
 def _looked(
-    sprite: str,
-    keyring: Keyring,
-    table: str,
-    look: Callable[[SpriteLog, Any, Findings], None],
-    after: tuple[Any, ...] | None,
-    findings: Findings,
-    tx: Transaction,
-) -> tuple[Any, ...] | None:
-    """Looks at the next pieces; where the ones behind them begin, or None."""
+    sprite: str, keyring: Keyring, table: str, look: _Look, after: tuple[Any, ...] | None, tx: Transaction
+) -> tuple[Findings, tuple[Any, ...] | None]:
+    """Look at the next pieces; return where the ones behind them begin, or None."""
+    findings = Findings()
     columns, _ = _TABLES[table]
     key = ", ".join(columns)
     beyond = "" if after is None else f"AND ({key}) > ({', '.join('?' * len(columns))})"
@@ -125,32 +169,32 @@ def _looked(
     ).fetchall()
     log = SpriteLog(tx, sprite, keyring)
     for row in found:
-        try:
-            look(log, row, findings)
-        except DamagedError as error:
-            findings.add(str(error))
-    return tuple(found[-1][column] for column in columns) if found else None
+        findings.bytes += len(row["sealed"])
+        look(log, row, findings)
+    return findings, tuple(found[-1][column] for column in columns) if found else None
 
 
 def _look_at_row(log: SpriteLog, row: Any, findings: Findings) -> None:
     findings.rows += 1
-    log.row(row)
+    try:
+        stored = log.row(row)
+    except DamagedError as error:
+        findings.add(str(error))
+        findings.damaged_rows.append((row["generation"], row["part"], bytes(row["name"]), row["position"]))
+        return
+    for sha256 in named_chunks(stored.row):
+        if not log.has_chunk(sha256):
+            findings.add(str(log.lacks(sha256)))
 
 
 def _look_at_chunk(log: SpriteLog, row: Any, findings: Findings) -> None:
     findings.chunks += 1
     name = bytes(row["name"])
     what = f"chunk {name.hex()[:16]}"
-    content = log.unsealed(row, chunk_place(name), what)
-    if log.chunk_name(hashlib.sha256(content).hexdigest()) != name:
-        raise log.damaged(what)
-
-
-def _missing(sprite: str, tx: Transaction) -> list[str]:
-    found = tx.execute(
-        "SELECT DISTINCT chunk FROM stored_references WHERE sprite = ? AND NOT EXISTS ("
-        "SELECT 1 FROM stored_chunks AS c WHERE c.sprite = stored_references.sprite "
-        "AND c.name = stored_references.chunk) LIMIT ?",
-        (sprite, _MOST_WORDS),
-    )
-    return [bytes(row["chunk"]).hex()[:16] for row in found]
+    try:
+        content = log.unsealed(row, chunk_place(name), what)
+        if log.chunk_name(hashlib.sha256(content).hexdigest()) != name:
+            raise log.damaged(what)
+    except DamagedError as error:
+        findings.add(str(error))
+        findings.damaged_chunks.append(name)

@@ -29,6 +29,8 @@ def wrapped(cli: Path, folder: Path, *, gains_privileges: bool) -> Path | None:
     privileges = "gains" if gains_privileges else "keeps"
     command = shlex.join([sys.executable, "-I", "-S", __file__, str(os.getpid()), privileges, str(cli)])
     try:
+        # Another may be running the one of before; and a pipe would be waited for.
+        program.unlink(missing_ok=True)
         program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         program.chmod(0o700)
     except OSError:

@@ -26,7 +26,6 @@ from sprite.protocol.archive import (
     MEMORY_FILES,
     MOST_ENTRIES,
     MOST_MODE,
-    OURS,
     PARTS,
     README,
     TITLE,
@@ -37,6 +36,7 @@ from sprite.protocol.archive import (
     Row,
     TableFile,
     from_line,
+    is_ours,
     is_plain,
 )
 
@@ -209,7 +209,7 @@ def _check_places(path: Path, manifest: Manifest) -> None:
     files = [file.path.removeprefix(f"{FILES}/") for file in manifest.files]
     folders = [folder.path for folder in manifest.folders]
     for place in [*files, *folders]:
-        if not is_plain(place) or place.split("/")[0] == OURS:
+        if not is_plain(place) or is_ours(place):
             raise ArchiveError(f"{path.name}: {place[:200]!r} is no name of a person's file.")
     above = {place[:at] for place in [*files, *folders] for at, sign in enumerate(place) if sign == "/"}
     if both := (above | set(folders)) & set(files):

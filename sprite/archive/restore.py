@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from sprite.protocol.archive import (
     PlainFile,
     Row,
     TableFile,
+    folded,
     to_line,
 )
 
@@ -64,6 +66,33 @@ def refuse_lived_in(settings: Settings, archive: Archive) -> None:
         place = file.path.removeprefix(f"{FILES}/")
         _refuse_no_folder(settings.workspace, place.rpartition("/")[0])
         _refuse_other(settings.workspace / place, file)
+
+
+def refuse_same_names(archive: Archive, folder: Path) -> None:
+    """ArchiveError if two names are one on this disk: the second file would replace the first."""
+    if is_folding(folder):
+        refuse_same(archive)
+
+
+def is_folding(folder: Path) -> bool:
+    """Return whether the disk of a folder takes `A` and `a` for the same name."""
+    with tempfile.NamedTemporaryFile(prefix=".case", dir=folder) as probe:
+        return Path(probe.name).with_name(Path(probe.name).name.upper()).exists()
+
+
+def refuse_same(archive: Archive) -> None:
+    """ArchiveError if two of its names differ in case or composition alone."""
+    every = [file.path.removeprefix(f"{FILES}/") for file in archive.manifest.files]
+    every += [folder.path for folder in archive.manifest.folders]
+    # Folders of a file, too: what is in `Docs/` and in `docs/` would be in one.
+    places = sorted({"/".join(path.split("/")[:end]) for path in every for end in range(1, path.count("/") + 2)})
+    seen = dict[str, str]()
+    for place in places:
+        if (other := seen.setdefault(folded(place), place)) != place:
+            raise ArchiveError(
+                f"{archive.path.name} has {other[:200]!r} and {place[:200]!r}, which this disk takes for the same "
+                "name. Nothing was imported: import it on a disk that tells them apart."
+            )
 
 
 def _refuse_no_folder(workspace: Path, path: str) -> None:

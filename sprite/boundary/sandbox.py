@@ -71,6 +71,7 @@ def agent_command(settings: Settings) -> Path | None:
     settings.cli_state.mkdir(mode=0o700, exist_ok=True)
     command = settings.run / "agent"
     temporary = command.with_name("agent.new")
+    temporary.unlink(missing_ok=True)
     temporary.write_text(f'#!/bin/sh\nexec {shlex.join(_cell(settings, cli))} {shlex.quote(str(cli))} "$@"\n')
     temporary.chmod(0o700)
     temporary.replace(command)

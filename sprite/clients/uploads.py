@@ -20,6 +20,7 @@ from sprite.protocol.messages import (
     MAX_UPLOAD_BYTES,
     FileUpload,
 )
+from sprite.protocol.whole_file import clear
 
 #: Uploads under way at once; each costs a file.
 MAX_OPEN = 16
@@ -49,8 +50,7 @@ class Uploads:
         """Makes the folders and drops what an earlier process left unfinished."""
         self._documents.mkdir(parents=True, exist_ok=True)
         self._parts.mkdir(parents=True, exist_ok=True)
-        for part in self._parts.iterdir():
-            part.unlink()
+        clear(self._parts)
 
     async def take(self, chunk: FileUpload) -> str | None:
         """Adds a chunk; returns the file's path below the workspace after the last one, else None.

@@ -16,7 +16,7 @@ from sprite.commands.output import dollars, say, say_json
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
 from sprite.database.memory import open_memory
-from sprite.database.transcript import TranscriptDB, open_transcript
+from sprite.database.transcript import TranscriptDB, open_transcript, read_transcript
 from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.memory.files import MemoryFiles
 from sprite.memory.opening import open_own_memory
@@ -25,8 +25,8 @@ from sprite.memory.rebuild import Estimate, Reextraction, replay_aside, swap_in
 
 
 async def rebuild(settings: Settings, *, re_extract: bool, dry_run: bool, as_json: bool) -> int:
-    """Rebuilds memory; with `dry_run` only prints what that would take."""
-    async with _log(settings) as transcript:
+    """Rebuild memory; with `dry_run` only print what that would take, also beside a running sprite."""
+    async with _log(settings, dry_run=dry_run) as transcript:
         if re_extract:
             return await _re_extract(settings, transcript, dry_run=dry_run, as_json=as_json)
         total = await transcript.curations.count()
@@ -42,10 +42,14 @@ async def rebuild(settings: Settings, *, re_extract: bool, dry_run: bool, as_jso
 
 
 @asynccontextmanager
-async def _log(settings: Settings) -> AsyncIterator[TranscriptDB]:
+async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[TranscriptDB]:
     refuse_cut_off(settings)
     if not settings.transcript_db.exists():
         raise OperatorError(f"There is no log in {settings.memory}: no sprite has run there yet.")
+    if dry_run:
+        async with read_transcript(settings.transcript_db) as transcript:
+            yield transcript
+        return
     with workspace_lock(settings.lock, settings.memory):
         async with open_transcript(settings.transcript_db) as transcript:
             yield transcript

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from sprite.archive.moving_in import finish, is_cut_off, refuse_cut_off
 from sprite.archive.reading import Archive, opened
-from sprite.archive.restore import Restore, refuse_lived_in, refuse_too_large, steps
+from sprite.archive.restore import Restore, refuse_lived_in, refuse_same_names, refuse_too_large, steps
 from sprite.commands.output import one_line, say, say_json, warn
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
@@ -50,6 +50,7 @@ async def _restore(settings: Settings, archive: Archive) -> list[str]:
         if finish(settings) == archive.raw_manifest:
             # The same import was cut off in its last step, and has ended now.
             return []
+        refuse_same_names(archive, settings.system)
         # Once more: somebody may have moved in since.
         refuse_lived_in(settings, archive)
         with _bar(steps(archive), "row", "importing") as progress:

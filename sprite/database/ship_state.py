@@ -113,6 +113,8 @@ class ShipState:
         """The store asks for everything; `begun_anew` ends it, once the other databases have noted all."""
 
         def write(tx: sqlite3.Connection) -> None:
+            # The store may come once more with a position that it has from before.
+            tx.execute("INSERT OR REPLACE INTO ship_issued SELECT 1, acked FROM ship_state WHERE acked > 0")
             tx.execute("UPDATE ship_state SET is_anew = 1, acked = 0, baseline = NULL")
             # Which chunks of files the store has is not known any more.
             tx.execute("DELETE FROM ship_rows WHERE facts IS NULL OR part = 'files'")

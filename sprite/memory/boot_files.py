@@ -21,6 +21,7 @@ from pathlib import Path
 
 from sprite.database.transcript import TranscriptDB
 from sprite.memory.recall.project_boot import ProjectBoot
+from sprite.protocol.whole_file import clear
 from sprite.tasks import owned_task
 
 log = logging.getLogger(__name__)
@@ -102,14 +103,13 @@ class BootFiles:
                 await asyncio.to_thread(self._put, boot_file_name(project), text)
             else:
                 (self._folder / boot_file_name(project)).unlink(missing_ok=True)
-        for path in self._folder.glob("*"):
-            if path.name not in wanted:
-                path.unlink(missing_ok=True)
+        if self._folder.is_dir():
+            clear(self._folder, wanted)
 
     def _put(self, name: str, text: str) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         path = self._folder / name
-        if path.exists() and path.read_bytes() == text.encode():
+        if path.is_file() and path.read_bytes() == text.encode():
             return
         descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self._folder)
         try:

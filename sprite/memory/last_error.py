@@ -13,9 +13,9 @@ LAST_ERROR = "last_error"
 def note_error(run: Path, words: str | None) -> None:
     """Keeps an error in words; None says that all is well again. A disk that refuses is not worth a second error."""
     try:
-        if words is None:
-            (run / LAST_ERROR).unlink(missing_ok=True)
-        else:
+        # Also a pipe that somebody put there: it would be waited for.
+        (run / LAST_ERROR).unlink(missing_ok=True)
+        if words is not None:
             (run / LAST_ERROR).write_text(f"{redact(words)}\n", encoding="utf-8")
     except OSError:
         return
@@ -23,6 +23,8 @@ def note_error(run: Path, words: str | None) -> None:
 
 def last_error(run: Path) -> str | None:
     """The last error in words, None if there is none."""
+    if not (run / LAST_ERROR).is_file():
+        return None
     try:
         return (run / LAST_ERROR).read_text(encoding="utf-8", errors="replace").strip() or None
     except FileNotFoundError:

@@ -253,7 +253,12 @@ class ObservationProcessor:
         await check_budget(self._settings, self._transcript)
         _, generation = await self._transcript.curations.activation()
         is_followed = await self._transcript.waiting_count() > len(turns)
-        curation = await self._attempts.extract(turns, generation, is_followed=is_followed)
+        try:
+            curation = await self._attempts.extract(turns, generation, is_followed=is_followed)
+        except ModelError:
+            # That a turn was taken back out of quarantine is in the log, too; memory keeps up with it.
+            self._publish(await self._projection.settle())
+            raise
         if curation is None:
             log.warning("turn %d was set aside, since every call about it was in vain", turns[0].id)
         else:

@@ -8,6 +8,7 @@ A sprite writes archives and reads them; the bridge makes one of a log that was 
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -213,6 +214,16 @@ def is_plain(path: str) -> bool:
     )
 
 
+def is_ours(path: str) -> bool:
+    """Return whether a path leads into `.os/`, also on a disk that does not tell `.OS` from it."""
+    return folded(path.split("/", maxsplit=1)[0]) == OURS
+
+
+def folded(path: str) -> str:
+    """Return what paths have in common that a disk may take for the same: case and composition do not count."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+
+
 def why_not_kept(path: str) -> str | None:
     """Why one of the person's files cannot be in an archive by this path from the workspace; None where it can.
 
@@ -226,7 +237,7 @@ def why_not_kept(path: str) -> str | None:
         return "its name is too long"
     if path.count("/") > MOST_DEEP:
         return "too deep"
-    return None if is_plain(path) and path.split("/", maxsplit=1)[0] != OURS else "its name leads elsewhere"
+    return None if is_plain(path) and not is_ours(path) else "its name leads elsewhere"
 
 
 def kept_mode(mode: int) -> int:

@@ -52,12 +52,14 @@ class Ship(Payload):
 
     `log` is the identity of the log that the store has, null where it has none yet. A sprite whose log is another one
     ships from its beginning. A store that has more of this very log than the sprite gets an error, `store_ahead`.
-    `packed`: the store can read rows that are `packed`.
+    `packed`: the store can read rows that are `packed`. `again`: pieces of what the store has are damaged or missing,
+    and everything is shipped once more.
     """
 
     after: int
     log: str | None = None
     packed: bool = False
+    again: bool = False
 
 
 class ShipAck(Payload):

@@ -34,6 +34,7 @@ MOST_UNACKED: Final = 32
 POLL_SECONDS: Final = 0.5
 #: So much of the log is read at once.
 _READ_BYTES: Final = 1024 * 1024
+_FINISH_POLL_SECONDS = 0.02
 
 
 @dataclass(slots=True)
@@ -91,12 +92,17 @@ class Session:
         self._is_whole = False
         #: The count of forgets at the last look: what the store had of chunks then, a forget may have taken.
         self._looked_after = 0
+        self._rounds = 0
+        #: The round after which everything was shipped last.
+        self._whole_round = 0
+        self._hurries = False
 
     async def run(self) -> None:
         """Ships for ever."""
         await self._looks.begin()
         await self._look_at_files()
         while True:
+            self._rounds += 1
             acks = self._acks
             await self._looks.look_at_memory()
             if await self._ship_rows() or await self._ship_files() or await self._rebase():
@@ -104,16 +110,28 @@ class Session:
             if self._acks != acks:
                 # What the store has now may have more to be shipped follow from it: the row of a file, say.
                 continue
-            if self._looks.is_due(self._active_at) and not self._unacked:
+            is_due = self._looks.is_due(self._active_at) or (
+                self._hurries and not self._looks.is_fresh(self._active_at)
+            )
+            if is_due and not self._unacked:
                 await self._look_at_files()
                 continue
             if not self._is_whole and not self._unacked and self._looks.is_fresh(self._active_at):
                 self._send(Shipped(self._identity, self._through, [], whole=True))
                 self._is_whole = True
+            if self._is_whole:
+                self._whole_round = self._rounds
             self._acked.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._acked.wait()
+
+    async def finish(self) -> None:
+        """Return once the store was shipped all that was written so far."""
+        self._hurries, self._is_whole, begun = True, False, self._rounds
+        while self._whole_round <= begun:
+            self._acked.set()
+            await asyncio.sleep(_FINISH_POLL_SECONDS)
 
     async def acknowledge(self, through: int) -> None:
         """The store has everything up to there. PeerError for what was not sent."""

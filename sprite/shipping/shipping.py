@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -20,6 +21,9 @@ from sprite.shipping.messages import PATHS
 from sprite.shipping.session import Session, Source
 
 log = logging.getLogger(__name__)
+
+#: A sprite that is stopped waits no longer for a store to take what was written last.
+_FINISH_SECONDS = 5.0
 
 
 class Shipping:
@@ -76,6 +80,13 @@ class Shipping:
             finally:
                 self._peer = self._session = None
 
+    async def finish(self) -> None:
+        """Ship the last of it before the sprite ends, if a store follows; for so long at most."""
+        if self._session is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FINISH_SECONDS):
+                    await self._session.finish()
+
     async def acknowledge(self, peer: object, through: int) -> None:
         """The peer's store has everything up to a position. PeerError for one that is not being shipped to."""
         if self._session is None or peer is not self._peer:
@@ -104,16 +115,19 @@ class Shipping:
         """Where to begin: the identity of the log with its positions, and the one that the store has."""
         followed = await self._state.followed()
         identity = await self._identity(followed)
-        if asked.log == identity and not followed.is_anew and asked.after >= followed.acked:
+        goes_on = asked.log == identity and not followed.is_anew and not asked.again
+        if goes_on and asked.after >= followed.acked:
             if asked.after > followed.acked:
                 await self._state.acknowledge(asked.after)
             return identity, asked.after
-        if followed.acked or followed.is_anew:
+        if followed.acked or followed.is_anew or asked.again:
             log.info("a store asks for everything")
             await self._state.begin_anew()
             await self._transcript.changes.note_all()
             await self._workspace.changes.note_all()
-            if asked.log == identity and (newest := await self._transcript.curations.newest_forget()) is not None:
+            has_lost = not asked.again or followed.is_anew or asked.after < followed.acked
+            newest = await self._transcript.curations.newest_forget()
+            if asked.log == identity and has_lost and newest is not None:
                 # It lost what it had acknowledged, and perhaps that it forgot.
                 await self._state.put(TOMBSTONES, {str(newest): '{"rows":{}}'})
             await self._state.begun_anew(await self._state.issue(1))

@@ -202,6 +202,9 @@ async def test_a_model_that_refuses_everything_sets_nothing_aside_for_good_and_i
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await eventually(lambda: controls(model) > 0, "the model is asked about no turn at all")
         await eventually(lambda: set(states(workspace).values()) == {0}, "every turn waits again")
+        # All is well with memory: it can be exported.
+        code, _, error = await command(workspace, "export", str(workspace.parent / "archive.zip"))
+        assert code == 0, error
         about_turns = calls(model) - controls(model)
         for _ in range(3):
             status = (await client.ask("system", {"action": "flush"}))["payload"]

@@ -414,3 +414,14 @@ async def test_what_was_forgotten_in_between_stays_forgotten_in_every_generation
     assert "Quibblewort" not in json.dumps(curations(workspace), default=str)
     await rebuild(workspace, model, **BATCH)
     assert "Quibblewort" not in json.dumps([*learnings(workspace), *curations(workspace)], default=str)
+
+
+async def test_dry_run_works_beside_running_sprite(workspace: Path, model: OfflineModel) -> None:
+    async with running_sprite(workspace, model.url):
+        for more in ((), ("--re-extract",)):
+            code, out, error = await command(workspace, "rebuild", "--dry-run", *more, model_url=model.url)
+            assert code == 0, error
+            assert out
+        code, _, error = await command(workspace, "rebuild")
+        assert code == 2
+        assert "Stop it first" in error

@@ -211,6 +211,9 @@ async def test_what_cannot_be_read_or_is_of_no_time_changes_nothing(curated: Pat
     (data / "store.key").write_bytes(key)
     (data / "store.key").chmod(0o600)
     assert "The store of ada is damaged" in await refused("--to", str(tmp_path / "folder"))
+    status, out, err = await run_bridge("restore", "ada", "--leave-out-damaged", "--data", str(data))
+    assert status == 0, out + err
+    assert "damaged in the store: row" in " ".join((out + err).split())
 
 
 async def test_a_restore_into_a_folder_and_an_export_of_what_is_kept(curated: Path, tmp_path: Path) -> None:

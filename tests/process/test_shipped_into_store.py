@@ -6,8 +6,9 @@ import asyncio
 import base64
 import json
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from bridge.config import LOCAL_PERSON, Settings
 from bridge.database import Transaction
 from bridge.store.sealed_store import SealedStore, open_store
 from bridge.store.sprite_log import SpriteLog, chunk_place
-from bridge.store.upkeep import verified
+from bridge.store.upkeep import checked, verified
+from sprite.config import LEAST_TURNS
 from sprite.protocol.shipping import whole_row
-from tests.bridge_harness import Bridge, bridge_process, running_bridge
+from tests.bridge_harness import Bridge, bridge_process, run_bridge, running_bridge
 from tests.harness import PATIENCE, observations
 from tests.shipments import bytes_in
 from tests.shipping_stage import archived
@@ -143,3 +145,64 @@ async def test_a_killed_bridge_goes_on_where_the_store_was_and_loses_nothing(tmp
             await page.mission("two")
             await until_stored(again, store, 2)
         assert (await verified(store, LOCAL_PERSON)).wrong == []
+
+
+async def test_damaged_store_is_healed_by_living_sprite(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    def damage(tx: Transaction) -> None:
+        tx.execute("UPDATE stored_rows SET sealed = zeroblob(40) WHERE part = 'log/observations.jsonl'")
+        tx.execute("DELETE FROM stored_chunks")
+        tx.execute("DELETE FROM stored_rows WHERE part = 'chat/messages.jsonl'")
+
+    async with running_bridge(data) as bridge, the_store(data) as store, bridge.page(await bridge.login()) as page:
+        await page.link("ready")
+        (bridge.workspace / "documents/note.txt").write_text("a note")
+        await page.mission("one")
+        await until_stored(bridge, store, 1)
+    async with the_store(data) as store:
+        before = await tables(store)
+        await store.shelf.write(LOCAL_PERSON, damage)
+    status, said, _ = await run_bridge("store", "verify", "--data", str(data))
+    assert status == 1, said
+    assert "lacks" in said
+    async with running_bridge(data) as bridge, the_store(data) as store:
+        assert "damaged or missing" in (await bridge.run("status"))[1]
+        async with bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            await until(is_healed(store), "the store is not healed")
+            assert (await verified(store, LOCAL_PERSON)).wrong == []
+            after = await tables(store)
+            for table in ("chat/messages.jsonl", "log/observations.jsonl"):
+                assert after[table][: len(before[table])] == before[table]
+            assert "damaged or missing" in (await bridge.run("status"))[1]
+            await checked(store, LOCAL_PERSON)
+            assert "damaged or missing" not in (await bridge.run("status"))[1]
+
+
+def is_healed(store: SealedStore) -> Callable[[], Awaitable[bool]]:
+    async def is_so() -> bool:
+        position = await store.position(LOCAL_PERSON)
+        return position.is_whole and not (await verified(store, LOCAL_PERSON)).wrong
+
+    return is_so
+
+
+async def test_clean_stop_ships_last_curation(tmp_path: Path) -> None:
+    """The curation that a sprite's end causes is stored, whether a page is open or none."""
+    data = tmp_path / "data"
+    for rounds in (1, 2):
+        async with running_bridge(data) as bridge, bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            for number in range(LEAST_TURNS):
+                await page.mission(f"My name is Ada the {rounds * number}.")
+            if rounds == 1:
+                await bridge.stop()
+        async with the_store(data) as store:
+            assert {row["processed"] for row in observations(bridge.workspace)} == {1}
+            found = await tables(store)
+            with closing(sqlite3.connect(bridge.workspace / ".os/memory/transcript.db")) as log:
+                curations = [row[0] for row in log.execute("SELECT id FROM curations ORDER BY id")]
+            assert len(curations) >= rounds
+            assert [row["id"] for row in found["log/curations.jsonl"]] == curations
+            assert (await store.position(LOCAL_PERSON)).is_whole

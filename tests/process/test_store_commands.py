@@ -53,7 +53,7 @@ async def test_it_is_listed_verified_accepted_and_deleted(tmp_path: Path) -> Non
     status, out, _ = await run_bridge("store", "verify", *data)
     assert status == 1
     assert "eve: 1 versions of rows, 0 chunks: NOT as they were stored" in out
-    assert "row 9 of log/observations.jsonl" in out
+    assert "row 1 of log/observations.jsonl" in out
 
     status, _, err = await run_bridge("store", "accept", "nobody", *data)
     assert (status, "Nothing is stored of nobody" in err) == (2, True)

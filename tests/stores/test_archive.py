@@ -24,7 +24,9 @@ import pytest
 from sprite.archive import moving_in
 from sprite.archive.export import Export
 from sprite.archive.layout import NOT_STATE
-from sprite.archive.reading import is_archive
+from sprite.archive.reading import ArchiveError, is_archive
+from sprite.archive.reading import opened as archive_opened
+from sprite.archive.restore import is_folding, refuse_same
 from sprite.archive.snapshot import SCHEMAS, snapshot
 from sprite.commands import export as export_command
 from sprite.commands.import_logs import import_logs
@@ -459,6 +461,10 @@ def into_ours(entries: dict[str, bytes], manifest: dict[str, Any]) -> None:
     next(f for f in manifest["files"] if f["path"] == "files/top.md")["path"] = "files/.os/run/token"
 
 
+def into_ours_folded(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    manifest["folders"].append({"path": ".OS/run", "mode": 511, "modified_ns": 0})
+
+
 def folder_upwards(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
     manifest["folders"].append({"path": "../evil", "mode": 511, "modified_ns": 0})
 
@@ -481,6 +487,24 @@ def memory_elsewhere(entries: dict[str, bytes], manifest: dict[str, Any]) -> Non
     next(f for f in manifest["memory"] if f["path"] == "memory/os.md")["path"] = "memory/../run/token"
 
 
+async def test_names_one_disk_takes_for_one_are_refused(lived_in: Path, tmp_path: Path) -> None:
+    """On a disk that folds case, the second file would replace the first; this one tells them apart."""
+    folder = lived_in / "documents/Straße"
+    folder.mkdir()
+    (lived_in / "documents/STRASSE").mkdir()
+    for name in ("a.txt", "A.txt", "e\u0301", "é"):
+        (folder / name).write_text(name)
+    (lived_in / ".Os").mkdir()
+    (lived_in / ".Os/token").write_text("not ours")
+    path = await exported(lived_in, tmp_path / "own.zip")
+    await imported(path, tmp_path / "new")
+    assert {each.name for each in (tmp_path / "new/documents/Straße").iterdir()} == {"a.txt", "A.txt", "e\u0301", "é"}
+    assert not (tmp_path / "new/.Os").exists()
+    assert not is_folding(tmp_path)
+    with archive_opened(path) as archive, pytest.raises(ArchiveError, match="takes for the same name"):
+        refuse_same(archive)
+
+
 @pytest.mark.parametrize(
     ("change", "resealed", "words"),
     [
@@ -492,6 +516,7 @@ def memory_elsewhere(entries: dict[str, bytes], manifest: dict[str, Any]) -> Non
         (other_words, False, r"damaged: log/observations\.jsonl"),
         (upwards, True, "no name of a person's file"),
         (into_ours, True, "no name of a person's file"),
+        (into_ours_folded, True, "no name of a person's file"),
         (folder_upwards, True, "no name of a person's file"),
         (for_everybody, True, "permissions"),
         (file_and_folder, True, "cannot be a file and a folder"),

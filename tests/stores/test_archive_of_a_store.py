@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Settings
-from bridge.store.archive import MOST_BYTES, archive_of
+from bridge.store.archive import MOST_BYTES, LeftOut, archive_of
 from bridge.store.sealed_store import SealedStore, open_store
 from bridge.store.store import DamagedError, Store, StoreError
 from sprite.protocol.archive import MANIFEST, PARTS
@@ -45,6 +45,52 @@ async def written(store: Store, target: Path, as_of: float | None = None) -> Pat
     assert all(pieces)
     target.write_bytes(b"".join(pieces))
     return target
+
+
+async def left_out(store: Store) -> LeftOut:
+    told = list[LeftOut]()
+    async for _ in archive_of(store, "ada", on_left_out=told.append):
+        break
+    return told[0]
+
+
+def damage(tmp_path: Path, table: str, where: str) -> None:
+    with sqlite3.connect(tmp_path / "data/store/ada/log.db") as file:
+        assert file.execute(f"UPDATE {table} SET sealed = zeroblob(length(sealed)) WHERE {where}").rowcount
+
+
+async def test_damaged_chunk_costs_only_its_file(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+    large, notes = "documents/large.bin", "documents/notes.txt"
+    await ship(store, "ada", lived_in)
+    damage(tmp_path, "stored_chunks", "length(sealed) = (SELECT max(length(sealed)) FROM stored_chunks)")
+    assert (await left_out(store)).words() == f"Left out, since they are damaged in the store: {large}."
+    await imported(await written(store, tmp_path / "made.zip"), tmp_path / "new")
+    assert (tmp_path / "new" / notes).read_bytes() == (lived_in / notes).read_bytes()
+    assert not (tmp_path / "new" / large).exists()
+
+
+async def test_damaged_turn_is_left_out_when_asked(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+    await ship(store, "ada", lived_in)
+    damage(tmp_path, "stored_rows", "part = 'log/observations.jsonl' AND number = 2")
+    with pytest.raises(DamagedError, match=r"row 2 of log/observations.jsonl .* --leave-out-damaged"):
+        await written(store, tmp_path / "whole.zip")
+    told = list[LeftOut]()
+    pieces = [piece async for piece in archive_of(store, "ada", on_left_out=told.append, leaves_out_damaged=True)]
+    (tmp_path / "rest.zip").write_bytes(b"".join(pieces))
+    assert told[0].damaged_named == ["row 2 of log/observations.jsonl"]
+    await imported(tmp_path / "rest.zip", tmp_path / "new")
+    numbers = list[set[int]]()
+    for number, workspace in enumerate((lived_in, tmp_path / "new")):
+        rows = entries(await exported(workspace, tmp_path / f"{number}.zip"))["log/observations.jsonl"].splitlines()
+        numbers.append({json.loads(row)["id"] for row in rows})
+    assert len(numbers[0] - numbers[1]) == 1
+
+
+async def test_file_row_without_readable_name_is_left_out(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+    await ship(store, "ada", lived_in)
+    damage(tmp_path, "stored_rows", "part = 'files'")
+    assert (await left_out(store)).damaged_named[0] == "one whose name is damaged, too"
+    await imported(await written(store, tmp_path / "made.zip"), tmp_path / "new")
 
 
 def entries(archive: Path) -> dict[str, bytes]:
@@ -86,8 +132,7 @@ async def test_what_is_not_there_or_not_what_was_stored_makes_no_archive(
     # Rows of a life could fill the disk on which others live.
     with pytest.raises(StoreError, match="too little room"):
         await anext(archive_of(store, "ada", room=1000))
-    with sqlite3.connect(tmp_path / "data/store/ada/log.db") as file:
-        file.execute("UPDATE stored_rows SET sealed = zeroblob(length(sealed)) WHERE part = 'chat/messages.jsonl'")
+    damage(tmp_path, "stored_rows", "part = 'chat/messages.jsonl'")
     with pytest.raises(DamagedError, match=r"store of ada is damaged: row \d+ of chat/messages.jsonl is not what was"):
         await written(store, tmp_path / "changed.zip")
 
@@ -119,34 +164,33 @@ async def test_a_row_that_is_none_is_named(lived_in: Path, store: SealedStore, t
     at = (await store.position("ada")).through + 1
     facts = {"path": "documents/notes.txt", "size": 7, "mode": 0o600, "modified_ns": 1}
     log = (await store.position("ada")).log or ""
-    for chunks, words in (
-        ([], r"documents/notes.txt of ada is stored with 0 of its 7 bytes"),
-        ("x", r"of files is none. Expected `array`"),
-    ):
+    for chunks in ([], "x"):
         row = ShippedRow("files", named("documents/notes.txt"), {**facts, "chunks": chunks}, position=at)
         await store.append("ada", Shipped(log, at, [row], whole=True))
-        with pytest.raises(DamagedError, match=words):
-            await written(store, tmp_path / "odd.zip")
+        assert (await left_out(store)).damaged_named == ["documents/notes.txt"]
         at += 1
+    row = ShippedRow("chat/messages.jsonl", 1, {"chunks": "x"}, position=at)
+    await store.append("ada", Shipped(log, at, [row], whole=True))
+    with pytest.raises(DamagedError, match=r"row 1 of chat/messages.jsonl is none. Expected `array`"):
+        await written(store, tmp_path / "odd.zip")
 
 
 @pytest.mark.parametrize(
-    ("size", "times", "words"),
-    [(10, 15_000, "more than its 10 bytes"), (MOST_BYTES, 15_000, "more of it than an archive")],
+    ("size", "words"),
+    [(10, "damaged in the store: documents/m"), (MOST_BYTES, "larger than an archive can be")],
 )
 async def test_a_file_that_names_one_chunk_again_and_again_fills_no_disk(
-    lived_in: Path, store: SealedStore, tmp_path: Path, size: int, times: int, words: str
+    lived_in: Path, store: SealedStore, tmp_path: Path, size: int, words: str
 ) -> None:
     await ship(store, "ada", lived_in)
     piece = chunk(b"a" * 2**19)
     for name in ("documents/notes.txt", "documents/more.txt"):
         position = await store.position("ada")
-        facts = {"path": name, "size": size, "mode": 0o600, "modified_ns": 1, "chunks": [piece.sha256] * times}
+        facts = {"path": name, "size": size, "mode": 0o600, "modified_ns": 1, "chunks": [piece.sha256] * 15_000}
         row = ShippedRow("files", named(name), facts, position=position.through + 1)
         await store.append("ada", Shipped(position.log or "", position.through + 1, [row], [piece], whole=True))
-    with pytest.raises(DamagedError, match=words):
-        await written(store, tmp_path / "flood.zip")
-    assert not (tmp_path / "flood.zip").exists() or (tmp_path / "flood.zip").stat().st_size < 2**20
+    assert words in (await left_out(store)).words()
+    assert (await written(store, tmp_path / "flood.zip")).stat().st_size < 2**20
 
 
 async def test_an_archive_as_of_a_time_is_as_the_agent_was_then(

@@ -160,6 +160,42 @@ async def test_a_store_that_lost_some_gets_everything_and_hears_what_is_gone(tmp
         same(fresh, await stage.expected(), stage.settings)
 
 
+async def test_store_put_back_and_cut_off_is_not_ahead(tmp_path: Path) -> None:
+    """A store that was put back to a backup, and cut off before it had anything new, is still behind, not ahead."""
+    async with shipping_stage(tmp_path) as stage:
+        await lived(stage)
+        copy = Copy()
+        await stage.follow(copy)
+        backup = copy.through, dict(copy.rows)
+        await lived(stage)
+        await stage.follow(copy)
+        for _ in range(2):
+            copy.through, copy.rows = backup[0], dict(backup[1])
+            await stage.follow(copy, lambda *_: True)
+        copy.through, copy.rows = backup
+        await stage.follow(copy)
+        fresh = Copy()
+        await stage.follow(fresh)
+        same(fresh, await stage.expected(), stage.settings)
+
+
+async def test_damaged_store_gets_everything_again(tmp_path: Path) -> None:
+    async with shipping_stage(tmp_path) as stage:
+        (stage.settings.workspace / "documents").mkdir()
+        (stage.settings.workspace / "documents/note.txt").write_text("a note")
+        await lived(stage)
+        copy = Copy()
+        await stage.follow(copy)
+        position, rows = copy.through, dict(copy.rows)
+        # Cut off in the middle, it goes on by itself.
+        copy.chunks.clear()
+        await stage.follow(copy, lambda *_: True, again=True)
+        await stage.follow(copy)
+        assert copy.files() == {"documents/note.txt": b"a note"}
+        assert {key for key in copy.rows if key[1] != "baseline"} == {key for key in rows if key[1] != "baseline"}
+        assert copy.rows["manifest", "baseline"]["position"] > position
+
+
 async def test_what_makes_no_sense_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)

@@ -19,6 +19,7 @@ from bridge.config import Settings
 from bridge.database import Transaction, open_database
 from bridge.errors import OperatorError
 from bridge.sql.postgres import CONNECTIONS
+from bridge.store.checks import Checks
 from bridge.store.follower import standing
 from bridge.store.keys import FixedKeys, KeyFile
 from bridge.store.sealed_store import SealedStore, open_store
@@ -35,7 +36,7 @@ from bridge.store.store import (
     StoreFullError,
     WrongKeyError,
 )
-from bridge.store.upkeep import pieces_of_other_keys, sealed_anew, verified
+from bridge.store.upkeep import checked, pieces_of_other_keys, sealed_anew, verified
 from sprite.protocol.shipping import Shipped, ShippedChunk, ShippedRow
 from tests.in_thread import PATIENCE
 from tests.postgres import Server
@@ -381,11 +382,87 @@ async def test_what_was_tampered_with_is_named(tmp_path: Path, change: str) -> N
         await store.append(SPRITE, shipped(*rows, chunks=[chunk(b"content")]))
         assert (await verified(store, SPRITE)).wrong == []
         await store.shelf.write(SPRITE, lambda tx: tx.execute(change))
-        (wrong,) = (await verified(store, SPRITE)).wrong
-        assert wrong.startswith("The store of ada ")
+        wrong = (await verified(store, SPRITE)).wrong
+        assert wrong
+        assert all(words.startswith("The store of ada ") for words in wrong)
         if "stored_rows" in change:
             with pytest.raises(DamagedError, match=r"row \d of log/\w+.jsonl is not what was stored"):
                 await all_rows(store, SPRITE)
+
+
+async def test_check_counts_rows_that_were_lost(place: Path | str) -> None:
+    async with store_at(place) as store:
+        for at in range(1, 8):
+            await store.append(SPRITE, shipped(turn(at, f"turn {at}", 10 * at), turn(1, f"edit {at}", 10 * at + 1)))
+        await move_clock(store, SPRITE, 40 * 86400)
+        await store.append(SPRITE, shipped(turn(9, "nine", 100), through=100, whole=True))
+        await store.tidy(SPRITE)
+        await store.append(SPRITE, shipped(tombstone(101)))
+        await store.append(SPRITE, shipped(turn(9, "ten", 110), log=LOG, whole=True))
+        assert (await checked(store, SPRITE)).wrong == []
+
+        def lose(tx: Transaction) -> None:
+            tx.execute("DELETE FROM stored_rows WHERE sprite = ? AND position >= 60", (SPRITE,))
+
+        lost = len(await sealed_pieces(store, SPRITE))
+        await store.shelf.write(SPRITE, lose)
+        lost -= len(await sealed_pieces(store, SPRITE))
+        findings = await checked(store, SPRITE)
+        assert lost
+        assert findings.count == lost
+        assert all("lacks" in words and TURNS in words for words in findings.wrong)
+        assert (await store.health(SPRITE)).damaged == lost
+        assert (await store.kept(SPRITE)).sprite == SPRITE
+        # The count itself is missed, too.
+        await store.shelf.write(SPRITE, lambda tx: tx.execute("DELETE FROM stored_census WHERE sprite = ?", (SPRITE,)))
+        await store.shelf.write(SPRITE, lambda tx: tx.execute("DELETE FROM stored_rows WHERE sprite = ?", (SPRITE,)))
+        assert (await verified(store, SPRITE)).wrong == ["The store of ada has lost part of the count of its rows."]
+
+
+async def test_damaged_pieces_are_replaced_when_shipped_again(place: Path | str) -> None:
+    async with store_at(place) as store:
+        content = os.urandom(999)
+        file = {"size": 999, "chunks": [sha(content)]}
+        rows = [turn(1, "one", 1), turn(2, "two", 2), ("files", "f", file, 3)]
+        await store.append(SPRITE, shipped(*rows, chunks=[chunk(content)], whole=True))
+        then = time.time()
+
+        def damage(tx: Transaction) -> None:
+            tx.execute("UPDATE stored_rows SET sealed = ? WHERE sprite = ? AND number = 1", (b"0" * 40, SPRITE))
+            tx.execute("UPDATE stored_chunks SET sealed = ? WHERE sprite = ?", (b"0" * 40, SPRITE))
+
+        await store.shelf.write(SPRITE, damage)
+        assert not await store.ask_again(SPRITE, 60)
+        assert (await checked(store, SPRITE)).count == 2
+        assert await store.ask_again(SPRITE, 60)
+        assert not await store.ask_again(SPRITE, 60)
+        again = [(*row[:3], row[3] + 10) for row in rows]
+        baseline = ("manifest", "baseline", {"position": 11}, 14)
+        await store.append(SPRITE, shipped(*again, baseline, chunks=[chunk(content)], whole=True))
+        findings = await checked(store, SPRITE)
+        assert findings.wrong == []
+        assert (await store.health(SPRITE)).damaged == 0
+        for as_of in (None, then):
+            assert await words(store, SPRITE, as_of) == ["one", "two"]
+        assert await store.chunk(SPRITE, sha(content)) == content
+
+
+async def test_checks_are_shared_and_paced(place: Path | str) -> None:
+    async with store_at(place) as store:
+        for sprite in (SPRITE, "eve"):
+            await store.append(sprite, shipped(turn(1, "one", 1), whole=True))
+        damaged = list[str]()
+        checks, others = Checks(store, damaged.append), Checks(store, damaged.append)
+        await asyncio.gather(checks.look(), others.look())
+        assert (checks.outcomes + others.outcomes)["whole"] == 2
+        await store.shelf.write(SPRITE, lambda tx: tx.execute("DELETE FROM stored_rows WHERE sprite = ?", (SPRITE,)))
+        await checks.look()
+        assert damaged == []
+        await store.recheck(SPRITE)
+        await checks.look()
+        assert damaged == [SPRITE]
+        assert checks.damaged == {SPRITE: 1, "eve": 0}
+        assert (await standing(store, SPRITE)).health.damaged == 1
 
 
 async def test_a_row_of_another_sprite_is_no_row_of_this_one(place: Path | str) -> None:
