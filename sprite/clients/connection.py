@@ -31,6 +31,7 @@ from sprite.protocol.messages import (
     MAX_FRAME_BYTES,
     MAX_MISSION_CHARS,
     MAX_UPLOAD_BYTES,
+    PROBE,
     PROTOCOL_VERSION,
     STORE,
     UPLOAD_CHUNK_BYTES,
@@ -225,8 +226,8 @@ class Connection:
         if auth.lease is not None:
             await self._leases.enter(auth.lease, self._end)
         self._decoder.raise_limit(MAX_FRAME_BYTES)
-        if auth.client == STORE:
-            # It wants nothing but the log: no state, no events, and nothing is prepared for what it may say.
+        if auth.client in {STORE, PROBE}:
+            # It wants neither state nor events, and nothing is prepared for what it may say.
             self._say_welcome(self._feed.last_seq)
             return
         await self._welcome(auth.resume)
