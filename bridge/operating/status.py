@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -19,9 +20,13 @@ from bridge.llm.calls import Spend
 from bridge.relay.relay import Seen
 from bridge.store.follower import Standing
 from bridge.waking.due_dates import DueDate
+from sprite.protocol.shapes import SlowWork
+from sprite.protocol.slow_work import oldest, slow, slow_words
 
-#: A host that does not answer must not keep the others from being shown.
-_STATE_SECONDS = 5.0
+#: A host that does not answer must not keep the others from being shown: all states together take this long at most.
+_STATE_SECONDS = 3.0
+#: So many are begun at a time; others' work goes on between.
+_AT_ONCE = 25
 _FAR_SECONDS = 1000 * 86400.0
 _FILES_SECONDS = 5.0
 
@@ -35,7 +40,7 @@ class Row(msgspec.Struct):
     (null: it has nothing); `store_trouble` says what hinders it. While the store follows the sprite, the person's files
     were looked at `files_seen` seconds ago (null: it does not): what changed there since is not in it. Where several
     bridges share a database, the one at `bridge` has the sprite (null: none has), for `bridge_seconds` more unless it
-    goes on.
+    goes on. `slow` is work of the sprite's that takes longer than a minute.
     """
 
     sprite: str
@@ -55,6 +60,7 @@ class Row(msgspec.Struct):
     files_seen: float | None = None
     bridge: str | None = None
     bridge_seconds: float | None = None
+    slow: list[SlowWork] = []
 
 
 class Overview:
@@ -70,6 +76,7 @@ class Overview:
         standing: Callable[[str], Awaitable[Standing]],
         trouble: Callable[[str], str] = lambda _: "",
         held: Callable[[], Awaitable[Mapping[str, Holder]]] | None = None,
+        calls: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._people = people
         self._host = host
@@ -79,6 +86,8 @@ class Overview:
         self._standing = standing
         self._trouble = trouble
         self._held = held
+        #: When each sprite's oldest call of the model began that goes on.
+        self._calls = calls
 
     async def rows(self) -> list[Row]:
         """A row for everybody who may come in, oldest first."""
@@ -88,22 +97,30 @@ class Overview:
         """A row for each of these; their hosts are asked for no other's state."""
         seen = {one.sprite: one for one in self._seen()}
         spent = {one.sprite: one for one in await self._spend()}
-        due = await self._due()
-        rows = await asyncio.gather(
-            *(
-                self._row(person, seen.get(person.name), spent.get(person.name), due.get(person.name))
-                for person in people
-            )
-        )
+        due, slow = await self._due(), slow_by_sprite(seen.values(), self._calls())
+        until = asyncio.get_running_loop().time() + _STATE_SECONDS
+        begun: list[asyncio.Task[Row]] = []
+        async with asyncio.TaskGroup() as group:
+            for number, person in enumerate(people, start=1):
+                name = person.name
+                row = self._row(person, seen.get(name), spent.get(name), due.get(name), until)
+                begun.append(group.create_task(row, name=f"status {name}"))
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        rows = [task.result() for task in begun]
+        for row in rows:
+            row.slow = slow.get(row.sprite, [])
         if self._held is not None:
             held = await self._held()
             for row in rows:
                 if (holder := held.get(row.sprite)) is not None:
                     row.bridge, row.bridge_seconds = holder.address, holder.seconds
-        return list(rows)
+        return rows
 
-    async def _row(self, person: Person, seen: Seen | None, spent: Spend | None, due: DueDate | None) -> Row:
-        state, standing = await asyncio.gather(self._state(person.name), self._standing(person.name))
+    async def _row(
+        self, person: Person, seen: Seen | None, spent: Spend | None, due: DueDate | None, until: float
+    ) -> Row:
+        state, standing = await asyncio.gather(self._state(person.name, until), self._standing(person.name))
         return Row(
             sprite=person.name,
             state=state.state,
@@ -122,16 +139,25 @@ class Overview:
             files_seen=standing.files_seen,
         )
 
-    async def _state(self, sprite: str) -> HostState:
+    async def _state(self, sprite: str, until: float) -> HostState:
         if self._host is None:
             return HostState("unknown", detail="no bridge runs here")
         try:
-            async with asyncio.timeout(_STATE_SECONDS):
+            async with asyncio.timeout_at(until):
                 return await self._host.state(sprite)
         except HostError as error:
             return HostState("unknown", detail=str(error))
         except TimeoutError:
             return HostState("unknown", detail="its host does not answer")
+
+
+def slow_by_sprite(seen: Iterable[Seen], calls: Mapping[str, float]) -> dict[str, list[SlowWork]]:
+    """Return the work of each sprite that takes longer than a minute: what rooms and the model proxy know of."""
+    found = {one.sprite: list(one.slow) for one in seen if one.slow}
+    for sprite, since in calls.items():
+        if waiting := slow([SlowWork("model_call", since)], time.time()):
+            found[sprite] = oldest([*found.get(sprite, []), *waiting])
+    return found
 
 
 def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> str:
@@ -165,7 +191,8 @@ def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> st
     ]
     for number, row in enumerate(rows, start=1):
         unpriced = f"{row.unpriced} calls of unknown price" if row.unpriced else ""
-        if notes := ", ".join(filter(None, (row.detail, unpriced, row.store_trouble))):
+        long = slow_words(row.slow, now)
+        if notes := ", ".join(filter(None, (row.detail, *long, unpriced, row.store_trouble))):
             lines[number] += f"  ({' '.join(printable(notes).split())})"
     return "\n".join(lines)
 

@@ -127,6 +127,9 @@ class Stopped(Struct):
     kind: Literal["mission", "turn"] | WorkKind
 
 
+SlowKind = Literal["turn", "queue", "model_call"]
+
+
 class SlowWork(Struct):
     """Work that is not done for more than a minute; `since` in Unix seconds.
 
@@ -134,7 +137,7 @@ class SlowWork(Struct):
     answer.
     """
 
-    kind: Literal["turn", "queue", "model_call"]
+    kind: SlowKind
     since: float
 
 

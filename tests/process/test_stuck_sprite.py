@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from bridge.offline.model import OfflineModel
+from tests.bridge_harness import Bridge, bridge_process
 from tests.command_line import command
 from tests.harness import sprite_process
 from tests.shifted_clock import ShiftedClock
@@ -52,3 +53,37 @@ async def test_work_of_a_minute_is_named(workspace: Path, tmp_path: Path, model:
         await client.end_of(first)
         told = await client.until(lambda m: m["type"] == "session_update")
         assert told["payload"]["session"]["slow"] == []
+
+
+async def test_bridge_names_work_of_a_minute(tmp_path: Path, model: OfflineModel) -> None:
+    clock, go_on = ShiftedClock(tmp_path), tmp_path / "go-on"
+    model.script.agent({"text": "Done.", "until": str(go_on)})
+    upstream = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "a key"}
+    async with bridge_process(tmp_path / "data", forks_sprites=True, **upstream, **clock.environment) as bridge:
+        cookie = await bridge.login()
+        async with bridge.page(cookie) as page:
+            mission = await page.send("mission", {"text": "Take your time."})
+            await page.until(lambda m: m["payload"].get("event") == "started")
+            await model.seen(lambda request: "Take your time." in str(request.body))
+            assert (await slow_of(bridge), await gauges(bridge)) == ([], set())
+            clock.jump_to(time.time() + 200)
+            assert await slow_of(bridge) == ["turn", "model_call"]
+            assert await gauges(bridge) == {"bridge_slow_turn_seconds", "bridge_slow_model_call_seconds"}
+            _, out, _ = await bridge.run("status")
+            assert "a turn has been running for" in out
+            go_on.touch()
+            await page.end_of(mission)
+            assert await slow_of(bridge) == []
+
+
+async def slow_of(bridge: Bridge) -> list[str]:
+    code, out, err = await bridge.run("status", "--json")
+    assert code == 0, err
+    return [work["kind"] for work in json.loads(out)[0]["slow"]]
+
+
+async def gauges(bridge: Bridge) -> set[str]:
+    """The names of the figures that tell of slow work."""
+    async with bridge.http() as session, session.get("/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return {line.partition("{")[0] for line in lines if line.startswith("bridge_slow_")}
