@@ -98,29 +98,38 @@ class Overview:
         seen = {one.sprite: one for one in self._seen()}
         spent = {one.sprite: one for one in await self._spend()}
         due, slow = await self._due(), slow_by_sprite(seen.values(), self._calls())
-        until = asyncio.get_running_loop().time() + _STATE_SECONDS
-        begun: list[asyncio.Task[Row]] = []
+        held = {} if self._held is None else await self._held()
+        rows = []
         async with asyncio.TaskGroup() as group:
-            for number, person in enumerate(people, start=1):
-                name = person.name
-                row = self._row(person, seen.get(name), spent.get(name), due.get(name), until)
-                begun.append(group.create_task(row, name=f"status {name}"))
-                if number % _AT_ONCE == 0:
-                    await asyncio.sleep(0)
-        rows = [task.result() for task in begun]
-        for row in rows:
-            row.slow = slow.get(row.sprite, [])
-        if self._held is not None:
-            held = await self._held()
-            for row in rows:
-                if (holder := held.get(row.sprite)) is not None:
-                    row.bridge, row.bridge_seconds = holder.address, holder.seconds
+            states = await self._begin_states(group, people)
+            # In steps, however many there are: others are served in between.
+            for first in range(0, len(people), _AT_ONCE):
+                some = people[first : first + _AT_ONCE]
+                standings = await asyncio.gather(*(self._standing(person.name) for person in some))
+                for person, standing in zip(some, standings, strict=True):
+                    name = person.name
+                    row = self._row(person, await states[name], standing, seen.get(name), spent.get(name))
+                    row.next_due = due[name].at if name in due else None
+                    row.slow = slow.get(name, [])
+                    if (holder := held.get(name)) is not None:
+                        row.bridge, row.bridge_seconds = holder.address, holder.seconds
+                    rows.append(row)
+                await asyncio.sleep(0)
         return rows
 
-    async def _row(
-        self, person: Person, seen: Seen | None, spent: Spend | None, due: DueDate | None, until: float
-    ) -> Row:
-        state, standing = await asyncio.gather(self._state(person.name, until), self._standing(person.name))
+    async def _begin_states(
+        self, group: asyncio.TaskGroup, people: Sequence[Person]
+    ) -> dict[str, asyncio.Task[HostState]]:
+        until = asyncio.get_running_loop().time() + _STATE_SECONDS
+        states = {}
+        for number, person in enumerate(people, start=1):
+            name = person.name
+            states[name] = group.create_task(self._state(name, until), name=f"state of {name}")
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return states
+
+    def _row(self, person: Person, state: HostState, standing: Standing, seen: Seen | None, spent: Spend | None) -> Row:
         return Row(
             sprite=person.name,
             state=state.state,
@@ -133,7 +142,6 @@ class Overview:
             month_usd=spent.month if spent else 0.0,
             total_usd=spent.total if spent else 0.0,
             unpriced=spent.unpriced if spent else 0,
-            next_due=due.at if due else None,
             store_behind=standing.behind,
             store_trouble=standing.trouble,
             files_seen=standing.files_seen,
