@@ -32,6 +32,7 @@ from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.processor import ObservationProcessor
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
+from sprite.protocol.large_input import WORDS, off_loop
 from sprite.protocol.lines import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
 from sprite.protocol.shapes import Origin, SessionState, SlowWork, Stopped
@@ -139,8 +140,7 @@ class AgentRuntime:
         """
         self._inbox.check_room()
         # The agent gets the words as they are; what is written down, and would run after a crash, is discreet.
-        self._confidences.hear(text, by_person=asked_by is None)
-        shown = self._confidences.person(text) if asked_by is None else self._confidences.others(text)
+        shown = await off_loop(WORDS * len(text), self._heard, text, by_person=asked_by is None)
         mission = StoredMission(mission_id, shown, stack_id, "queued", None, asked_by=asked_by)
         if not await self._workspace.accept_mission(mission):
             return None
@@ -151,6 +151,11 @@ class AgentRuntime:
         before = len(self._inbox) + (self._turn is not None)
         self._inbox.put(replace(mission, text=text))
         return before
+
+    def _heard(self, text: str, *, by_person: bool) -> str:
+        """A mission's words as they may be written down."""
+        self._confidences.hear(text, by_person=by_person)
+        return self._confidences.person(text) if by_person else self._confidences.others(text)
 
     async def submit_scheduled(self, mission_id: str, action_id: int, due: float, *, text: str, said: str) -> bool:
         """Takes a schedule's mission, durably, with a line of chat that says `said`; False if its id is known already.

@@ -25,6 +25,7 @@ from sprite.protocol.frames import (
     decode_client,
     encode,
 )
+from sprite.protocol.large_input import off_loop
 from sprite.protocol.messages import (
     AUTH_TIMEOUT_SECONDS,
     MAX_AUTH_FRAME_BYTES,
@@ -185,7 +186,7 @@ class Connection:
 
     async def _take(self, frame: bytes) -> None:
         try:
-            message = decode_client(frame)
+            message = await off_loop(len(frame), decode_client, frame)
         except FatalPeerError:
             raise
         except PeerError as error:
