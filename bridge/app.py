@@ -93,7 +93,7 @@ from bridge.operating.audit import Audit
 from bridge.operating.company import company_doors
 from bridge.operating.operator_api import OperatorApi
 from bridge.operating.operator_page import OperatorPage
-from bridge.operating.status import Overview
+from bridge.operating.status import Overview, slow_by_sprite
 from bridge.relay.observer import Observer
 from bridge.relay.relay import Relay
 from bridge.store.follower import Followers, standing
@@ -106,6 +106,7 @@ from bridge.waking.waker import Waker
 
 if TYPE_CHECKING:
     from bridge.hosts.sprites import SpritesHost
+    from sprite.protocol.shapes import SlowKind
 
 #: What is shipped to VMs stands beside the bridge.
 _ROOT = Path(__file__).resolve().parent.parent
@@ -175,6 +176,7 @@ async def running(
             *(people, host, relay.snapshot, accounts.spend, partial(stored, database), followers.standing),
             waker.trouble,
             _held(settings, database),
+            proxy.oldest,
         )
         restoring, trouble = Restoring(restorer, relay, ownership), partial(_trouble, notices, crossing)
         api = OperatorApi(
@@ -677,6 +679,15 @@ def _measured(
     metrics.add_counter("bridge_model_calls", "Model calls answered.", "status", proxy.answered)
     metrics.add_gauge("bridge_model_calls_open", "Model calls going on.", "sprite", proxy.in_flight)
 
+    kinds: list[SlowKind] = ["turn", "queue", "model_call"]
+    for kind in kinds:
+        metrics.add_gauge(
+            f"bridge_slow_{kind}_seconds",
+            f"Age of the oldest {kind.replace('_', ' ')} that takes longer than a minute.",
+            "sprite",
+            partial(_slow_ages, relay, proxy, kind),
+        )
+
     async def spent_today() -> dict[str, float]:
         try:
             spent = await accounts.spent_today()
@@ -698,3 +709,8 @@ def _measured(
         )
     _measure_store(metrics, followers)
     return metrics
+
+
+def _slow_ages(relay: Relay, proxy: LlmProxy, kind: SlowKind) -> dict[str, float]:
+    found, now = slow_by_sprite(relay.snapshot(), proxy.oldest()), time.time()
+    return {sprite: now - work.since for sprite, each in found.items() for work in each if work.kind == kind}

@@ -27,6 +27,7 @@ from sprite.privacy.redaction import (
 )
 from sprite.protocol.events import Complete, Failed, TextDelta, WholeText
 from sprite.protocol.frames import encode
+from sprite.protocol.large_input import LARGE_BYTES, WORDS, off_loop
 from sprite.protocol.messages import (
     CanvasUpdate,
     Error,
@@ -97,11 +98,7 @@ class Feed:
 
     def publish(self, payload: ServerPayload | None, effects: Sequence[Effect] = (), *, durable: bool = True) -> None:
         """Sends an event to everyone, after writing it and what it implies; None writes the effects alone."""
-        kept = payload
-        if durable:
-            kept, effects = self._discreet_event(payload), [self._discreet_effect(effect) for effect in effects]
-            payload = payload if isinstance(payload, PermissionRequest) else kept
-        self._pending.append(_Published(payload, kept, effects, durable))
+        self._pending.append(_Published(payload, payload, effects, durable))
         self._idle.clear()
         self._wake.set()
 
@@ -109,6 +106,14 @@ class Feed:
         """Tells everyone connected that something is wrong; not kept."""
         log.warning("%s: %s", code, message)
         self._hand_out(encode(Error(code, self._discreet(message))), None)
+
+    def _discreet_item(self, item: _Published) -> _Published:
+        """What was published, as it may be handed out and kept."""
+        if not item.durable:
+            return item
+        kept, effects = self._discreet_event(item.payload), [self._discreet_effect(each) for each in item.effects]
+        payload = item.payload if isinstance(item.payload, PermissionRequest) else kept
+        return _Published(payload, kept, effects, durable=True)
 
     def _discreet_event(self, payload: ServerPayload | None) -> ServerPayload | None:
         match payload:
@@ -215,7 +220,12 @@ class Feed:
 
     async def _write(self, batch: list[_Published]) -> None:
         frames: list[tuple[bytes, int | None]] = []
-        for item in batch:
+        for published in batch:
+            try:
+                item = await off_loop(WORDS * _size_of(published), self._discreet_item, published)
+            except (TypeError, ValueError, RecursionError):
+                log.exception("an event could not be read; it is neither sent nor kept")
+                continue
             self._unsaved_effects.extend(item.effects)
             if item.payload is None or item.kept is None:
                 continue
@@ -283,6 +293,20 @@ class Feed:
     def _hand_out(self, frame: bytes, seq: int | None) -> None:
         for subscriber in tuple(self._subscribers):
             subscriber(frame, seq)
+
+
+def _size_of(item: _Published) -> int:
+    """About how long the words are that have to be read."""
+    match item.payload:
+        case TextDelta(text=text) | WholeText(text=text) | Complete(text=text) | Failed(message=text):
+            return len(text)
+        case CanvasUpdate(blocks=blocks) | PermissionRequest(input=blocks):
+            try:
+                return len(msgspec.json.encode(blocks))
+            except (TypeError, ValueError):
+                # Half a surrogate pair, or what JSON does not know: in a thread it is surely in nobody's way.
+                return LARGE_BYTES + 1
+    return 0
 
 
 def _frames(payload: ServerPayload, kept: ServerPayload, number: int | None) -> tuple[bytes, bytes]:

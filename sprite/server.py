@@ -220,6 +220,7 @@ async def _at_work(
         boots.running(on_death),
         owned_task(runtime.run(), name="runtime", on_death=on_death, finish=runtime.stop),
         owned_task(scheduler.run(), name="scheduler", on_death=on_death, finish=scheduler.stop),
+        owned_task(runtime.tell_slow_work(), name="slow work", on_death=on_death),
     ):
         yield
 

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from sprite.protocol.events import AgentEvent, AnyAgentEvent, Ending, Started, TextDelta, WholeText
+import time
+from dataclasses import dataclass, field
+
+from sprite.protocol.events import (
+    AgentEvent,
+    AnyAgentEvent,
+    Ending,
+    Started,
+    TextDelta,
+    ToolResult,
+    ToolUse,
+    WholeText,
+)
 from sprite.protocol.messages import Running, ServerPayload
+from sprite.protocol.shapes import SlowWork
 
 #: Of a very long turn the newest events are kept; the turn in the log has all of it.
 MAX_EVENTS = 200
 MAX_PARTIAL_CHARS = 100_000
+
+
+@dataclass(slots=True)
+class _Age:
+    began: float
+    last: float
+    tools: set[str] = field(default_factory=set)
+
+    def work(self) -> list[SlowWork]:
+        # While no tool runs, the model is what the turn waits for.
+        return [SlowWork("turn", self.began), *([] if self.tools else [SlowWork("model_call", self.last)])]
 
 
 class Underway:
@@ -19,11 +43,14 @@ class Underway:
     def __init__(self) -> None:
         self._mission: Running | None = None
         self._own: Running | None = None
+        #: By turn: when it began, when its last event came (Unix seconds), and the tools that have not answered.
+        self._ages: dict[str, _Age] = {}
 
-    def take(self, payload: ServerPayload) -> None:
-        """One event more."""
+    def take(self, payload: ServerPayload, at: float | None = None) -> None:
+        """Take one more event, which came `at` this time (Unix seconds; now by default)."""
         if not isinstance(payload, AgentEvent) or payload.mission_id is None:
             return
+        self._note(payload, payload.mission_id, time.time() if at is None else at)
         if isinstance(payload, Started):
             running = Running(payload.mission_id, [payload], "")
             if payload.origin == "agent":
@@ -34,6 +61,22 @@ class Underway:
             self._own = _after(self._own, payload)
         elif self._mission is not None and payload.mission_id == self._mission.mission_id:
             self._mission = _after(self._mission, payload)
+
+    def open_work(self) -> list[SlowWork]:
+        """Return the turns under way, and each call of the model that they wait for, whatever their age."""
+        return [work for age in self._ages.values() for work in age.work()]
+
+    def _note(self, event: AgentEvent, turn: str, at: float) -> None:
+        if isinstance(event, Started):
+            self._ages[turn] = _Age(at, at)
+        elif isinstance(event, Ending):
+            self._ages.pop(turn, None)
+        elif (age := self._ages.get(turn)) is not None:
+            age.last = at
+            if isinstance(event, ToolUse):
+                age.tools.add(event.tool_use_id)
+            elif isinstance(event, ToolResult):
+                age.tools.discard(event.tool_use_id)
 
     def shown(self) -> Running | None:
         """What a newcomer has to see, None while nothing runs."""

@@ -32,6 +32,10 @@ class _Users(msgspec.Struct):
     users: list[Person]
 
 
+#: Bounds a look at how the bridge is.
+_PROBE_SECONDS = 5.0
+
+
 class _Status(msgspec.Struct):
     """What is known of sprites."""
 
@@ -199,7 +203,8 @@ async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
     async with AsyncExitStack() as stack:
         try:
             session = await stack.enter_async_context(running_bridge(settings))
-            found = msgspec.convert(await control.ask(session, "GET", "/status"), _Status)
+            answer = await control.ask(session, "GET", "/status", seconds=_PROBE_SECONDS)
+            found = msgspec.convert(answer, _Status)
         except NoBridgeError:
             from bridge.app import looked_into
 

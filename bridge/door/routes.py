@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from functools import partial
 
 from aiohttp import WSCloseCode, web
 
@@ -16,6 +17,7 @@ from bridge.door.people import People
 from bridge.door.visitors import Visitors
 from bridge.hosts.host import Host
 from bridge.observing.metrics import Metrics
+from bridge.observing.probe import Probe
 from bridge.observing.request_keys import PERSON
 from bridge.relay.relay import Relay
 from sprite.protocol.messages import MAX_FRAME_BYTES
@@ -60,6 +62,7 @@ class Routes:
         self._relay = relay
         self._metrics = metrics
         self._readiness = readiness
+        self._database = Probe(partial(people.may_come, LOCAL_PERSON))
         self._pages = Pages(offline_model=settings.uses_offline_model)
 
     def table(self) -> list[web.RouteDef]:
@@ -170,8 +173,8 @@ class Routes:
             return web.Response(status=503, text="stopping\n")
         try:
             # A disk or a server that is gone is noticed here.
-            await self._people.may_come(LOCAL_PERSON)
-        except DatabaseAwayError:
+            await self._database.answer()
+        except (DatabaseAwayError, TimeoutError):
             return web.Response(status=503, text="the database is away\n")
         except DatabaseError:
             return web.Response(status=503, text="the disk refuses\n")

@@ -17,6 +17,7 @@ from bridge.doors.observed_turns import Calls
 from bridge.doors.refusals import refusing, whole_body
 from bridge.doors.turns import Turns
 from bridge.relay.link import LinkDownError
+from sprite.protocol.large_input import off_loop
 from sprite.protocol.messages import Error
 from sprite.protocol.observing import MAX_OBSERVED_BYTES, Observed
 
@@ -49,7 +50,8 @@ class Observations:
 
     async def _observe(self, request: web.Request) -> web.StreamResponse:
         async with self._admission.entered(request, "observe") as holder, self._turns.of(holder.person):
-            calls = Calls(await whole_body(request, MAX_OBSERVED_BYTES))
+            body = await whole_body(request, MAX_OBSERVED_BYTES)
+            calls = await off_loop(len(body), Calls, body)
             observed = await self._handed_on(holder.person, calls)
         return web.Response(
             body=msgspec.json.encode(observed), content_type="application/json", headers={"Cache-Control": "no-store"}

@@ -101,6 +101,10 @@ class LlmProxy:
         """Calls going on, by sprite."""
         return self._rate_limits.in_flight()
 
+    def oldest(self) -> Mapping[str, float]:
+        """When the oldest call going on began (Unix seconds), by sprite."""
+        return self._rate_limits.oldest()
+
     async def _messages(self, request: web.Request) -> web.StreamResponse:
         return await self._call(request, "/v1/messages")
 

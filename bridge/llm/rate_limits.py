@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bridge.token_bucket import TokenBucket
 
@@ -28,10 +28,14 @@ class TooOftenError(Exception):
 
 @dataclass(slots=True)
 class _Use:
-    """A sprite's bucket, and its calls in flight."""
+    """A sprite's bucket, and when its calls in flight began (Unix seconds), oldest first."""
 
     bucket: TokenBucket
-    in_flight: int = 0
+    open: dict[object, float] = field(default_factory=dict)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.open)
 
 
 class RateLimits:
@@ -52,15 +56,20 @@ class RateLimits:
     def counted(self, sprite: str) -> Iterator[None]:
         """Counts a call while the block runs. TooOftenError when it is one too many."""
         use = self._take(sprite)
-        use.in_flight += 1
+        call = object()
+        use.open[call] = time.time()
         try:
             yield
         finally:
-            use.in_flight -= 1
+            del use.open[call]
 
     def in_flight(self) -> dict[str, float]:
         """Calls going on, by sprite."""
         return {sprite: use.in_flight for sprite, use in self._uses.items()}
+
+    def oldest(self) -> dict[str, float]:
+        """When the oldest call going on began (Unix seconds), by sprite."""
+        return {sprite: next(iter(use.open.values())) for sprite, use in self._uses.items() if use.open}
 
     def _take(self, sprite: str) -> _Use:
         use = self._uses.get(sprite)

@@ -33,15 +33,18 @@ async def served_by(
     request: web.Request,
     extra: Mapping[str, Any] | None = None,
     *,
+    body: bytes | None = None,
     stalled_seconds: float = STALLED_SECONDS,
 ) -> web.StreamResponse:
     """The application's answer, which is sent by then; `extra` goes into its scope.
+
+    `body` is the request's, where it was read already.
 
     The server has to cancel a handler whose client has gone (`handler_cancellation=True`). The application is told that
     as ASGI has it, and ends what it does in order: a client may go as soon as it has what it wanted, and what it began
     has to stand nevertheless. ConnectionResetError where the client stopped reading, or the application broke off.
     """
-    exchange = _Exchange(request, stalled_seconds)
+    exchange = _Exchange(request, stalled_seconds, body)
     work = application({**_scope(request), **(extra or {})}, exchange.receive, exchange.send)
     task = asyncio.create_task(work, name="asgi application")
     try:
@@ -86,8 +89,9 @@ def _scope(request: web.Request) -> dict[str, Any]:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, request: web.Request, stalled_seconds: float) -> None:
+    def __init__(self, request: web.Request, stalled_seconds: float, body: bytes | None) -> None:
         self._request = request
+        self._body = body
         self._stalled_seconds = stalled_seconds
         self._has_read_all = False
         self._has_gone = asyncio.Event()
@@ -99,6 +103,9 @@ class _Exchange:
         if self._has_read_all or self._has_gone.is_set():
             await self._has_gone.wait()
             return {"type": "http.disconnect"}
+        if self._body is not None:
+            self._has_read_all = True
+            return {"type": "http.request", "body": self._body, "more_body": False}
         chunk = await self._request.content.readany()
         self._has_read_all = self._request.content.at_eof()
         return {"type": "http.request", "body": chunk, "more_body": not self._has_read_all}

@@ -23,12 +23,15 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bridge.door.admission import NotAdmittedError, RevokedError
+from bridge.door.small_bodies import body_within
 from bridge.door.tokens import SCOPES
 from bridge.doors.asking import Asking
+from bridge.doors.json_bodies import UnreadableError, decoded
 from bridge.mcp.addresses import MCP
 from bridge.mcp.asgi import served_by
 from bridge.mcp.source import RelayedSource
 from bridge.tasks import TaskSet
+from sprite.protocol.large_input import off_loop
 from sprite.protocol.messages import PROTOCOL_VERSION
 from sprite.protocol.offered.server import Caller, Context, offering
 from sprite.protocol.offered.tools import Tool
@@ -50,6 +53,8 @@ _MAX_BODY_BYTES = 2 * 2**20
 #: Each is a task and a few buffers. Clients that ended without a word leave theirs behind.
 _MAX_SESSIONS_EACH, _MAX_SESSIONS = 16, 4096
 _SESSION_IDLE_SECONDS = 1800.0
+#: Of all objects and lists together; no tool takes as many.
+_MOST_MEMBERS = 2000
 _SESSION_ID = "Mcp-Session-Id"
 _CALLER: Final = "sprite.caller"
 
@@ -166,11 +171,17 @@ class McpDoor:
             own[session.id] = own.pop(session.id)
             session.busy += 1
         try:
-            response = await served_by(self._noting(request, holder), request, self._scope(holder))
+            body = await body_within(request, _MAX_BODY_BYTES)
+            if body is None:
+                refused = _refusal(413, "request_too_large", f"A message has up to {_MAX_BODY_BYTES >> 20} MiB.")
+                refused.force_close()
+                return refused
+            if words := await off_loop(len(body), _unfit, body):
+                return _refusal(400, "bad_request", words)
+            return await served_by(self._noting(request, holder), request, self._scope(holder), body=body)
         finally:
             if session is not None:
                 session.busy -= 1
-        return response
 
     def _scope(self, holder: Holder) -> dict[str, Any]:
         """What the protocol's server is told of who asks: a session is of a token, also after that was renewed."""
@@ -283,6 +294,24 @@ def _lacking(tool: Tool) -> str:
         f"that has with `python -m bridge users token NAME --scope {tool.scope}`; a program that asked to be let in "
         "can ask again for more."
     )
+
+
+def _unfit(body: bytes) -> str:
+    """Say why a message is not handed on: it is nested too deeply, or has too many members. "" where it may be."""
+    try:
+        waiting = [decoded(body, Any)]
+    except UnreadableError as error:
+        # What is no JSON at all, the protocol's server refuses in the protocol's own way.
+        return "The message is nested too deeply." if "nested" in str(error) else ""
+    members = 0
+    while waiting:
+        value = waiting.pop()
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        members += len(inner)
+        if members > _MOST_MEMBERS:
+            return f"The message has more than {_MOST_MEMBERS:,} members."
+        waiting.extend(inner)
+    return ""
 
 
 def _refusal(status: int, code: str, words: str, **headers: str) -> web.Response:

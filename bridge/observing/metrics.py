@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
+
+from bridge.observing.probe import Probe
 
 #: From a cached file to a long streamed answer of a model, in seconds.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -39,7 +43,7 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self._awaited: dict[str, AwaitedFigures] = {}
+        self._awaited: dict[str, Probe[Mapping[str, float]]] = {}
         self._arrived: dict[str, Mapping[str, float]] = {}
         # Found by one look instead of two locked ones.
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
@@ -59,8 +63,8 @@ class Metrics:
         self._registry.register(_Told(lambda: GaugeMetricFamily(name, words, labels=(label,)), figures))
 
     def add_awaited_gauge(self, name: str, words: str, label: str, figures: AwaitedFigures) -> None:
-        """As `add_gauge`, of figures that are waited for at each scrape."""
-        self._awaited[name] = figures
+        """As `add_gauge`, of figures that are waited for at each scrape. What does not come in time is left out."""
+        self._awaited[name] = Probe(figures)
         self.add_gauge(name, words, label, lambda: self._arrived.get(name, {}))
 
     def add_counter(self, name: str, words: str, label: str, figures: Figures) -> None:
@@ -69,9 +73,13 @@ class Metrics:
 
     async def text(self) -> bytes:
         """Everything, in Prometheus' text format."""
-        for name, figures in self._awaited.items():
-            self._arrived[name] = await figures()
+        await asyncio.gather(*map(self._fetch, self._awaited))
         return generate_latest(self._registry)
+
+    async def _fetch(self, name: str) -> None:
+        self._arrived[name] = {}
+        with suppress(TimeoutError):
+            self._arrived[name] = await self._awaited[name].answer()
 
 
 class _Told(Collector):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -19,9 +20,13 @@ from bridge.llm.calls import Spend
 from bridge.relay.relay import Seen
 from bridge.store.follower import Standing
 from bridge.waking.due_dates import DueDate
+from sprite.protocol.shapes import SlowWork
+from sprite.protocol.slow_work import oldest, slow, slow_words
 
-#: A host that does not answer must not keep the others from being shown.
-_STATE_SECONDS = 5.0
+#: A host that does not answer must not keep the others from being shown: all states together take this long at most.
+_STATE_SECONDS = 3.0
+#: So many are begun at a time; others' work goes on between.
+_AT_ONCE = 25
 _FAR_SECONDS = 1000 * 86400.0
 _FILES_SECONDS = 5.0
 
@@ -36,7 +41,7 @@ class Row(msgspec.Struct):
     were looked at `files_seen` seconds ago (null: it does not): what changed there since is not in it. All that is
     stored was checked last at `store_checked_at`, and `store_damaged` pieces were damaged or missing. Where several
     bridges share a database, the one at `bridge` has the sprite (null: none has), for `bridge_seconds` more unless it
-    goes on.
+    goes on. `slow` is work of the sprite's that takes longer than a minute.
     """
 
     sprite: str
@@ -58,6 +63,7 @@ class Row(msgspec.Struct):
     store_damaged: int = 0
     bridge: str | None = None
     bridge_seconds: float | None = None
+    slow: list[SlowWork] = []
 
 
 class Overview:
@@ -73,6 +79,7 @@ class Overview:
         standing: Callable[[str], Awaitable[Standing]],
         trouble: Callable[[str], str] = lambda _: "",
         held: Callable[[], Awaitable[Mapping[str, Holder]]] | None = None,
+        calls: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._people = people
         self._host = host
@@ -82,6 +89,8 @@ class Overview:
         self._standing = standing
         self._trouble = trouble
         self._held = held
+        #: When each sprite's oldest call of the model began that goes on.
+        self._calls = calls
 
     async def rows(self) -> list[Row]:
         """A row for everybody who may come in, oldest first."""
@@ -91,22 +100,39 @@ class Overview:
         """A row for each of these; their hosts are asked for no other's state."""
         seen = {one.sprite: one for one in self._seen()}
         spent = {one.sprite: one for one in await self._spend()}
-        due = await self._due()
-        rows = await asyncio.gather(
-            *(
-                self._row(person, seen.get(person.name), spent.get(person.name), due.get(person.name))
-                for person in people
-            )
-        )
-        if self._held is not None:
-            held = await self._held()
-            for row in rows:
-                if (holder := held.get(row.sprite)) is not None:
-                    row.bridge, row.bridge_seconds = holder.address, holder.seconds
-        return list(rows)
+        due, slow = await self._due(), slow_by_sprite(seen.values(), self._calls())
+        held = {} if self._held is None else await self._held()
+        rows = []
+        async with asyncio.TaskGroup() as group:
+            states = await self._begin_states(group, people)
+            # In steps, however many there are: others are served in between.
+            for first in range(0, len(people), _AT_ONCE):
+                some = people[first : first + _AT_ONCE]
+                standings = await asyncio.gather(*(self._standing(person.name) for person in some))
+                for person, standing in zip(some, standings, strict=True):
+                    name = person.name
+                    row = self._row(person, await states[name], standing, seen.get(name), spent.get(name))
+                    row.next_due = due[name].at if name in due else None
+                    row.slow = slow.get(name, [])
+                    if (holder := held.get(name)) is not None:
+                        row.bridge, row.bridge_seconds = holder.address, holder.seconds
+                    rows.append(row)
+                await asyncio.sleep(0)
+        return rows
 
-    async def _row(self, person: Person, seen: Seen | None, spent: Spend | None, due: DueDate | None) -> Row:
-        state, standing = await asyncio.gather(self._state(person.name), self._standing(person.name))
+    async def _begin_states(
+        self, group: asyncio.TaskGroup, people: Sequence[Person]
+    ) -> dict[str, asyncio.Task[HostState]]:
+        until = asyncio.get_running_loop().time() + _STATE_SECONDS
+        states = {}
+        for number, person in enumerate(people, start=1):
+            name = person.name
+            states[name] = group.create_task(self._state(name, until), name=f"state of {name}")
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return states
+
+    def _row(self, person: Person, state: HostState, standing: Standing, seen: Seen | None, spent: Spend | None) -> Row:
         return Row(
             sprite=person.name,
             state=state.state,
@@ -119,7 +145,6 @@ class Overview:
             month_usd=spent.month if spent else 0.0,
             total_usd=spent.total if spent else 0.0,
             unpriced=spent.unpriced if spent else 0,
-            next_due=due.at if due else None,
             store_behind=standing.behind,
             store_trouble=standing.trouble,
             files_seen=standing.files_seen,
@@ -127,16 +152,25 @@ class Overview:
             store_damaged=standing.health.damaged,
         )
 
-    async def _state(self, sprite: str) -> HostState:
+    async def _state(self, sprite: str, until: float) -> HostState:
         if self._host is None:
             return HostState("unknown", detail="no bridge runs here")
         try:
-            async with asyncio.timeout(_STATE_SECONDS):
+            async with asyncio.timeout_at(until):
                 return await self._host.state(sprite)
         except HostError as error:
             return HostState("unknown", detail=str(error))
         except TimeoutError:
             return HostState("unknown", detail="its host does not answer")
+
+
+def slow_by_sprite(seen: Iterable[Seen], calls: Mapping[str, float]) -> dict[str, list[SlowWork]]:
+    """Return the work of each sprite that takes longer than a minute: what rooms and the model proxy know of."""
+    found = {one.sprite: list(one.slow) for one in seen if one.slow}
+    for sprite, since in calls.items():
+        if waiting := slow([SlowWork("model_call", since)], time.time()):
+            found[sprite] = oldest([*found.get(sprite, []), *waiting])
+    return found
 
 
 def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> str:
@@ -172,7 +206,8 @@ def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> st
     ]
     for number, row in enumerate(rows, start=1):
         unpriced = f"{row.unpriced} calls of unknown price" if row.unpriced else ""
-        if notes := ", ".join(filter(None, (row.detail, unpriced, row.store_trouble, damaged_words(row)))):
+        long = slow_words(row.slow, now)
+        if notes := ", ".join(filter(None, (row.detail, *long, unpriced, row.store_trouble, damaged_words(row)))):
             lines[number] += f"  ({' '.join(printable(notes).split())})"
     return "\n".join(lines)
 

@@ -74,6 +74,11 @@ class PendingRequests:
         return len(self._resends) > 0
 
     @property
+    def waiting_since(self) -> float | None:
+        """When the oldest message came that has not been answered, in Unix seconds."""
+        return self._resends.waiting_since
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing awaits an answer, or the link."""
         return not self.has_undelivered and not self._requests and not self._waiting

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from aiohttp import WSCloseCode
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bridge.cluster.ownership import Ownership
     from bridge.hosts.host import Host, Phase
     from bridge.relay.observer import Observer
+    from sprite.protocol.shapes import SlowWork
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,10 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One sprite as the relay knows it; `last_seen_at` in Unix seconds, now while the link is ready."""
+    """One sprite as the relay knows it; `last_seen_at` in Unix seconds, now while the link is ready.
+
+    `slow` is its work that takes longer than a minute.
+    """
 
     sprite: str
     state: str
@@ -51,6 +55,7 @@ class Seen:
     clients: int
     version: str | None
     last_seen_at: float | None
+    slow: Sequence[SlowWork] = ()
 
 
 class Relay:
@@ -238,7 +243,7 @@ class Relay:
                             await room.is_elsewhere.wait()
             finally:
                 # New visitors get a new room while this one closes.
-                self._past[sprite] = _seen(sprite, room, self._past.get(sprite))
+                self._past[sprite] = replace(_seen(sprite, room, self._past.get(sprite)), slow=())
                 del self._rooms[sprite]
                 for observer in self._observers:
                     observer.closed(sprite, at_rest=room.is_at_rest)
@@ -254,4 +259,5 @@ def _seen(sprite: str, room: Room, past: Seen | None) -> Seen:
         clients=room.members,
         version=room.server_version or (past.version if past else None),
         last_seen_at=room.last_seen_at or (past.last_seen_at if past else None),
+        slow=room.slow,
     )

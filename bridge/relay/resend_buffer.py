@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 _Sender = TypeVar("_Sender")
@@ -14,11 +15,12 @@ MAX_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PendingMessage(Generic[_Sender]):
-    """A frame as it goes to the sprite, its sender, and the id that the sender gave it."""
+    """A frame as it goes to the sprite, its sender, the id that the sender gave it, and when it came (Unix seconds)."""
 
     frame: bytes
     sender: _Sender
     message_id: str
+    at: float = field(default_factory=time.time)
 
 
 class ResendBuffer(Generic[_Sender]):
@@ -30,6 +32,11 @@ class ResendBuffer(Generic[_Sender]):
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    @property
+    def waiting_since(self) -> float | None:
+        """When the oldest message came, in Unix seconds; None where nothing waits."""
+        return next((message.at for message in self._messages.values()), None)
 
     def add(self, wire_id: str, message: PendingMessage[_Sender]) -> bool:
         """Keeps it; False if there is no room."""

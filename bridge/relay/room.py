@@ -63,6 +63,8 @@ from sprite.protocol.messages import (
     StackUpdate,
     StateSync,
 )
+from sprite.protocol.shapes import SlowWork
+from sprite.protocol.slow_work import oldest, slow
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -240,6 +242,14 @@ class Room:
     def is_at_work(self) -> bool:
         """Whether the sprite says that it has a turn or work in the background under way."""
         return self._work.goes_on
+
+    @property
+    def slow(self) -> list[SlowWork]:
+        """The sprite's oldest turn, waiting message and model call, of those that take longer than a minute."""
+        work = self._work.open_work()
+        if (since := self._requests.waiting_since) is not None:
+            work.append(SlowWork("queue", since))
+        return oldest(slow(work, time.time()))
 
     @property
     def is_at_rest(self) -> bool:

@@ -20,6 +20,7 @@ from sprite.protocol.frames import (
     decode_visitor,
     encode,
 )
+from sprite.protocol.large_input import off_loop
 from sprite.protocol.messages import (
     MAX_FRAME_BYTES,
     Error,
@@ -258,7 +259,7 @@ class Subscriber:
             if pause := allowance.take(1):
                 await asyncio.sleep(pause)
             try:
-                message = decode_visitor(frame)
+                message = await off_loop(len(frame), decode_visitor, frame)
             except FatalPeerError:
                 raise
             except PeerError as error:

@@ -461,14 +461,13 @@ def _says_nothing_new(shipped: Shipped, position: Position) -> bool:
 async def standing(store: SealedStore, sprite: str, trouble: str = "", why: str = "") -> Standing:
     """How much of a sprite is stored, whoever follows it; `why` what was forgotten was not wiped yet, if it was not."""
     try:
-        followed, health = await store.position(sprite), await store.health(sprite)
-        if not trouble and await store.wipe_is_due(sprite):
+        # What is followed anew and has not all come yet has another state before it: the newest.
+        (followed, position, wipe_is_due), health = await store.standing(sprite), await store.health(sprite)
+        if not trouble and wipe_is_due:
             trouble = _NOT_WIPED.format(why=f" ({why})" if why else "")
         # What comes while something hinders it is stored nowhere.
         if followed.log is not None and followed.is_whole and not trouble:
             return Standing(0.0, trouble, health=health)
-        # What is followed anew and has not all come yet has another state before it.
-        position = await store.newest(sprite)
     except BridgeError as error:
         return Standing(None, str(error))
     if position.at is None:

@@ -64,6 +64,10 @@ class SealedStore:
         """See Store."""
         return await self._read(sprite, SpriteLog.newest)
 
+    async def standing(self, sprite: str) -> tuple[Position, Position, bool]:
+        """Return `position`, `newest` and `wipe_is_due`, in one look."""
+        return await self._read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0))
+
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
         """See Store. What a forget deleted is off the disk when this returns."""
         position, wipe_is_due = await self.take(sprite, shipped, after)

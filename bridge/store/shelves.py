@@ -12,6 +12,7 @@ import asyncio
 import logging
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -209,12 +210,21 @@ def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, int]]:
         yield connection, inode if before in {inode, _NONE} else _NONE
 
 
+_nothing = threading.local()
+
+
 @contextmanager
 def _empty() -> Iterator[tuple[sqlite3.Connection, int]]:
-    """As a file that is not there would be: reading does not make it."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+    """As a file that is not there would be: reading does not make it. Each thread makes it once."""
+    connection = getattr(_nothing, "connection", None)
+    if connection is None:
+        connection = sqlite3.connect(":memory:", isolation_level=None)
         _prepare(connection, Path(":memory:"))
+        _nothing.connection = connection
+    try:
         yield connection, _NONE
+    finally:
+        connection.rollback()
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

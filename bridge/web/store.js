@@ -97,7 +97,7 @@ export function createStore() {
         const next = conversation.running?.missionId ?? null;
         const isOwn = conversation.find(payload.mission_id ?? '')?.origin === 'agent';
         const turns = state.session.turns + (isOwn ? 0 : 1);
-        state.session = { ...state.session, running_mission_id: next, turns };
+        state.session = { ...state.session, running_mission_id: next, turns, slow: [] };
       }
       touch('chat');
       // Most events are pieces of text, hundreds of them a reply.

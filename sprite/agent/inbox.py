@@ -6,6 +6,7 @@ Owns the queue and which of its missions were taken back. Knows neither the agen
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self._items: deque[StoredMission | Errand] = deque()
+        #: When each of them was put, in Unix seconds.
+        self._put_at: deque[float] = deque()
         self._arrived = asyncio.Event()
         self._when_idle: Callable[[], Awaitable[None]] | None = None
         self._taken_back: set[str] = set()
@@ -49,6 +52,11 @@ class Inbox:
         """The missions that wait and will run, in order."""
         return [mission_id for mission_id in self.missions() if mission_id not in self._taken_back]
 
+    @property
+    def waiting_since(self) -> float | None:
+        """When what waits longest was put, in Unix seconds; None where nothing waits."""
+        return self._put_at[0] if self._put_at else None
+
     def check_room(self) -> None:
         """PeerError where nothing more may wait."""
         if len(self._items) >= MAX_QUEUED:
@@ -57,6 +65,7 @@ class Inbox:
     def put(self, item: StoredMission | Errand) -> None:
         """Appends a mission or an errand."""
         self._items.append(item)
+        self._put_at.append(time.time())
         self._arrived.set()
 
     async def in_turn(self, work: Callable[[], Awaitable[_T]]) -> _T:
@@ -93,7 +102,10 @@ class Inbox:
                 return Errand(work, asyncio.get_running_loop().create_future())
             self._arrived.clear()
             await self._arrived.wait()
-        return None if self._closed else self._items.popleft()
+        if self._closed:
+            return None
+        self._put_at.popleft()
+        return self._items.popleft()
 
     def close(self) -> None:
         """Hands out nothing more; missions that wait are on the disk, and taken up at the next start."""

@@ -6,6 +6,7 @@ observation is in the log before anyone is told. Knows no sockets and no SQL.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -31,9 +32,11 @@ from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.processor import ObservationProcessor
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
+from sprite.protocol.large_input import WORDS, off_loop
 from sprite.protocol.lines import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
-from sprite.protocol.shapes import Origin, SessionState, Stopped
+from sprite.protocol.shapes import Origin, SessionState, SlowWork, Stopped
+from sprite.protocol.slow_work import oldest, slow
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -43,6 +46,8 @@ SESSION_FLUSH_SECONDS = 30.0
 #: Under the CLI's own timeout for hooks (60 s), which would otherwise abandon the callback.
 COMPACTION_FLUSH_SECONDS = 45.0
 SHUTDOWN_FLUSH_SECONDS = 20.0
+#: How often it is looked whether something takes too long.
+SLOW_LOOK_SECONDS = 5.0
 #: What the agent is told beside a message that a program has sent.
 ASKED_BY_PROGRAM = (
     "This message was sent by the program {name}, which the person has let ask you; they did not type it. Do what it "
@@ -119,6 +124,7 @@ class AgentRuntime:
             busy=self.is_busy,
             background=self.background.works(),
             held_until=self._held_until(),
+            slow=self._slow(),
         )
 
     def queued(self) -> list[str]:
@@ -134,8 +140,7 @@ class AgentRuntime:
         """
         self._inbox.check_room()
         # The agent gets the words as they are; what is written down, and would run after a crash, is discreet.
-        self._confidences.hear(text, by_person=asked_by is None)
-        shown = self._confidences.person(text) if asked_by is None else self._confidences.others(text)
+        shown = await off_loop(WORDS * len(text), self._heard, text, by_person=asked_by is None)
         mission = StoredMission(mission_id, shown, stack_id, "queued", None, asked_by=asked_by)
         if not await self._workspace.accept_mission(mission):
             return None
@@ -146,6 +151,11 @@ class AgentRuntime:
         before = len(self._inbox) + (self._turn is not None)
         self._inbox.put(replace(mission, text=text))
         return before
+
+    def _heard(self, text: str, *, by_person: bool) -> str:
+        """A mission's words as they may be written down."""
+        self._confidences.hear(text, by_person=by_person)
+        return self._confidences.person(text) if by_person else self._confidences.others(text)
 
     async def submit_scheduled(self, mission_id: str, action_id: int, due: float, *, text: str, said: str) -> bool:
         """Takes a schedule's mission, durably, with a line of chat that says `said`; False if its id is known already.
@@ -343,6 +353,23 @@ class AgentRuntime:
     def _publish(self, event: AnyAgentEvent, effects: list[Effect]) -> None:
         self._stream.release()
         self._feed.publish(event, effects)
+
+    async def tell_slow_work(self) -> None:
+        """Tell clients of work that takes longer than a minute, and when it has ended; runs until cancelled."""
+        told: list[SlowWork] = []
+        while True:
+            await asyncio.sleep(SLOW_LOOK_SECONDS)
+            if (found := self._slow()) != told:
+                told = found
+                self._feed.publish(SessionUpdate(self.session_state()), durable=False)
+
+    def _slow(self) -> list[SlowWork]:
+        work = self._feed.underway.open_work()
+        if (waiting_since := self._inbox.waiting_since) is not None:
+            work.append(SlowWork("queue", waiting_since))
+        if (asking_since := self._processor.asking_since) is not None:
+            work.append(SlowWork("model_call", asking_since))
+        return oldest(slow(work, time.time()))
 
     def _tell_session(self) -> None:
         self._feed.publish(SessionUpdate(self.session_state()))

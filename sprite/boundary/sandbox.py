@@ -34,8 +34,11 @@ class Boundary:
     words: str
 
 
-def find_boundary(settings: Settings) -> Boundary:
-    """Tries it, with a program that looks for memory: 0.1 s. The workspace's folders have to be there."""
+def find_boundary(settings: Settings, seconds: float = PROBE_SECONDS) -> Boundary:
+    """Tries it, with a program that looks for memory: 0.1 s. The workspace's folders have to be there.
+
+    A try that takes longer than `seconds` counts as no boundary.
+    """
     if sys.platform != "linux":
         return _none("namespaces are Linux's")
     others = [folder / "run" for folder in bridge_folders(settings)]
@@ -46,7 +49,7 @@ def find_boundary(settings: Settings) -> Boundary:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PROBE_SECONDS,
+            timeout=seconds,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -33,9 +33,10 @@ from sprite.protocol.canvas import (
     UpdateBlock,
 )
 from sprite.protocol.frames import well_formed
+from sprite.protocol.large_input import WORDS, off_loop
 from sprite.protocol.messages import Ack, CanvasCommand, CanvasUpdate, Error, StackUpdate
 from sprite.protocol.shapes import Block, Card, Point, Size
-from sprite.tools.blocks import BlockError, check_size, read_data
+from sprite.tools.blocks import MAX_BLOCKS, BlockError, check_size, read_data, read_each
 
 MAX_NAME_CHARS = 200
 UNTITLED = "Note"
@@ -106,9 +107,8 @@ class PersonsCanvas:
             return self._shown(made)
         if not wanted.blocks:
             raise PeerError("Write something first: a note has at least one block.")
-        whole = [_new_block(number, block) for number, block in enumerate(wanted.blocks)]
-        blocks = [msgspec.structs.replace(block, data=self._discreet(block.data, before=None)) for block in whole]
-        _check_size(blocks)
+        size = sum(_size_of(block.data) for block in wanted.blocks[: MAX_BLOCKS + 1])
+        whole, blocks = await off_loop(WORDS * size, self._read, wanted.blocks)
         title = self._said(" ".join(wanted.title.split()))[:MAX_NAME_CHARS] or UNTITLED
         stack_id = await self._stack(wanted.stack_id)
         place, size = _point(wanted.position), _size(wanted.size)
@@ -125,7 +125,7 @@ class PersonsCanvas:
         if block is None:
             raise PeerError("The card does not have that block any more.", code="not_found")
         whole = _fitting(block.type, edit.data, "the block")
-        data = self._discreet(whole, before=block.data)
+        data = await off_loop(WORDS * _size_of(whole), self._discreet, whole, before=block.data)
         if data == block.data:
             # Also where this is sent again, since its answer was lost.
             return self._shown(card)
@@ -169,6 +169,16 @@ class PersonsCanvas:
         return stack_id
 
     # --- words ---
+
+    def _read(self, new: list[NewBlock]) -> tuple[list[Block], list[Block]]:
+        """New blocks as the person wrote them, and as they may be written down."""
+        try:
+            whole = read_each(new, _new_block)
+        except BlockError as error:
+            raise PeerError(f"Not saved: {error}.", code="too_long") from error
+        blocks = [msgspec.structs.replace(block, data=self._discreet(block.data, before=None)) for block in whole]
+        _check_size(blocks)
+        return whole, blocks
 
     def _said(self, words: str) -> str:
         self._confidences.hear(words)
@@ -226,3 +236,7 @@ def _name(value: str) -> str:
     if not name:
         raise PeerError("A stack needs a name.")
     return name
+
+
+def _size_of(data: Any) -> int:
+    return len(msgspec.json.encode(data))

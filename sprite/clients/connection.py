@@ -25,12 +25,14 @@ from sprite.protocol.frames import (
     decode_client,
     encode,
 )
+from sprite.protocol.large_input import off_loop
 from sprite.protocol.messages import (
     AUTH_TIMEOUT_SECONDS,
     MAX_AUTH_FRAME_BYTES,
     MAX_FRAME_BYTES,
     MAX_MISSION_CHARS,
     MAX_UPLOAD_BYTES,
+    PROBE,
     PROTOCOL_VERSION,
     STORE,
     UPLOAD_CHUNK_BYTES,
@@ -184,7 +186,7 @@ class Connection:
 
     async def _take(self, frame: bytes) -> None:
         try:
-            message = decode_client(frame)
+            message = await off_loop(len(frame), decode_client, frame)
         except FatalPeerError:
             raise
         except PeerError as error:
@@ -225,8 +227,8 @@ class Connection:
         if auth.lease is not None:
             await self._leases.enter(auth.lease, self._end)
         self._decoder.raise_limit(MAX_FRAME_BYTES)
-        if auth.client == STORE:
-            # It wants nothing but the log: no state, no events, and nothing is prepared for what it may say.
+        if auth.client in {STORE, PROBE}:
+            # It wants neither state nor events, and nothing is prepared for what it may say.
             self._say_welcome(self._feed.last_seq)
             return
         await self._welcome(auth.resume)

@@ -9,13 +9,14 @@ import sqlite3
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from sprite.boundary.sandbox import find_boundary
 from sprite.commands.output import say, say_json
-from sprite.commands.owner import running_status
+from sprite.commands.owner import PROBE_SECONDS, probe, running_status
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.database.transcript import read_transcript
@@ -27,6 +28,8 @@ from sprite.memory.last_error import last_error
 from sprite.memory.set_aside import set_aside
 from sprite.shipping.report import shipping_report
 
+#: Steps of SQLite's between two looks at the clock.
+_STEPS = 100_000
 #: The oldest SQLite with all that the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
 OLDEST_SQLITE = (3, 35, 0)
 
@@ -53,6 +56,10 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
         _sandbox,
     ]
     findings = [check(settings) for check in checks]
+    running = await probe(settings)
+    findings.append(Finding("sprite", ok=not running.trouble, words=running.words))
+    # What takes long may be well: an update of the sprite does not have to wait for a person.
+    findings += [Finding("under way", ok=True, words=words) for words in running.slow]
     findings.append(_rules(settings))
     findings.append(await _drift(settings))
     findings += [Finding("set aside", ok=True, words=words) for words in set_aside(settings.memory)]
@@ -60,7 +67,7 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
         findings += await _memory(settings)
         findings += await _copy(settings)
     findings.append(await _quarantine(settings))
-    if ask_model:
+    if ask_model and not running.trouble:
         findings.append(await _model(settings))
     if as_json:
         say_json([{"check": f.name, "ok": f.ok, "detail": f.words} for f in findings])
@@ -154,13 +161,20 @@ def _databases(settings: Settings) -> Finding:
 
 
 def _integrity(path: Path) -> str:
-    """What is wrong with a file, or "ok". OperationalError if the disk does not let it be looked at."""
+    """What is wrong with a file, or "ok". OperationalError if the disk does not let it be looked at.
+
+    A file that takes longer than PROBE_SECONDS is looked at as far as that goes, and counts as well.
+    """
+    until = time.monotonic() + PROBE_SECONDS
     if not path.is_file():
         return "it is no file"
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
             return str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
     except sqlite3.OperationalError:
+        if time.monotonic() > until:
+            return "ok"
         raise
     except sqlite3.DatabaseError as error:
         return str(error)
@@ -224,7 +238,7 @@ def _rules(settings: Settings) -> Finding:
 def _sandbox(settings: Settings) -> Finding:
     if not settings.memory.is_dir():
         return Finding("sandbox", ok=True, words="is tried at first start")
-    return Finding("sandbox", ok=True, words=find_boundary(settings).words)
+    return Finding("sandbox", ok=True, words=find_boundary(settings, PROBE_SECONDS).words)
 
 
 async def _memory(settings: Settings) -> list[Finding]:

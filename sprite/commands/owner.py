@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -14,7 +15,7 @@ from sprite.database.lock import workspace_lock
 from sprite.database.memory import MemoryDB, open_memory
 from sprite.database.transcript import TranscriptDB, open_transcript
 from sprite.database.workspace import WorkspaceDB, open_workspace
-from sprite.errors import OperatorError, PeerError, WorkspaceLockedError
+from sprite.errors import OperatorError, PeerError, SpriteError, WorkspaceLockedError
 from sprite.folders import make_folders
 from sprite.memory.files import MemoryFiles
 from sprite.memory.opening import open_own_memory
@@ -25,19 +26,46 @@ from sprite.protocol.frames import (
 )
 from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import (
+    PROBE,
     Auth,
     Error,
     Status,
     System,
 )
 from sprite.protocol.observing import Observe, Observed
+from sprite.protocol.slow_work import slow_words
 
 #: A forget waits for the running mission to end, then rewrites whole databases.
 ANSWER_SECONDS = 600.0
 CONNECT_SECONDS = 10.0
+#: Bounds everything that a command does only to find out how the sprite is.
+PROBE_SECONDS = 5.0
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _Answer = TypeVar("_Answer", bound=MemoryResult)
 _Reply = TypeVar("_Reply", bound=MemoryResult | Status | Observed)
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The running sprite: its address (None where none runs), why it does not answer, and what takes it long."""
+
+    address: str | None
+    trouble: str = ""
+    slow: Sequence[str] = ()
+
+    @property
+    def words(self) -> str:
+        """How it is, in one line for people."""
+        if self.address is None:
+            return "not running"
+        return f"running on {self.address}" + (f", but: {self.trouble}" if self.trouble else "")
+
+
+class SilentSpriteError(OperatorError):
+    """A sprite runs, and does not answer."""
+
+    def __init__(self, seconds: float = PROBE_SECONDS) -> None:
+        super().__init__(f"The running sprite gave no answer in {seconds:.0f} s; look at its log, or stop it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +130,49 @@ async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: typ
 
 
 async def running_status(settings: Settings, action: Literal["status", "check_model"]) -> Status | None:
-    """What the running sprite says of itself; None where none can be connected to."""
+    """Return what the running sprite reports, None where none can be connected to.
+
+    SilentSpriteError where one does not answer within PROBE_SECONDS, another SpriteError where it refuses.
+    """
     try:
-        return await _ask(settings, System(action), Status)
+        return await _ask(settings, System(action), Status, seconds=PROBE_SECONDS)
+    except TimeoutError as error:
+        raise SilentSpriteError from error
     except (OSError, ValueError):
         return None
 
 
-async def _ask(settings: Settings, request: AnyMemoryRequest | System | Observe, answer: type[_Reply]) -> _Reply:
-    """OSError (a timeout, too) or ValueError where there is nobody to ask."""
+async def probe(settings: Settings) -> Probed:
+    """Ask the running sprite how it is, within PROBE_SECONDS."""
+    if not settings.address_file.exists():
+        return Probed(None)
+    address = settings.address_file.read_text(errors="replace").strip()
+    try:
+        running = await running_status(settings, "status")
+    except SpriteError as error:
+        return Probed(address, str(error))
+    if running is None:
+        return Probed(None)
+    return Probed(address, slow=slow_words(running.session.slow, time.time()))
+
+
+async def _ask(
+    settings: Settings,
+    request: AnyMemoryRequest | System | Observe,
+    answer: type[_Reply],
+    *,
+    seconds: float = ANSWER_SECONDS,
+) -> _Reply:
+    """OSError (a timeout, too) or ValueError where there is nobody to ask; SilentSpriteError where no answer comes."""
     host, _, port = settings.address_file.read_text().strip().rpartition(":")
     token = settings.token or settings.token_file.read_text().strip()
-    async with asyncio.timeout(CONNECT_SECONDS):
+    async with asyncio.timeout(min(seconds, CONNECT_SECONDS)):
         reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
     try:
-        writer.write(encode(Auth(token=token, client="command line")))
+        client = PROBE if isinstance(request, System) else "command line"
+        writer.write(encode(Auth(token=token, client=client)))
         writer.write(encode(request, message_id="1"))
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(seconds):
             while line := await reader.readline():
                 message = decode_server(line)
                 if isinstance(message.payload, Error) and message.reply_to in {"1", None}:
@@ -126,7 +180,7 @@ async def _ask(settings: Settings, request: AnyMemoryRequest | System | Observe,
                 if isinstance(message.payload, answer) and message.reply_to == "1":
                     return message.payload
     except TimeoutError as error:
-        raise OperatorError("The running sprite took too long to answer; look at its log.") from error
+        raise SilentSpriteError(seconds) from error
     finally:
         writer.close()
     raise OperatorError("The running sprite closed the connection; look at its log.")

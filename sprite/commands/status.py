@@ -6,6 +6,7 @@ import msgspec
 
 from sprite.boundary.sandbox import find_boundary
 from sprite.commands.output import day_and_time, dollars, say, say_json
+from sprite.commands.owner import PROBE_SECONDS, probe
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.database.curations import what_happened
@@ -22,21 +23,24 @@ _KINDS = {"over_limit": "over limit", "lines_kept": "kept", "edit_missed": "miss
 
 async def status(settings: Settings, *, as_json: bool) -> int:
     """Prints sessions, turns, learnings, files, spend and the last error."""
-    address = settings.address_file
-    running = address.read_text(errors="replace").strip() if address.exists() else None
+    running = await probe(settings)
     shipped: ShippingReport | None = None
     async with open_stores(settings) as stores:
         if settings.workspace_db.exists():
             async with read_workspace(settings.workspace_db) as workspace:
                 shipped = await shipping_report(stores.transcript, workspace)
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
-    aside, sandbox = set_aside(settings.memory), find_boundary(settings).words
+    aside, sandbox = set_aside(settings.memory), find_boundary(settings, PROBE_SECONDS).words
     if as_json:
-        facts = {"workspace": str(settings.workspace), "running": running, "set_aside": aside, "sandbox": sandbox}
+        facts = {"workspace": str(settings.workspace), "running": running.address, "trouble": running.trouble}
+        facts |= {"slow": running.slow, "set_aside": aside, "sandbox": sandbox}
         say_json({**facts, **msgspec.to_builtins(health), "shipping": msgspec.to_builtins(shipped)})
     else:
-        say(f"Memory of {settings.workspace}: {'well' if _is_well(health) else 'needs attention'}")
-        say(f"  sprite      {f'running on {running}' if running else 'not running'}")
+        is_well = _is_well(health) and not running.trouble
+        say(f"Memory of {settings.workspace}: {'well' if is_well else 'needs attention'}")
+        say(f"  sprite      {running.words}")
+        for words in running.slow:
+            say(f"              {words}")
         say(f"  sandbox     {sandbox}")
         _print(health)
         if shipped is not None and shipped.followed:

@@ -93,6 +93,11 @@ class ObservationProcessor:
         """Whether the machine should stay awake: for a flush, and for the rest that one waits for."""
         return self._one_flush.locked() or self._wanted.is_set() or self._rest.is_awaited
 
+    @property
+    def asking_since(self) -> float | None:
+        """When the curator's model was asked, in Unix seconds; None while no call is open."""
+        return self._model.asking_since
+
     # --- triggers ---
 
     def turn_began(self) -> None:

@@ -62,7 +62,8 @@ class Confidences:
 
         Only the person says what is private: a page that could would have its words read and not written down.
         """
-        for words, mark in self._words.items():
+        # A long text is read in a thread, while another mission may be heard.
+        for words, mark in tuple(self._words.items()):
             if words in text:
                 text = text.replace(words, mark)
         return redact(self._without_runs(text) if self._runs else text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import string
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -117,7 +118,8 @@ def _merged(found: list[Span], text: str) -> list[Span]:
     if not found:
         return found
     kept = [match.span() for match in _REDACTED.finditer(text)]
-    found = [span for span in found if not any(start < span[1] and span[0] < end for start, end in kept)]
+    if kept:
+        found = _apart(found, kept)
     merged: list[Span] = []
     # Sorted by start alone: of two spans with the same start, the one of the earlier detector names the secret.
     for start, end, kind in sorted(found, key=lambda span: span[0]):
@@ -126,6 +128,17 @@ def _merged(found: list[Span], text: str) -> list[Span]:
         else:
             merged.append((start, end, kind))
     return merged
+
+
+def _apart(found: list[Span], kept: list[tuple[int, int]]) -> list[Span]:
+    """The spans that touch none of those to keep, which are sorted and disjoint."""
+    ends = [end for _, end in kept]
+
+    def is_apart(span: Span) -> bool:
+        following = bisect_right(ends, span[0])
+        return following == len(kept) or kept[following][0] >= span[1]
+
+    return [span for span in found if is_apart(span)]
 
 
 def _replaced(text: str, spans: list[Span]) -> str:

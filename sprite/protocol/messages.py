@@ -32,6 +32,8 @@ PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1024 * 1024
 #: What a client calls itself that wants to be shipped the log, and nothing else.
 STORE = "store"
+#: What a client calls itself that only asks how the sprite is: no event reaches it, and nothing is prepared for it.
+PROBE = "probe"
 #: Before authentication a peer gets little memory.
 MAX_AUTH_FRAME_BYTES = 64 * 1024
 AUTH_TIMEOUT_SECONDS = 5.0

@@ -127,12 +127,27 @@ class Stopped(Struct):
     kind: Literal["mission", "turn"] | WorkKind
 
 
+SlowKind = Literal["turn", "queue", "model_call"]
+
+
+class SlowWork(Struct):
+    """Work that is not done for more than a minute; `since` in Unix seconds.
+
+    `turn` is the turn under way, `queue` the message that waits longest, `model_call` a call of the model without an
+    answer.
+    """
+
+    kind: SlowKind
+    since: float
+
+
 class SessionState(Struct):
     """The conversation under way; `session_id` is null until its first mission.
 
     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
-    `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on.
+    `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on. `slow` names work that
+    takes longer than a minute.
     """
 
     session_id: str | None
@@ -143,6 +158,7 @@ class SessionState(Struct):
     busy: bool = False
     background: list[BackgroundWork] = []
     held_until: float | None = None
+    slow: list[SlowWork] = []
 
 
 class FileState(Struct):

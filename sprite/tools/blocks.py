@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Sized
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -18,10 +18,16 @@ CARD_TYPES = ("table", "document", "notes")
 MAX_CARD_BYTES = 512 * 1024
 MAX_BLOCKS = 200
 
+#: What a card shows at most in tables and pairs, counted as rows times columns: a row may leave out cells.
+MAX_CELLS = 20_000
+MAX_COLUMNS = 200
+_MOST_JSON = 2 * MAX_CARD_BYTES
+
 #: A browser shows whole numbers exactly up to here; larger ones are text.
 MAX_NUMBER = 2**53 - 1
 
 Cell = str | int | float | bool | None
+_T = TypeVar("_T")
 
 
 class Heading(Struct):
@@ -49,14 +55,14 @@ class Pair(Struct):
 class KeyValue(Struct):
     """A list of names with their values."""
 
-    pairs: list[Pair]
+    pairs: Annotated[list[Pair], Meta(max_length=MAX_CELLS)]
 
 
 class Table(Struct):
     """Rows as lists of cells, or as objects by column name."""
 
-    columns: Annotated[list[str], Meta(min_length=1)]
-    rows: list[list[Cell] | dict[str, Cell]]
+    columns: Annotated[list[str], Meta(min_length=1, max_length=MAX_COLUMNS)]
+    rows: Annotated[list[list[Cell] | dict[str, Cell]], Meta(max_length=MAX_CELLS)]
 
 
 class Badge(Struct):
@@ -125,15 +131,44 @@ class BlockError(ValueError):
 def read_blocks(value: Any) -> list[Block]:
     """Returns the blocks of a tool call's argument, which may be a JSON string; raises BlockError if they are wrong."""
     if isinstance(value, str):
+        if len(value) > _MOST_JSON:
+            raise BlockError(f"blocks have {len(value):,} characters, {_MOST_JSON:,} are allowed")
         value = read_json(value, "blocks must be a JSON list of blocks")
     if not isinstance(value, list):
         raise BlockError("blocks must be a list of {type, data} objects")
-    _check_number(value)
-    blocks = [_read(number, item) for number, item in enumerate(value)]
+    blocks = read_each(value, _read)
     ids = [block.id for block in blocks]
     if len(set(ids)) != len(ids):
         raise BlockError("two blocks have the same id; leave ids out to have them made")
     return blocks
+
+
+def read_each(given: Sequence[_T], read: Callable[[int, _T], Block]) -> list[Block]:
+    """Read one block after the other, by number; BlockError where they are too many, or show too many cells in all."""
+    _check_number(given)
+    blocks, cells = [], 0
+    for number, one in enumerate(given):
+        blocks.append(read(number, one))
+        cells += _cells(blocks[-1])
+        _check_cells(cells)
+    return blocks
+
+
+def _cells(block: Block) -> int:
+    match block.data:
+        case {"columns": list(columns), "rows": list(rows)}:
+            return len(columns) * len(rows)
+        case {"pairs": list(pairs)}:
+            return len(pairs)
+    return 0
+
+
+def _check_cells(cells: int) -> None:
+    if cells > MAX_CELLS:
+        raise BlockError(
+            f"the card would have {cells:,} cells, {MAX_CELLS:,} are allowed: write the data to a file in artifacts/ "
+            "and show a part of it"
+        )
 
 
 def read_json(text: str, wanted: str) -> Any:
@@ -154,6 +189,7 @@ def _check_number(blocks: Sized) -> None:
 def check_size(blocks: list[Block]) -> None:
     """Raises BlockError if a card with these blocks would be too large to send."""
     _check_number(blocks)
+    _check_cells(sum(map(_cells, blocks)))
     size = len(msgspec.json.encode(blocks))
     if size > MAX_CARD_BYTES:
         raise BlockError(
@@ -195,6 +231,8 @@ def read_data(kind: str, data: Any, where: str = "the block") -> dict[str, Any]:
             f"{where} ({kind}): a number is between -{MAX_NUMBER:,} and {MAX_NUMBER:,}; write others as text"
         )
     if isinstance(checked, Table):
+        # Before anything is built: a row that leaves out its cells has them all.
+        _check_cells(len(checked.columns) * len(checked.rows))
         checked.rows = [_row(where, checked.columns, row) for row in checked.rows]
     plain = {key: value for key, value in msgspec.to_builtins(checked).items() if value is not None}
     kept: dict[str, Any] = well_formed(plain)

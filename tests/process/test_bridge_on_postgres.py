@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,31 @@ async def test_a_bridge_goes_on_by_itself_when_its_postgres_was_away(tmp_path: P
     assert len(said) == 2, said
     assert "the database is away" in said[0]
     assert "the database is back" in said[1]
+
+
+async def test_probes_answer_while_postgres_hangs(tmp_path: Path, server: Server) -> None:
+    async with (
+        running_bridge(tmp_path / "data", BRIDGE_DATABASE_URL=server.create()) as bridge,
+        bridge.http() as session,
+    ):
+        async with session.get("/metrics") as response:
+            assert "bridge_websockets" in await response.text()
+        await becomes(bridge, (200, "ready\n"))
+        server.freeze()
+        try:
+            for _ in range(3):
+                began = time.monotonic()
+                assert await ready(bridge) == (503, "the database is away\n")
+                async with session.get("/metrics") as response:
+                    text = await response.text()
+                assert time.monotonic() - began < 2 * 1.0
+                assert "bridge_websockets" in text
+            began = time.monotonic()
+            status, _, _ = await bridge.run("status")
+            assert (status != 0, time.monotonic() - began < 7) == (True, True)
+        finally:
+            server.thaw()
+        await becomes(bridge, (200, "ready\n"))
 
 
 async def test_a_server_that_hangs_is_away_and_is_used_again_when_it_answers(server: Server) -> None:

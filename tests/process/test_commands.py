@@ -373,7 +373,19 @@ async def test_a_doctor_finds_everything_well_or_says_what_to_do(workspace: Path
     assert out.endswith("All is well.\n")
     names = [line.split()[1] for line in out.splitlines()[:-1]]
     files = ["workspace", "databases", "token"]
-    assert names == ["python", "sqlite", "agent", "agent", *files, "sandbox", "agent", "memory", "curation", "model"]
+    assert names == [
+        "python",
+        "sqlite",
+        "agent",
+        "agent",
+        *files,
+        "sandbox",
+        "sprite",
+        "agent",
+        "memory",
+        "curation",
+        "model",
+    ]
 
     path = workspace / ".os/memory/memory.db"
     path.write_bytes(path.read_bytes()[:5000])

@@ -6,6 +6,9 @@ from bridge.operating.status import Row, drawn
 from bridge.relay.sprite_connection import Pace
 from bridge.relay.work_under_way import WorkUnderWay
 from sprite.protocol.events import Complete, Started, WholeText
+from sprite.protocol.messages import SessionUpdate
+from sprite.protocol.shapes import SessionState, SlowWork
+from sprite.protocol.slow_work import oldest, slow, slow_words
 from tests.chat_stand_in import state_sync
 
 
@@ -44,3 +47,12 @@ def test_the_operators_table_shows_what_a_sprite_says_as_words_of_one_line() -> 
     table = drawn([row], now=0.0)
     assert len(table.splitlines()) == 2
     assert all(line.isprintable() for line in table.splitlines())
+
+
+def test_slow_work_of_a_sprite_is_bounded() -> None:
+    work = WorkUnderWay()
+    endless = [SlowWork("queue", -1e300), *[SlowWork("model_call", 1e300)] * 10_000]
+    work.heard(SessionUpdate(SessionState("s", 1.0, 1, None, 0, slow=endless)))
+    assert len(work.open_work()) < 100
+    (queue,) = slow_words(oldest(slow(work.open_work(), 0.0)), 0.0)
+    assert len(queue) < 500

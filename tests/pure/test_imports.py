@@ -254,7 +254,14 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
             ("bridge.mcp",),
             ("bridge",),
             (
-                *("bridge.mcp", "bridge.door", "bridge.doors.asking", "bridge.relay", "bridge.hosts.host"),
+                *(
+                    "bridge.mcp",
+                    "bridge.door",
+                    "bridge.doors.asking",
+                    "bridge.doors.json_bodies",
+                    "bridge.relay",
+                    "bridge.hosts.host",
+                ),
                 *("bridge.database", "bridge.config", "bridge.observing.request_keys", "bridge.tasks"),
                 "bridge.token_bucket",
             ),
@@ -430,6 +437,7 @@ BY_HAND = {
     "bridge.chat.endpoints",
     "bridge.door.visitors",
     "bridge.mcp.asgi",
+    "bridge.observing.probe",
     "bridge.operating.audit",
     "bridge.relay.link",
     "bridge.relay.relay",
@@ -442,6 +450,7 @@ GROUPS = {
     "bridge.chat.client",
     "bridge.chat.terminal",
     "bridge.llm.shared_accounts",
+    "bridge.operating.status",
     "bridge.operating.steps",
 }
 

@@ -9,10 +9,13 @@ from sprite.protocol.events import (
     Interrupted,
     Started,
     TextDelta,
+    ToolResult,
     ToolUse,
     WholeText,
 )
 from sprite.protocol.messages import Running
+from sprite.protocol.shapes import SlowWork
+from sprite.protocol.slow_work import oldest, slow, slow_words
 from sprite.underway import MAX_EVENTS, Underway
 
 
@@ -54,3 +57,25 @@ def test_of_very_many_events_the_newest_are_kept() -> None:
     running = after(STARTED, *tools)
     assert running is not None
     assert running.events == tools[-MAX_EVENTS:]
+
+
+def test_open_work_names_turn_and_model_call() -> None:
+    underway = Underway()
+    underway.take(STARTED, at=10.0)
+    assert underway.open_work() == [SlowWork("turn", 10.0), SlowWork("model_call", 10.0)]
+    underway.take(ToolUse("m", "t1", "Bash", {}), at=20.0)
+    assert underway.open_work() == [SlowWork("turn", 10.0)]
+    underway.take(ToolResult("m", "t1", is_error=False, summary=""), at=30.0)
+    assert underway.open_work() == [SlowWork("turn", 10.0), SlowWork("model_call", 30.0)]
+    underway.take(Interrupted("m"), at=40.0)
+    assert underway.open_work() == []
+
+
+def test_slow_work_is_oldest_of_each_kind() -> None:
+    work = [SlowWork("model_call", 30.0), SlowWork("turn", 20.0), SlowWork("turn", 10.0), SlowWork("queue", 95.0)]
+    found = oldest(slow(work, now=100.0))
+    assert found == [SlowWork("turn", 10.0), SlowWork("model_call", 30.0)]
+    assert slow_words(found, 100.0) == [
+        "a turn has been running for 90 s",
+        "a call of the model has had no answer for 70 s",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -455,3 +456,20 @@ async def test_a_model_cannot_give_itself_a_version_or_the_persons_name(canvas: 
     forged = {"id": "b", "type": "text", "data": {"content": "B2"}, "version": 99, "by": "person"}
     await canvas.use("update_card", card_id=drawn, blocks=[forged])
     assert (await versions(canvas, drawn))["b"] == (2, "agent")
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [{"type": "table", "data": {"columns": ["a"] * 150, "rows": [{}] * 20_000}}],
+        [{"type": "table", "data": {"columns": ["a"] * 100_000, "rows": [{}] * 100_000}}],
+        [{"type": "table", "data": {"columns": ["a"] * 200, "rows": [{}] * 100}}] * 200,
+        [{"type": "key-value", "data": {"pairs": [{"key": "", "value": None}] * 20_001}}],
+    ],
+    ids=["rows", "columns", "blocks", "pairs"],
+)
+def test_blocks_with_many_cells_are_refused_soon(blocks: list[dict[str, Any]]) -> None:
+    began = time.thread_time()
+    with pytest.raises(BlockError, match=r"cells|length"):
+        read_blocks(blocks)
+    assert time.thread_time() - began < 1

@@ -25,6 +25,7 @@ from bridge.doors.completions.uploads import uploaded
 from bridge.doors.turns import Turns
 from bridge.observing.request_keys import PERSON
 from bridge.relay.link import LinkDownError
+from sprite.protocol.large_input import off_loop
 
 if TYPE_CHECKING:
     from bridge.door.admission import Admission
@@ -129,7 +130,7 @@ class Completions:
         if body is None:
             words = f"A message may have up to {_MAX_BODY_BYTES >> 20} MiB, with everything that goes along with it."
             raise UnfitError(None, words, status=413, code="request_too_large")
-        asked = read(body)
+        asked = await off_loop(len(body), read, body)
         paths: list[str] = []
         if asked.attachments:
             try:

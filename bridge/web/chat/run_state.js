@@ -24,6 +24,8 @@ const LINK = {
 
 /** Said where no model answers, but rules. */
 const OFFLINE = 'Offline model: a stand-in answers, by rules';
+/** What takes longer than a minute, as it is named with its age. */
+const SLOW = { turn: 'turn running for', queue: 'message waiting for', model_call: 'model silent for' };
 const TICK_MS = 1000;
 /** A connection that is back within this is not worth a word. */
 const PATIENCE_MS = 700;
@@ -78,6 +80,7 @@ export class RunStateLine {
     this.dot = h('span', { class: 'run-dot', 'aria-hidden': 'true' });
     this.words = h('span', { class: 'run-words' });
     this.clock = h('span', { class: 'run-clock tabular' });
+    this.slow = h('span', { class: 'run-slow muted tabular' });
     this.retry = h(
       'button',
       { class: 'button small', type: 'button', hidden: true, onclick: () => page.connection.retry() },
@@ -100,6 +103,7 @@ export class RunStateLine {
       this.words,
       this.show,
       this.clock,
+      this.slow,
       h('span', { class: 'grow' }),
       this.model,
       this.restore,
@@ -127,6 +131,8 @@ export class RunStateLine {
     this.element.dataset.kind = isFlash ? 'idle' : now.kind;
     this.words.textContent = isFlash ? '' : now.words;
     this.clock.textContent = waited >= 1 && now.kind === 'busy' ? clock(waited) : '';
+    const slow = state.session.slow ?? [];
+    this.slow.textContent = slow.map((work) => `${SLOW[work.kind]} ${clock(Date.now() / 1000 - work.since)}`).join(' · ');
     this.retry.hidden = !now.retry || (now.kind === 'link' && waited < 3);
     showOffer(this.restore, state.link);
     this.show.hidden = now.kind !== 'ask';
@@ -135,7 +141,8 @@ export class RunStateLine {
     this.model.textContent = now.kind !== 'idle' ? '' : this.page.isOffline() ? OFFLINE : (state.model ?? '');
     this.#say(now);
     clearTimeout(this.#timer);
-    if (now.since) this.#timer = setTimeout(() => this.draw(), TICK_MS - ((Date.now() - now.since) % TICK_MS) + 5);
+    const since = now.since ?? (slow.length ? 0 : null);
+    if (since !== null) this.#timer = setTimeout(() => this.draw(), TICK_MS - ((Date.now() - since) % TICK_MS) + 5);
   }
 
   async interrupt() {

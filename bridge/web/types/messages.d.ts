@@ -642,7 +642,8 @@ export interface UsedTool {
  *
  *     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
  *     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
- *     `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on.
+ *     `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on. `slow` names work that
+ *     takes longer than a minute.
  */
 export interface SessionState {
   session_id: string | null;
@@ -653,6 +654,7 @@ export interface SessionState {
   busy?: boolean;
   background?: BackgroundWork[];
   held_until?: number | null;
+  slow?: SlowWork[];
 }
 /**
  * Work that the agent has begun and does not wait for; `since` in Unix seconds.
@@ -661,6 +663,16 @@ export interface BackgroundWork {
   id: string;
   kind: "agent" | "command" | "task";
   title: string;
+  since: number;
+}
+/**
+ * Work that is not done for more than a minute; `since` in Unix seconds.
+ *
+ *     `turn` is the turn under way, `queue` the message that waits longest, `model_call` a call of the model without an
+ *     answer.
+ */
+export interface SlowWork {
+  kind: "model_call" | "queue" | "turn";
   since: number;
 }
 /**

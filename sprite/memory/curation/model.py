@@ -7,6 +7,7 @@ Knows the vendor's API; knows neither the log nor memory.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,8 @@ from sprite.prices import OFFLINE
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_SECONDS = 180.0
-CHECK_TIMEOUT_SECONDS = 10.0
+#: Under the 5 s that a command waits for the sprite that asks.
+CHECK_TIMEOUT_SECONDS = 4.0
 #: Refusals that are nobody's fault in the call: no key or no right to it, too late, in another's way, too often.
 OUTAGES = frozenset({401, 403, 408, 409, 429})
 #: Those of them that pass without a person.
@@ -78,6 +80,8 @@ class CuratorModel:
         self._settings = settings
         self._on_lost = on_lost
         self._api = MessagesApi(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
+        #: When the call that is open began, in Unix seconds.
+        self.asking_since: float | None = None
 
     async def close(self) -> None:
         """Closes its connections, if there ever were any."""
@@ -111,6 +115,7 @@ class CuratorModel:
 
     async def _call(self, prompt: CuratorPrompt) -> tuple[Answer, Fault | None]:
         _check_key(self._settings)
+        self.asking_since = time.time()
         try:
             message = await self._api.create(
                 model=self._settings.curator_model,
@@ -131,6 +136,8 @@ class CuratorModel:
             return refused, Fault(f"refused with {error.status}", words, RefusedError)
         except ModelError as error:
             raise ModelError(f"the curator's model could not be reached: {error}") from error
+        finally:
+            self.asking_since = None
         text = "".join(block.text for block in message.content if block.type == "text")
         model = OFFLINE if self._settings.is_offline else message.model
         usage = {name: value for name, value in message.usage.items() if value is not None}

@@ -1,0 +1,89 @@
+"""A sprite that stands still, or works on one thing for long: what its commands say of it, and how soon."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from bridge.offline.model import OfflineModel
+from tests.bridge_harness import Bridge, bridge_process
+from tests.command_line import command
+from tests.harness import sprite_process
+from tests.shifted_clock import ShiftedClock
+
+#: A probe takes 5 s at most; with it, what a command needs for itself.
+SECONDS = 9.0
+
+
+async def test_stopped_sprite_is_named_within_seconds(workspace: Path, model: OfflineModel) -> None:
+    async with sprite_process(workspace, model.url) as sprite:
+        os.kill(sprite.pid, signal.SIGSTOP)
+        try:
+            for name in ("status", "doctor"):
+                began = time.monotonic()
+                code, out, _ = await command(workspace, name, model_url=model.url)
+                assert time.monotonic() - began < SECONDS
+                assert "gave no answer in 5 s" in out
+                assert code == (0 if name == "status" else 1)
+                assert "needs attention" in out or name == "doctor"
+        finally:
+            os.kill(sprite.pid, signal.SIGCONT)
+        assert "but:" not in (await command(workspace, "status"))[1]
+
+
+async def test_work_of_a_minute_is_named(workspace: Path, tmp_path: Path, model: OfflineModel) -> None:
+    clock, go_on = ShiftedClock(tmp_path), tmp_path / "go-on"
+    model.script.agent({"text": "Done.", "until": str(go_on)})
+    async with sprite_process(workspace, model.url, **clock.environment) as sprite, sprite.client() as client:
+        first = client.send("mission", {"text": "Take your time."})
+        await client.event("started")
+        client.send("mission", {"text": "And this?"})
+        assert json.loads((await command(workspace, "status", "--json"))[1])["slow"] == []
+        clock.jump_to(time.time() + 200)
+        told = await client.until(lambda m: m["type"] == "session_update")
+        assert [work["kind"] for work in told["payload"]["session"]["slow"]] == ["turn", "queue", "model_call"]
+        for name in ("status", "doctor"):
+            _, out, _ = await command(workspace, name, "--without-model" if name == "doctor" else "--json")
+            for words in ("a turn has been", "a message has been", "a call of the model has had"):
+                assert words in out
+        go_on.touch()
+        await client.end_of(first)
+        told = await client.until(lambda m: m["type"] == "session_update")
+        assert told["payload"]["session"]["slow"] == []
+
+
+async def test_bridge_names_work_of_a_minute(tmp_path: Path, model: OfflineModel) -> None:
+    clock, go_on = ShiftedClock(tmp_path), tmp_path / "go-on"
+    model.script.agent({"text": "Done.", "until": str(go_on)})
+    upstream = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "a key"}
+    async with bridge_process(tmp_path / "data", forks_sprites=True, **upstream, **clock.environment) as bridge:
+        cookie = await bridge.login()
+        async with bridge.page(cookie) as page:
+            mission = await page.send("mission", {"text": "Take your time."})
+            await page.until(lambda m: m["payload"].get("event") == "started")
+            await model.seen(lambda request: "Take your time." in str(request.body))
+            assert (await slow_of(bridge), await gauges(bridge)) == ([], set())
+            clock.jump_to(time.time() + 200)
+            assert await slow_of(bridge) == ["turn", "model_call"]
+            assert await gauges(bridge) == {"bridge_slow_turn_seconds", "bridge_slow_model_call_seconds"}
+            _, out, _ = await bridge.run("status")
+            assert "a turn has been running for" in out
+            go_on.touch()
+            await page.end_of(mission)
+            assert await slow_of(bridge) == []
+
+
+async def slow_of(bridge: Bridge) -> list[str]:
+    code, out, err = await bridge.run("status", "--json")
+    assert code == 0, err
+    return [work["kind"] for work in json.loads(out)[0]["slow"]]
+
+
+async def gauges(bridge: Bridge) -> set[str]:
+    """The names of the figures that tell of slow work."""
+    async with bridge.http() as session, session.get("/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return {line.partition("{")[0] for line in lines if line.startswith("bridge_slow_")}

@@ -1,0 +1,38 @@
+"""`bridge status`: however many people there are, it is in nobody's way."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from pathlib import Path
+
+from bridge.app import looked_into
+from bridge.commands import serve
+from bridge.database import open_database
+from bridge.operating.alone import people_of
+
+PEOPLE = 2000
+#: Of the loop, at a time, in seconds of its thread's own work.
+LONGEST = 0.05
+
+
+async def test_status_of_many_leaves_loop_free(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    settings = serve.settings_of(parser.parse_args(["--data", str(tmp_path / "data")]))
+    async with looked_into(settings):
+        pass
+    async with open_database(settings.database) as database:
+        await people_of(settings, database).prepare()
+        names = [(f"p{number}", float(number)) for number in range(PEOPLE)]
+        await database.write(lambda tx: tx.executemany("INSERT INTO people (name, created_at) VALUES (?, ?)", names))
+    async with looked_into(settings) as overview:
+        asked = asyncio.create_task(overview.rows())
+        longest = 0.0
+        while not asked.done():
+            began = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - began)
+    assert len(asked.result()) >= PEOPLE
+    assert longest < LONGEST
