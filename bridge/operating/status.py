@@ -31,11 +31,11 @@ class Row(msgspec.Struct):
 
     `last_seen_at` is when the sprite answered last (before this start of the bridge: when its person was here last), in
     Unix seconds; `next_due` is when it wants to be woken, null where nothing is due. US dollars are counted by UTC days
-    and months; `unpriced` calls are in no sum. The store has all of the sprite but for the last `store_behind` seconds
-    (null: it has nothing); `store_trouble` says what hinders it. While the store follows the sprite, the person's files
-    were looked at `files_seen` seconds ago (null: it does not): what changed there since is not in it. Where several
-    bridges share a database, the one at `bridge` has the sprite (null: none has), for `bridge_seconds` more unless it
-    goes on.
+    and months; `estimated_usd` is the part of today's that the API did not say, `unpriced` calls are in no sum. The
+    store has all of the sprite but for the last `store_behind` seconds (null: it has nothing); `store_trouble` says
+    what hinders it. While the store follows the sprite, the person's files were looked at `files_seen` seconds ago
+    (null: it does not): what changed there since is not in it. Where several bridges share a database, the one at
+    `bridge` has the sprite (null: none has), for `bridge_seconds` more unless it goes on.
     """
 
     sprite: str
@@ -49,6 +49,7 @@ class Row(msgspec.Struct):
     month_usd: float
     total_usd: float
     unpriced: int
+    estimated_usd: float = 0.0
     next_due: float | None = None
     store_behind: float | None = None
     store_trouble: str = ""
@@ -116,6 +117,7 @@ class Overview:
             month_usd=spent.month if spent else 0.0,
             total_usd=spent.total if spent else 0.0,
             unpriced=spent.unpriced if spent else 0,
+            estimated_usd=spent.estimated if spent else 0.0,
             next_due=due.at if due else None,
             store_behind=standing.behind,
             store_trouble=standing.trouble,
@@ -165,9 +167,15 @@ def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> st
     ]
     for number, row in enumerate(rows, start=1):
         unpriced = f"{row.unpriced} calls of unknown price" if row.unpriced else ""
-        if notes := ", ".join(filter(None, (row.detail, unpriced, row.store_trouble))):
+        estimated = f"of today's {estimate(row.estimated_usd)}" if row.estimated_usd else ""
+        if notes := ", ".join(filter(None, (row.detail, estimated, unpriced, row.store_trouble))):
             lines[number] += f"  ({' '.join(printable(notes).split())})"
     return "\n".join(lines)
+
+
+def estimate(usd: float) -> str:
+    """How much of a sum is what calls that were cut off cost at most, in words."""
+    return f"${usd:.2f} is estimated"
 
 
 def held_by(row: Row) -> str:
