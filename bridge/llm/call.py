@@ -28,7 +28,7 @@ from bridge.llm.exits import Exits
 from bridge.llm.models import Models
 from bridge.llm.upload import Asked, BodyLimits, Upload
 from bridge.llm.upstream import Upstream
-from bridge.llm.usage_meter import Meter, Reading, meter_of, written_within
+from bridge.llm.usage_meter import Meter, PromptSizes, Reading, meter_of, written_within
 from sprite.prices import Price, Usage
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ class Desk:
     accounts: Accounts
     patience: Patience
     body_limits: BodyLimits = field(default_factory=BodyLimits)
+    sizes: PromptSizes = field(default_factory=PromptSizes)
 
 
 class Call:
@@ -87,6 +88,7 @@ class Call:
         self._began = time.perf_counter()
         self._price: Price | None = None
         self._unsaid = Usage()
+        self._model = ""
         self._max_tokens = 0
         self._asked_at = time.monotonic()
         self._bound: asyncio.Timeout | None = None
@@ -124,6 +126,7 @@ class Call:
         desk = self._desk
         self._price = None if asked.speed else desk.models.price(asked.model)
         self._unsaid = asked.unsaid
+        self._model = asked.model
         self._max_tokens = asked.max_tokens
         bounds = None
         if self._price is not None:
@@ -322,10 +325,15 @@ class Call:
             reading = self._meter.read()
         else:
             reading = Reading(Usage(output=written_within(time.monotonic() - self._asked_at)))
+        self._desk.sizes.note(self._sprite, self._model, self._unsaid.cache_write, reading.prompt_tokens)
         if reading.is_final:
             return reading
         usage = replace(reading.usage, output=min(reading.usage.output, self._max_tokens))
-        reading.usage = usage if reading.has_prompt else replace(self._unsaid, output=usage.output)
+        if not reading.has_prompt:
+            tokens = self._desk.sizes.most(self._sprite, self._model, self._unsaid.cache_write)
+            for_an_hour = min(self._unsaid.cache_write_1h, tokens)
+            usage = replace(self._unsaid, output=usage.output, cache_write=tokens, cache_write_1h=for_an_hour)
+        reading.usage = usage
         return reading
 
     def _ids(self) -> dict[str, object]:

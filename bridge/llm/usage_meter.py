@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -31,6 +31,11 @@ TOP_TOKENS_PER_SECOND = 300.0
 _MAX_LINE_BYTES = 1 << 16
 #: The largest message that is kept to be decoded, as large as the curator takes; 16 MiB would take 50 ms.
 _MAX_MESSAGE_BYTES = 8 << 20
+#: The next prompt may be denser than the last: numbers and other scripts have fewer bytes a token.
+_MARGIN = 1.25
+_MAX_SHARES = 10_000
+#: Smaller ones are not much like each other, and cost little.
+_SMALL_TOKENS = 16_000
 #: Blocks of which everything is shown that is charged.
 _SHOWN_BLOCKS = frozenset({"text", "tool_use", "server_tool_use", "mcp_tool_use"})
 
@@ -42,6 +47,7 @@ class Reading:
     `is_final`: the numbers are the API's own to the end; else `usage.output` is the most that it can be.
     `has_prompt`: the API said what it read; else the usage has nothing of it.
     `is_refused`: an error came in the place of an answer, which costs nothing.
+    `prompt_tokens`: what it read at first, before tools of the API's found anything; 0 where that is not known.
     """
 
     usage: Usage
@@ -49,11 +55,35 @@ class Reading:
     is_final: bool = False
     has_prompt: bool = False
     is_refused: bool = False
+    prompt_tokens: int = field(default=0, compare=False)
 
 
 def written_within(seconds: float) -> int:
     """Return how many tokens a model writes in that time at most."""
     return math.ceil(max(seconds, 0.0) * TOP_TOKENS_PER_SECOND)
+
+
+class PromptSizes:
+    """How many tokens the API found in a sprite's prompts, for each that the bridge had thought possible.
+
+    A conversation's next prompt is much like its last one.
+    """
+
+    def __init__(self) -> None:
+        self._shares: dict[tuple[str, str], float] = {}  # by sprite and model
+
+    def note(self, sprite: str, model: str, thought: int, found: int) -> None:
+        """Remembers what the API found in a prompt that is not small."""
+        if thought < _SMALL_TOKENS or not found:
+            return
+        if len(self._shares) >= _MAX_SHARES:
+            self._shares.clear()
+        self._shares[sprite, model] = found / thought
+
+    def most(self, sprite: str, model: str, thought: int) -> int:
+        """Return how many tokens the API will find at most; where nothing is known, as many as were thought."""
+        share = 1.0 if thought < _SMALL_TOKENS else self._shares.get((sprite, model), 1.0)
+        return math.ceil(thought * min(share * _MARGIN, 1.0))
 
 
 class Meter(Protocol):
@@ -111,6 +141,7 @@ class SseMeter:
         self._model: str | None = None
         self._is_counted = False  # to its end
         self._has_prompt = False
+        self._prompt_tokens = 0
         self._is_refused = False
         self._since = clock() if since is None else since
         self._counted = 0  # tokens, at the end of an answer
@@ -145,14 +176,20 @@ class SseMeter:
         """See Meter."""
         known = self._usage or Usage()
         if self._is_counted and not self._shown_bytes:
-            return Reading(known, self._model, is_final=True, has_prompt=True)
+            return Reading(known, self._model, is_final=True, has_prompt=True, prompt_tokens=self._prompt_tokens)
         usage = msgspec.structs.replace(
             known,
             input=known.input + self._rounds * (known.prompt_tokens + self._found_bytes),
             output=max(known.output, self._counted + self._uncounted()),
             web_searches=max(known.web_searches, self._searches),
         )
-        return Reading(usage, self._model, has_prompt=self._has_prompt, is_refused=self._is_refused)
+        return Reading(
+            usage,
+            self._model,
+            has_prompt=self._has_prompt,
+            is_refused=self._is_refused,
+            prompt_tokens=self._prompt_tokens,
+        )
 
     def _uncounted(self) -> int:
         """The most that was written beside what was counted at the end."""
@@ -200,6 +237,7 @@ class SseMeter:
                 self._model = event.message.model
                 self._usage = event.message.usage.upon(self._usage or Usage())
                 self._has_prompt = event.message.usage.input_tokens is not None
+                self._prompt_tokens = self._usage.prompt_tokens
             case "message_delta" if event.usage is not None:
                 self._count(event.usage, is_over=event.delta is not None and event.delta.stop_reason is not None)
             case "error":

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.llm.usage_meter import TOP_TOKENS_PER_SECOND, JsonMeter, Reading, SseMeter
+from bridge.llm.usage_meter import TOP_TOKENS_PER_SECOND, JsonMeter, PromptSizes, Reading, SseMeter
 from bridge.offline import wire
 from sprite.prices import Usage
 from tests import api_grammar
@@ -162,6 +162,18 @@ def test_a_line_too_long_to_hold_usage_is_not_kept() -> None:
     meter.feed(b'"}\n\n' + END.encode())
     reading = meter.read()
     assert (reading.usage.output, reading.is_final) == (99, True)
+
+
+def test_next_prompt_is_thought_as_dense_as_last() -> None:
+    sizes = PromptSizes()
+    assert sizes.most("ada", "m", 100_000) == 100_000
+    sizes.note("ada", "m", 80_000, 20_000)
+    sizes.note("ada", "m", 3_000, 600)
+    assert sizes.most("ada", "m", 100_000) == 31_250
+    assert [sizes.most(*of, 100_000) for of in (("ada", "n"), ("bob", "m"))] == [100_000, 100_000]
+    assert sizes.most("ada", "m", 3_000) == 3_000, "a small one is like no other"
+    sizes.note("ada", "m", 80_000, 79_000)
+    assert sizes.most("ada", "m", 100_000) == 100_000
 
 
 # --- the usage of one object ---
