@@ -8,8 +8,8 @@ was written, counted from the beginning, with the reason why it ends). Of one th
 bounded from above, and never below what the API will charge:
 - a token of shown text has a byte at least, and so has one of a tool's arguments;
 - a model writes TOP_TOKENS_PER_SECOND at most, and so at most that in the seconds in which it may have written what is
-  not shown: while it thinks (of which a stream shows a summary or nothing), before the first block, between blocks, and
-  after the last event;
+  not shown: while it thinks (of which a stream shows a summary or nothing), between the beginning and the first block,
+  between blocks, and after the last event;
 - a search of the API's own has the prompt read again, with what was found.
 """
 
@@ -31,6 +31,8 @@ TOP_TOKENS_PER_SECOND = 300.0
 _MAX_LINE_BYTES = 1 << 16
 #: The largest message that is kept to be decoded, as large as the curator takes; 16 MiB would take 50 ms.
 _MAX_MESSAGE_BYTES = 8 << 20
+#: A stream that has begun is here so soon after at the latest.
+_ON_ITS_WAY_SECONDS = 1.0
 #: The next prompt may be denser than the last: numbers and other scripts have fewer bytes a token.
 _MARGIN = 1.25
 _MAX_SHARES = 10_000
@@ -238,6 +240,8 @@ class SseMeter:
                 self._usage = event.message.usage.upon(self._usage or Usage())
                 self._has_prompt = event.message.usage.input_tokens is not None
                 self._prompt_tokens = self._usage.prompt_tokens
+                # Before it, the prompt was read and nothing written.
+                self._since = max(self._since, self._clock() - _ON_ITS_WAY_SECONDS)
             case "message_delta" if event.usage is not None:
                 self._count(event.usage, is_over=event.delta is not None and event.delta.stop_reason is not None)
             case "error":

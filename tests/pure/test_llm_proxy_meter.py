@@ -117,10 +117,15 @@ def test_meter_knows_what_broken_stream_said(broken: str) -> None:
 
 
 def test_hidden_thinking_costs_seconds_at_top_rate() -> None:
-    hidden = {"blocks": [api_grammar.HIDDEN], "at": "in_block"}
-    data = api_grammar.stream(hidden, input_tokens=900)
-    assert read(data, [], seconds=3.0)[0].usage.output == 3 * TOP_TOKENS_PER_SECOND
-    assert read(data, [], seconds=0.0)[0].usage.output == 1
+    """Counted from a second before the stream's beginning came; until then the prompt was read."""
+    now = [60.0]
+    meter = SseMeter(0.0, lambda: now[0])
+    meter.feed(api_grammar.stream({"blocks": [api_grammar.HIDDEN], "at": "after_start"}, input_tokens=900))
+    now[0] += 3.0
+    assert meter.read().usage.output == 4 * TOP_TOKENS_PER_SECOND
+
+
+def test_shown_thinking_costs_a_byte_a_token() -> None:
     said = api_grammar.stream({"blocks": [api_grammar.THINKING], "at": "between_blocks"})
     assert read(said, [], seconds=0.0)[0].usage.output == len(str(api_grammar.THINKING["thinking"]))
 
