@@ -1,5 +1,10 @@
-"""What a model call costs more where its money is in a Postgres that bridges share: beside SQLite, paired in one run.
+"""What cut answers are booked at, beside what the API charges; and what a call costs more with a shared Postgres.
 
+The cuts: answers with thinking (summarised or hidden), text and tool calls, at 25 to 110 tokens a second, each cut at a
+random moment; the truth is the prompt and what the model had written by then. Prompts are like the one before, and nine
+tenths of them are in the cache. Before, such a call was booked with all it held.
+
+The calls: their money in a Postgres that bridges share beside SQLite, paired in one run.
 The two proxies, their upstream and Postgres are processes of their own on one machine. Postgres is asked to have each
 commit on the disk, as it is by default. Calls take turns, so that noise hits both alike. Run as root it starts Postgres
 as the user `postgres`.
@@ -13,15 +18,73 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from benchmarks.bench_proxy import Target, process, rate, request
 from benchmarks.report import line, spread
+from bridge.llm.models import Models
+from bridge.llm.usage_meter import PromptSizes
+from sprite.prices import Usage
+from tests.cut_answers import MODEL, cut_answer
 from tests.postgres import own_server
 
+CUTS = 1000
+#: What the API may add to a prompt by itself, of which the bridge knows no size.
+ADDED_TOKENS = 2000
+#: What the agent asks for.
+MAX_TOKENS = 64_000
 CALLS = 500
 ROUNDS = 3
 SECONDS = 2.0
 WANTED_MS = 5.0
+
+
+@dataclass(frozen=True)
+class Booked:
+    """One cut answer, in US dollars."""
+
+    held: float
+    booked: float
+    true: float
+    has_begun: bool
+
+
+def booked(seed: int) -> Booked:
+    """What a random cut answer is booked at."""
+    cut = cut_answer(seed)
+    price = Models().price(MODEL)
+    assert price is not None
+    held = price.most(cut.request_bytes + ADDED_TOKENS, MAX_TOKENS)
+    usage = replace(cut.reading.usage, output=min(cut.reading.usage.output, MAX_TOKENS))
+    if not cut.reading.has_prompt:
+        sizes = PromptSizes()
+        thought = cut.request_bytes + ADDED_TOKENS
+        sizes.note("ada", MODEL, thought, cut.truth.prompt_tokens)
+        usage = Usage(cache_write=sizes.most("ada", MODEL, thought), output=usage.output, is_us_only=True)
+    return Booked(held, min(price.cost(usage), held), price.cost(cut.truth), cut.has_begun)
+
+
+def measure_cuts() -> None:
+    """Books random cut answers."""
+    cuts = [booked(seed) for seed in range(CUTS)]
+    for name, some in (
+        ("after its beginning", [cut for cut in cuts if cut.has_begun]),
+        ("before its beginning", [cut for cut in cuts if not cut.has_begun]),
+    ):
+        ratios = sorted(cut.booked / cut.true for cut in some)
+        before = statistics.median(cut.held / cut.true for cut in some)
+        print(
+            f"      {len(some)} cut {name}, booked / true: median {statistics.median(ratios):.2f}, "
+            f"95 % {ratios[int(len(ratios) * 0.95)]:.2f}, most {ratios[-1]:.2f} (all that was held: {before:.0f})"
+        )
+    total, true = sum(cut.booked for cut in cuts), sum(cut.true for cut in cuts)
+    print(f"      all together: ${total:.2f} for ${true:.2f}, {total / true:.2f}")
+    least = min(cut.booked / cut.true for cut in cuts)
+    line("booked / true of a cut answer, the least", f"{least:.3f}", ">= 1", ok=least >= 1)
+    most = max(cut.booked / cut.held for cut in cuts)
+    line("booked / held of a cut answer, the most", f"{most:.3f}", "<= 1", ok=most <= 1)
 
 
 @asynccontextmanager
@@ -74,6 +137,7 @@ async def measure(alone: Target, shared: Target) -> None:
 
 def main() -> None:
     """Prints every figure."""
+    measure_cuts()
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(own_server())
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):

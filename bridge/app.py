@@ -454,7 +454,6 @@ def _host(
     start_sprite: StartSprite,
 ) -> LocalHost | SpritesHost:
     """Where sprites live. OperatorError when the provider needs a setting that is not there."""
-    environment = {**settings.environment, "SPRITE_OFFLINE": "1" if settings.uses_offline_model else ""}
     if settings.provider == "sprites":
         if settings.sprites_token is None:
             raise OperatorError(
@@ -477,7 +476,7 @@ def _host(
             base_url=base_url,
             api_url=settings.sprites_url,
             egress=settings.egress,
-            environment=environment,
+            environment=settings.for_sprites,
             guard=guard,
             epoch=ownership.epoch,
         )
@@ -486,7 +485,7 @@ def _host(
     return LocalHost(
         settings.workspaces,
         _access(tokens, f"http://{name}:{port}"),
-        environment=environment,
+        environment=settings.for_sprites,
         permissions=settings.permissions,
         home=None if settings.database_url is None else Homes(database, this_machine()).path,
         guard=guard,

@@ -144,6 +144,13 @@ class Settings:
         )
 
     @property
+    def for_sprites(self) -> dict[str, str]:
+        """The environment of sprites: what processes here inherit, with what flags say and what the model is."""
+        daily = "" if self.daily_usd is None else str(self.daily_usd)
+        offline = "1" if self.uses_offline_model else ""
+        return {**self.environment, "SPRITE_DAILY_USD": daily, "SPRITE_OFFLINE": offline}
+
+    @property
     def uses_offline_model(self) -> bool:
         """Whether the built-in stand-in answers instead of Claude."""
         return not (self.api_key or self.auth_token)

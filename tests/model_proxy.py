@@ -229,6 +229,20 @@ async def begun(request: web.Request, **headers: str) -> web.StreamResponse:
     return response
 
 
+def streamed(events: bytes, *, is_cut: bool = False) -> Answer:
+    """Answers with a stream of these events, and drops the connection after them or ends it in order."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(events) if events else None
+        if is_cut:
+            assert request.transport is not None
+            request.transport.close()
+        return response
+
+    return answer
+
+
 def paused(until: asyncio.Event, first: bytes = START) -> Answer:
     """Answers with a stream that has begun, and goes on to its end once that is set."""
 

@@ -55,9 +55,10 @@ _SEEN_SECONDS = 600.0
 #: An update waits so long at most for a mission to end: that one runs is only the sprite's word.
 _PUT_OFF_SECONDS = 3600.0
 #: A sprite's settings that its VM gets; everything else of our environment stays here.
-_SETTINGS = (
+SETTINGS = (
     *("SPRITE_MODEL", "SPRITE_CURATOR_MODEL", "SPRITE_BATCH_TURNS", "SPRITE_REST_SECONDS", "SPRITE_DAILY_USD"),
-    *("SPRITE_SCHEDULE_SHARE", "SPRITE_SHIP_FILES_MB", "SPRITE_OFFLINE"),
+    *("SPRITE_SCHEDULE_SHARE", "SPRITE_SHIP_FILES_MB", "SPRITE_OFFLINE", "SPRITE_UNATTENDED_SECONDS"),
+    "SPRITE_SPARE_SECONDS",
 )
 
 
@@ -98,7 +99,7 @@ class SpritesHost:
             archive,
             base_url,
             *_reachable(egress, urlsplit(base_url).hostname or "", package_index),
-            {name: environment[name] for name in _SETTINGS if environment.get(name)}
+            {name: environment[name] for name in SETTINGS if environment.get(name)}
             | ({} if egress == "open" else {"SPRITE_EGRESS": egress}),
         )
         self._vms: dict[str, _VM] = {}

@@ -1,8 +1,8 @@
 """One call to the model, from the request's first byte to the ledger's row.
 
 Order: the body is received, checked and admitted (model, budget), sent on, answered chunk by chunk, and settled
-whatever way it ends: with what the API said it used, or, where it did not say so to the end, with all that was held. An
-answer whose client goes is read on for a while, since what it used is said at its end.
+whatever way it ends: with what the API said it used, or, where it did not say so to the end, with the most that it can
+have been (see `usage_meter`), marked as an estimate. An answer whose client goes is given up at once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ConnectionTimeoutError, web
+from msgspec.structs import replace
 
 from bridge.llm import upload as llm_upload
 from bridge.llm.accounts import Accounts, Bounds, UnavailableError
@@ -27,7 +28,7 @@ from bridge.llm.exits import Exits
 from bridge.llm.models import Models
 from bridge.llm.upload import Asked, BodyLimits, Upload
 from bridge.llm.upstream import Upstream
-from bridge.llm.usage_meter import Meter, Reading, meter_of
+from bridge.llm.usage_meter import Meter, PromptSizes, Reading, meter_of, written_within
 from sprite.prices import Price, Usage
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ _SHORT_ANSWER_TOKENS = 1024
 _REDIRECT, _BAD = 300, 400
 _UNAUTHORIZED = 401
 _UNAVAILABLE_SECONDS = 5
-#: Said of an answer that comes although the client has gone, in the ledger only.
+#: Said of a call whose client has gone before its answer came, in the ledger only.
 _CLIENT_GONE = 499
 #: An error's words are looked at before they pass, and so is an answer that is no stream, up to this size.
 _WORDS_BYTES = 1 << 14
@@ -56,8 +57,6 @@ class Patience:
     first_byte: float = 600.0
     #: Streams carry pings; a gateway may leave them out while a model thinks.
     between: float = 300.0
-    #: An answer whose client has gone is read on for its usage, and then given up.
-    alone: float = 60.0
     #: A call waits for others to be settled where these hold what is left of the budget.
     room: float = 30.0
     body: llm_upload.Patience = field(default_factory=llm_upload.Patience)
@@ -74,6 +73,7 @@ class Desk:
     accounts: Accounts
     patience: Patience
     body_limits: BodyLimits = field(default_factory=BodyLimits)
+    sizes: PromptSizes = field(default_factory=PromptSizes)
 
 
 class Call:
@@ -87,10 +87,11 @@ class Call:
         self._is_billed = path == "/v1/messages"
         self._began = time.perf_counter()
         self._price: Price | None = None
-        self._prompt_tokens = 0
-        self._upload: Upload | None = None
+        self._unsaid = Usage()
+        self._model = ""
+        self._max_tokens = 0
+        self._asked_at = time.monotonic()
         self._bound: asyncio.Timeout | None = None
-        self._is_alone = False
         self._record: ModelCall | None = None
         self._meter: Meter | None = None
         self._outcome: Outcome = "client_gone"
@@ -103,7 +104,6 @@ class Call:
         """The answer, which may have been sent already. RefusedError or BudgetError for one of our own."""
         desk = self._desk
         async with Upload(self._request, self._sprite, desk.patience.body, desk.body_limits) as upload:
-            self._upload = upload
             try:
                 asked = await upload.receive(desk.exits.opened, is_counting=not self._is_billed)
                 self._allow(asked.model)
@@ -115,16 +115,6 @@ class Call:
             finally:
                 self._settle(is_sent=upload.is_sent)
 
-    def leave(self) -> bool:
-        """The client has gone. Whether `answer` goes on without it; else it is to be cancelled."""
-        if self._record is None or self._upload is None or not self._upload.is_sent or self._bound is None:
-            return False
-        if not self._is_alone:
-            self._is_alone = True
-            with suppress(RuntimeError):  # it is just running out
-                self._bound.reschedule(asyncio.get_running_loop().time() + self._desk.patience.alone)
-        return True
-
     def _allow(self, model: str) -> None:
         if not self._desk.models.allows(model):
             raise RefusedError(403, f"This sprite may not use the model {model!r}. Ask whoever runs the bridge.")
@@ -135,7 +125,9 @@ class Call:
             return
         desk = self._desk
         self._price = None if asked.speed else desk.models.price(asked.model)
-        self._prompt_tokens = asked.content.least_tokens
+        self._unsaid = asked.unsaid
+        self._model = asked.model
+        self._max_tokens = asked.max_tokens
         bounds = None
         if self._price is not None:
             bounds = self._bounds(asked, self._price)
@@ -164,6 +156,7 @@ class Call:
         headers["Content-Length"] = str(upload.size)
         url = self._desk.upstream.url(self._path, self._request.rel_url.raw_query_string)
         answered: ClientResponse | None = None
+        self._asked_at = time.monotonic()
         try:
             async with asyncio.timeout(self._desk.patience.first_byte) as self._bound:
                 post = self._desk.session.post
@@ -186,19 +179,17 @@ class Call:
 
     def _failed(self, outcome: Outcome) -> None:
         if self._outcome != "refused":
-            # It is the client that does not take its answer, or has gone.
-            self._outcome = "client_gone" if self._is_writing or self._is_alone else outcome
+            # It is the client that does not take its answer.
+            self._outcome = "client_gone" if self._is_writing else outcome
 
     async def _broken(self, words: str, status: int, error: Exception) -> web.StreamResponse:
         """Says what went wrong upstream, as far as the answer has not been sent yet."""
-        if not (self._is_writing or self._is_alone):
+        if not self._is_writing:
             log.warning("%s (%s)", words, type(error).__name__, extra=self._ids())
         refused = RefusedError(status, words)
         response = self._response
         if response is None:
             raise refused from error
-        if self._is_alone:
-            return response
         if self._is_writing or self._meter is None or not self._meter.at_boundary:
             # In the middle of something: the connection ends there, as the upstream's did.
             if self._request.transport is not None:
@@ -242,7 +233,7 @@ class Call:
         upstream = self._desk.upstream
         headers = upstream.response_headers(answered)
         content_type = answered.content_type
-        self._meter = meter_of(content_type)
+        self._meter = meter_of(content_type, self._asked_at)
         first = b""
         errors = None
         if content_type == "text/event-stream":
@@ -277,16 +268,9 @@ class Call:
         self._end()
 
     async def _send(self, sending: Coroutine[Any, Any, object]) -> None:
-        """Waits until the client has taken something; from the moment it has gone, nothing is sent."""
-        if self._is_alone:
-            sending.close()
-            return
+        """Waits until the client has taken something."""
         self._is_writing = True
-        try:
-            await sending
-        except ConnectionError:
-            if not self.leave():
-                raise
+        await sending
         self._is_writing = False
 
     async def _shows_key(self, words: bytes) -> bool:
@@ -302,7 +286,7 @@ class Call:
 
     async def _read(self, answered: ClientResponse) -> bytes:
         chunk = await answered.content.readany()
-        if self._bound is not None and not self._is_alone:
+        if self._bound is not None:
             # The bound covers writing this chunk, too: a client that reads nothing does not keep its call for ever.
             self._bound.reschedule(asyncio.get_running_loop().time() + self._desk.patience.between)
         if self._meter is not None:
@@ -310,34 +294,47 @@ class Call:
         return chunk
 
     def _end(self) -> None:
-        if not self._is_alone:
-            self._outcome = "complete"
+        self._outcome = "complete"
 
     def _settle(self, *, is_sent: bool) -> None:
         """Puts what the call did cost in the place of what it held."""
         record = self._record
         if record is None:
             return
-        reading = self._meter.read() if self._meter is not None else Reading()
-        price = self._price
-        if price is not None and reading.model is not None:
-            price = self._desk.models.price(reading.model) or price
-        is_free = not is_sent or self._outcome in {"refused", "unreachable"}
-        if reading.usage is not None:
-            record.usage = reading.usage
-        elif not is_free:
-            record.usage = Usage(input=self._prompt_tokens)
-        # Nothing was asked, or nothing was answered that is paid for; else the API said its usage to the end, or not.
+        reading = self._reading()
+        is_free = not is_sent or self._outcome in {"refused", "unreachable"} or reading.is_refused
         record.is_estimate = not (is_free or reading.is_final)
-        record.spent_usd = None if price is None else price.cost(record.usage)
+        record.usage = Usage() if is_free else reading.usage
+        record.spent_usd = None if self._price is None else self._cost(self._price, reading.model, record.usage)
         if record.spent_usd is not None and record.held_usd is not None and record.is_estimate:
-            # What an answer did not say (a stream that ends early hides what was thought) counts as all of it.
-            record.spent_usd = max(record.spent_usd, record.held_usd)
-        record.outcome = self._outcome
+            record.spent_usd = min(record.spent_usd, record.held_usd)
+        record.outcome = "refused" if reading.is_refused else self._outcome
         record.status = self._status
         record.request_id = self._request_id
         record.duration_ms = round((time.perf_counter() - self._began) * 1000, 1)
         self._desk.accounts.settle(record)
+
+    def _cost(self, price: Price, answered_by: str | None, usage: Usage) -> float:
+        """What the model that was asked for costs, or the one that answered, where that is dearer."""
+        other = None if answered_by is None else self._desk.models.price(answered_by)
+        return max(price.cost(usage), 0.0 if other is None else other.cost(usage))
+
+    def _reading(self) -> Reading:
+        """What is known of the answer; what is not, is the most that it can have been."""
+        if self._meter is not None:
+            reading = self._meter.read()
+        else:
+            reading = Reading(Usage(output=written_within(time.monotonic() - self._asked_at)))
+        self._desk.sizes.note(self._sprite, self._model, self._unsaid.cache_write, reading.prompt_tokens)
+        if reading.is_final:
+            return reading
+        usage = replace(reading.usage, output=min(reading.usage.output, self._max_tokens))
+        if not reading.has_prompt:
+            tokens = self._desk.sizes.most(self._sprite, self._model, self._unsaid.cache_write)
+            for_an_hour = min(self._unsaid.cache_write_1h, tokens)
+            usage = replace(self._unsaid, output=usage.output, cache_write=tokens, cache_write_1h=for_an_hour)
+        reading.usage = usage
+        return reading
 
     def _ids(self) -> dict[str, object]:
         return {"sprite": self._sprite, "request_id": self._request_id, "status": self._status}

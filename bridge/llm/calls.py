@@ -43,7 +43,8 @@ _SPEND = """
 SELECT sprite, coalesce(sum(coalesce(spent_usd, held_usd)) FILTER (WHERE at >= ?), 0) AS today,
     coalesce(sum(coalesce(spent_usd, held_usd)) FILTER (WHERE at >= ?), 0) AS month,
     coalesce(sum(coalesce(spent_usd, held_usd)), 0) AS total,
-    count(*) AS calls, count(*) FILTER (WHERE coalesce(spent_usd, held_usd) IS NULL) AS unpriced
+    count(*) AS calls, count(*) FILTER (WHERE coalesce(spent_usd, held_usd) IS NULL) AS unpriced,
+    coalesce(sum(spent_usd) FILTER (WHERE at >= ? AND is_estimate = 1 AND state <> 'held'), 0) AS estimated
 FROM calls GROUP BY sprite ORDER BY sprite
 """
 
@@ -88,7 +89,10 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """A sprite's spend in US dollars; `unpriced` of its `calls` have no known price and are in no sum."""
+    """A sprite's spend in US dollars; `unpriced` of its `calls` have no known price and are in no sum.
+
+    `estimated` is the part of `today` that the API did not say: the most that calls can have cost that were cut off.
+    """
 
     sprite: str
     today: float
@@ -96,6 +100,7 @@ class Spend:
     total: float
     calls: int
     unpriced: int
+    estimated: float = 0.0
 
 
 async def spend(database: Database, now: float | None = None) -> list[Spend]:
@@ -106,7 +111,7 @@ async def spend(database: Database, now: float | None = None) -> list[Spend]:
 
     def read(db: Transaction) -> list[Any]:
         at = db.execute("SELECT db_now() AS now").fetchone()["now"] if now is None else now
-        return db.execute(_SPEND, (day_begins(at), month_begins(at))).fetchall()
+        return db.execute(_SPEND, (day_begins(at), month_begins(at), day_begins(at))).fetchall()
 
     names = [each.name for each in fields(Spend)]
     return [Spend(**{name: row[name] for name in names}) for row in await database.read(read)]

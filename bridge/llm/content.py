@@ -86,12 +86,13 @@ _MOST_PASSES = 16
 class Content:
     """What a body's content may cost besides its answer.
 
-    `least_tokens` and `most_tokens` bound the prompt; `again` are read once more for the API's own tools;
-    `searches` are charged each, None for as many as the API likes.
+    `least_tokens` and `most_tokens` bound the prompt; `first_tokens` is the most of it before the API's own tools have
+    found anything; `again` are read once more for them; `searches` are charged each, None for as many as the API likes.
     """
 
     least_tokens: int
     most_tokens: int
+    first_tokens: int
     searches: int | None = 0
     again: int = 0
 
@@ -117,6 +118,7 @@ class _Look:
         self._image_bytes = 0
         self._images = 0
         self._is_size_known = True
+        self._is_first_known = True
         self._searches: int | None = 0
         self._rounds = 0
 
@@ -134,7 +136,8 @@ class _Look:
         # A token has a byte at least.
         said = min(bytes_read + pictures + _ADDED_TOKENS, _CONTEXT_TOKENS)
         most = said if self._is_size_known else _CONTEXT_TOKENS
-        return Content(least, most, self._searches, said * min(self._rounds, _MAX_ROUNDS))
+        first = said if self._is_first_known else _CONTEXT_TOKENS
+        return Content(least, most, first, self._searches, said * min(self._rounds, _MAX_ROUNDS))
 
     def _fields(self, body: Mapping[str, Raw]) -> None:
         for name, value in body.items():
@@ -210,7 +213,7 @@ class _Look:
             self._image_bytes += string_bytes(source["data"]) if "data" in source else 0
         elif kind == "base64":
             # A document is packed: how much text its bytes hold is not known.
-            self._is_size_known = False
+            self._is_size_known = self._is_first_known = False
         if "content" in source:
             self._blocks(source["content"])
 
@@ -229,7 +232,8 @@ class _Look:
             return
         exit_ = _by_prefix(_EXIT_TOOLS, kind)
         if exit_ is not None:
-            self._takes(exit_)
+            # What these find is read once they have been used.
+            self._takes(exit_, adds_at_once=exit_ not in {"web_search", "web_fetch"})
         elif not kind.startswith(_TOOLS):
             raise RefusedError(400, f"A tool of the type {_named(kind)} is not what this bridge passes on.")
         elif kind.startswith("tool_search_"):
@@ -291,7 +295,7 @@ class _Look:
         if self._bytes_decoded > _MOST_PASSES * self._size:
             raise _too_deep()
 
-    def _takes(self, exit_: str) -> None:
+    def _takes(self, exit_: str, *, adds_at_once: bool = True) -> None:
         if exit_ not in self._opened:
             raise RefusedError(
                 403,
@@ -299,6 +303,7 @@ class _Look:
                 retry=False,
             )
         self._is_size_known = False
+        self._is_first_known = self._is_first_known and not adds_at_once
         if exit_ in _EXITS_WITH_ROUNDS:
             self._rounds = _MAX_ROUNDS
 

@@ -6,7 +6,6 @@ passes as it was written, and an answer passes byte for byte.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
@@ -128,14 +127,8 @@ class LlmProxy:
             call = Call(self._open_desk(), request, sprite, path)
         except RefusedError as refused:
             return self._counted(refused.response())
-        # A task of its own: it may have to outlive the client.
-        task = self._calls.start(self._answered_call(call, sprite), "model call")
-        try:
-            return self._counted(await asyncio.shield(task))
-        except asyncio.CancelledError:
-            if not call.leave():
-                task.cancel()
-            raise
+        # Where its client goes, it is cancelled with the handler; where the bridge ends, with the others.
+        return self._counted(await self._calls.start(self._answered_call(call, sprite), "model call"))
 
     async def _answered_call(self, call: Call, sprite: str) -> web.StreamResponse:
         """The boundary at which a refusal becomes an answer."""

@@ -22,6 +22,7 @@ from msgspec import Raw
 from bridge.llm.content import Content, content_of
 from bridge.llm.errors import RefusedError
 from bridge.llm.json_levels import MalformedError, encoded, members, scalar
+from sprite.prices import Usage
 
 #: The API's own limit; nothing else that the bridge is sent comes near it.
 MAX_BODY_BYTES = 32 << 20
@@ -54,12 +55,16 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a body asks for. `speed` is None for the usual one."""
+    """What a body asks for. `speed` is None for the usual one.
+
+    `unsaid`: the most that the API can have read of it where it did not say what it read.
+    """
 
     model: str
     max_tokens: int
     speed: str | None
     content: Content
+    unsaid: Usage
 
 
 class _OfSprite:
@@ -218,9 +223,29 @@ def read_body(body: bytearray, opened: frozenset[str], *, is_counting: bool) -> 
             raise RefusedError(400, "max_tokens: out of range.")
         speed = _value(found, "speed", str | None) if "speed" in found else None
         content = content_of(found, len(body), opened)
-        return Asked(model, max_tokens, None if speed == "standard" else speed, content), encoded(found)
+        is_streamed = "stream" in found and scalar(found["stream"]) is True
+        unsaid = _unsaid(content, keeps_an_hour=_says_hour(body), is_streamed=is_streamed)
+        return Asked(model, max_tokens, None if speed == "standard" else speed, content, unsaid), encoded(found)
     except MalformedError as error:
         raise RefusedError(400, str(error)) from error
+
+
+def _unsaid(content: Content, *, keeps_an_hour: bool, is_streamed: bool) -> Usage:
+    """Return what a prompt costs at most. A stream says what was read before the API's own tools are used."""
+    tokens = content.first_tokens if is_streamed else content.most_tokens
+    return Usage(
+        input=0 if is_streamed else content.again,
+        cache_write=tokens,
+        cache_write_1h=tokens if keeps_an_hour else 0,
+        web_searches=0 if is_streamed else content.searches or 0,
+        is_us_only=True,
+    )
+
+
+def _says_hour(body: bytearray) -> bool:
+    """Whether the cache may be asked to keep something for an hour, which costs more than the usual five minutes."""
+    # Letters and digits can be written by their numbers, too.
+    return b'"1h"' in body or rb"\u00" in body
 
 
 def _value(found: Mapping[str, Raw], name: str, kind: Any) -> Any:

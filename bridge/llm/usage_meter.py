@@ -1,41 +1,91 @@
 """Reads a call's usage out of an answer while its bytes pass by: server-sent events, or one JSON object.
 
-Pure, and deaf to how the bytes are cut into chunks. What it cannot read it leaves out: the answer itself is passed on
-whatever it is.
+Pure but for its clock, and deaf to how the bytes are cut into chunks. What it cannot read it leaves out: the answer
+itself is passed on whatever it is.
 
 A stream says its usage at the start (`message_start`: the prompt, cached or not) and at the end (`message_delta`: what
 was written, counted from the beginning, with the reason why it ends). Of one that ends in between, what was written is
-estimated from the deltas that went by, four bytes a token, and that is no bound: what was thought may not have gone by.
+bounded from above, and never below what the API will charge:
+- a token of shown text has a byte at least, and so has one of a tool's arguments;
+- a model writes TOP_TOKENS_PER_SECOND at most, and so at most that in the seconds in which it may have written what is
+  not shown: while it thinks (of which a stream shows a summary or nothing), between the beginning and the first block,
+  between blocks, and after the last event;
+- a search of the API's own has the prompt read again, with what was found.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 
 from sprite.prices import ApiUsage, Usage
 
-BYTES_PER_TOKEN = 4
+#: Faster than any model that the price list has: the fastest write some 200 a second.
+TOP_TOKENS_PER_SECOND = 300.0
 #: A line that says usage has a few hundred bytes. A longer one is a tool's result, and is not kept.
 _MAX_LINE_BYTES = 1 << 16
 #: The largest message that is kept to be decoded, as large as the curator takes; 16 MiB would take 50 ms.
 _MAX_MESSAGE_BYTES = 8 << 20
-#: What a delta takes besides its text: `data: {"type":"content_block_delta","index":0,"delta":{...}}`.
-_DELTA_FRAME_BYTES = 85
+#: A stream that has begun is here so soon after at the latest.
+_ON_ITS_WAY_SECONDS = 1.0
+#: The next prompt may be denser than the last: numbers and other scripts have fewer bytes a token.
+_MARGIN = 1.25
+_MAX_SHARES = 10_000
+#: Smaller ones are not much like each other, and cost little.
+_SMALL_TOKENS = 16_000
+#: Blocks of which everything is shown that is charged.
+_SHOWN_BLOCKS = frozenset({"text", "tool_use", "server_tool_use", "mcp_tool_use"})
 
 
 @dataclass(slots=True)
 class Reading:
-    """What an answer said of itself. `usage` is None where nothing could be read.
+    """What is known of an answer.
 
-    `is_final`: the numbers are the API's own to the end; else the output is an estimate.
+    `is_final`: the numbers are the API's own to the end; else `usage.output` is the most that it can be.
+    `has_prompt`: the API said what it read; else the usage has nothing of it.
+    `is_refused`: an error came in the place of an answer, which costs nothing.
+    `prompt_tokens`: what it read at first, before tools of the API's found anything; 0 where that is not known.
     """
 
-    usage: Usage | None = None
+    usage: Usage
     model: str | None = None
     is_final: bool = False
+    has_prompt: bool = False
+    is_refused: bool = False
+    prompt_tokens: int = field(default=0, compare=False)
+
+
+def written_within(seconds: float) -> int:
+    """Return how many tokens a model writes in that time at most."""
+    return math.ceil(max(seconds, 0.0) * TOP_TOKENS_PER_SECOND)
+
+
+class PromptSizes:
+    """How many tokens the API found in a sprite's prompts, for each that the bridge had thought possible.
+
+    A conversation's next prompt is much like its last one.
+    """
+
+    def __init__(self) -> None:
+        self._shares: dict[tuple[str, str], float] = {}  # by sprite and model
+
+    def note(self, sprite: str, model: str, thought: int, found: int) -> None:
+        """Remembers what the API found in a prompt that is not small."""
+        if thought < _SMALL_TOKENS or not found:
+            return
+        if len(self._shares) >= _MAX_SHARES:
+            self._shares.clear()
+        self._shares[sprite, model] = found / thought
+
+    def most(self, sprite: str, model: str, thought: int) -> int:
+        """Return how many tokens the API will find at most; where nothing is known, as many as were thought."""
+        share = 1.0 if thought < _SMALL_TOKENS else self._shares.get((sprite, model), 1.0)
+        return math.ceil(thought * min(share * _MARGIN, 1.0))
 
 
 class Meter(Protocol):
@@ -54,18 +104,28 @@ class Meter(Protocol):
 
 
 class _Message(msgspec.Struct):
+    type: str = ""
     model: str | None = None
     usage: ApiUsage | None = None
 
 
+class _Block(msgspec.Struct):
+    type: str = ""
+    name: str = ""
+
+
 class _Delta(msgspec.Struct):
     stop_reason: str | None = None
+    text: str = ""
+    partial_json: str = ""
+    thinking: str = ""
 
 
 class _Event(msgspec.Struct):
     type: str = ""
     message: _Message | None = None
     usage: ApiUsage | None = None
+    content_block: _Block | None = None
     delta: _Delta | None = None
 
 
@@ -74,16 +134,26 @@ _MESSAGES = msgspec.json.Decoder(_Message)
 
 
 class SseMeter:
-    """Of a stream of server-sent events."""
+    """Of a stream of server-sent events, asked for at `since` by the clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, since: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.at_boundary = True
+        self._clock = clock
         self._usage: Usage | None = None
         self._model: str | None = None
-        self._is_counted = False  # whether what was written is said
-        self._is_over = False
+        self._is_counted = False  # to its end
         self._has_prompt = False
-        self._streamed_bytes = 0
+        self._prompt_tokens = 0
+        self._is_refused = False
+        self._since = clock() if since is None else since
+        self._counted = 0  # tokens, at the end of an answer
+        self._shown_at: float | None = None  # the last event of a block that is open, and shown
+        self._shown_seconds = 0.0
+        self._shown_bytes = 0
+        self._thought_bytes = 0
+        self._searches = 0
+        self._rounds = 0
+        self._found_bytes = 0
         self._parts: list[bytes] = []  # of the line that has not ended
         self._part_bytes = 0
 
@@ -106,15 +176,36 @@ class SseMeter:
 
     def read(self) -> Reading:
         """See Meter."""
-        if self._usage is None:
-            return Reading(model=self._model)
-        streamed = self._streamed_bytes // BYTES_PER_TOKEN
-        usage = msgspec.structs.replace(self._usage, output=self._usage.output + streamed)
-        return Reading(usage, self._model, is_final=self._is_counted and self._is_over and not self._streamed_bytes)
+        known = self._usage or Usage()
+        if self._is_counted and not self._shown_bytes:
+            return Reading(known, self._model, is_final=True, has_prompt=True, prompt_tokens=self._prompt_tokens)
+        usage = msgspec.structs.replace(
+            known,
+            input=known.input + self._rounds * (known.prompt_tokens + self._found_bytes),
+            output=max(known.output, self._counted + self._uncounted()),
+            web_searches=max(known.web_searches, self._searches),
+        )
+        return Reading(
+            usage,
+            self._model,
+            has_prompt=self._has_prompt,
+            is_refused=self._is_refused,
+            prompt_tokens=self._prompt_tokens,
+        )
+
+    def _uncounted(self) -> int:
+        """The most that was written beside what was counted at the end."""
+        hidden = self._clock() - self._since - self._shown_seconds
+        return self._shown_bytes + self._part_bytes + max(self._thought_bytes, written_within(hidden))
 
     def _joined(self, end: bytes) -> bytes:
         """The whole line; nothing of one that was too long."""
-        line = b"".join((*self._parts, end)) if self._part_bytes <= _MAX_LINE_BYTES else b"-"
+        if self._part_bytes > _MAX_LINE_BYTES:
+            # Only what the API's own tools found is so long.
+            self._found(self._part_bytes + len(end))
+            line = b"-"
+        else:
+            line = b"".join((*self._parts, end))
         self._parts.clear()
         self._part_bytes = 0
         return line
@@ -122,43 +213,80 @@ class SseMeter:
     def _line(self, line: bytes) -> None:
         # An empty line ends an event.
         self.at_boundary = not line or line == b"\r"
-        if not line.startswith(b"data:") or len(line) > _MAX_LINE_BYTES:
+        if not line.startswith(b"data:"):
             return
-        if b'"usage"' in line:  # in a text its quotes would be escaped
-            self._event(line[len(b"data:") :])
-        elif b"content_block_delta" in line:
-            self._streamed_bytes += max(len(line) - _DELTA_FRAME_BYTES, 1)
-        elif b"message_stop" in line:
-            self._event(line[len(b"data:") :])
-
-    def _event(self, data: bytes) -> None:
+        if len(line) > _MAX_LINE_BYTES:
+            self._found(len(line))
+            return
         try:
-            event = _EVENTS.decode(data)
-        except msgspec.MsgspecError:
+            event = _EVENTS.decode(line[len(b"data:") :])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self._show(len(line))
             return
-        if event.type == "message_start" and event.message is not None and event.message.usage is not None:
-            self._model = event.message.model
-            self._merge(event.message.usage)
-            self._has_prompt = event.message.usage.input_tokens is not None
-        elif event.type == "message_delta" and event.usage is not None:
-            self._merge(event.usage)
-            if event.usage.output_tokens is not None:
-                self._is_counted = self._has_prompt or event.usage.input_tokens is not None
-                self._streamed_bytes = 0
-                self._is_over = event.delta is not None and event.delta.stop_reason is not None
-        elif event.type == "message_stop":
-            self._is_over = True
+        self._event(event, len(line))
 
-    def _merge(self, said: ApiUsage) -> None:
+    def _event(self, event: _Event, size: int) -> None:
+        match event.type:
+            case "content_block_delta" if event.delta is not None:
+                self._thought_bytes += len(event.delta.thinking.encode())
+                self._show(len(event.delta.text.encode()) + len(event.delta.partial_json.encode()))
+            case "content_block_start" if event.content_block is not None:
+                self._begin_block(event.content_block, size)
+            case "content_block_stop":
+                self._show(0)
+                self._shown_at = None
+            case "message_start" if event.message is not None and event.message.usage is not None:
+                self._model = event.message.model
+                self._usage = event.message.usage.upon(self._usage or Usage())
+                self._has_prompt = event.message.usage.input_tokens is not None
+                self._prompt_tokens = self._usage.prompt_tokens
+                # Before it, the prompt was read and nothing written.
+                self._since = max(self._since, self._clock() - _ON_ITS_WAY_SECONDS)
+            case "message_delta" if event.usage is not None:
+                self._count(event.usage, is_over=event.delta is not None and event.delta.stop_reason is not None)
+            case "error":
+                self._is_refused = self._usage is None and not self._shown_bytes
+
+    def _begin_block(self, block: _Block, size: int) -> None:
+        if block.type.endswith("_tool_result"):
+            self._found(size)
+        elif block.type in _SHOWN_BLOCKS:
+            # Its name, and the tokens around it.
+            self._shown_bytes += size
+            self._shown_at = self._clock()
+            self._searches += block.type == "server_tool_use" and block.name == "web_search"
+
+    def _show(self, size: int) -> None:
+        """Notes what a block shows; of one that hides things, its time goes by unseen."""
+        self._shown_bytes += size
+        if self._shown_at is not None:
+            now = self._clock()
+            self._shown_seconds += now - self._shown_at
+            self._shown_at = now
+
+    def _found(self, size: int) -> None:
+        """One of the API's own tools has found something, and the model reads on."""
+        self._rounds += 1
+        self._found_bytes += size
+
+    def _count(self, said: ApiUsage, *, is_over: bool) -> None:
         self._usage = said.upon(self._usage or Usage())
+        self._has_prompt = self._has_prompt or said.input_tokens is not None
+        if is_over and said.output_tokens is not None:
+            self._is_counted = self._has_prompt
+            self._counted = said.output_tokens
+            self._since, self._shown_at, self._shown_seconds = self._clock(), None, 0.0
+            self._shown_bytes = self._thought_bytes = self._searches = self._rounds = self._found_bytes = 0
 
 
 class JsonMeter:
-    """Of one JSON object, kept until it is read. Of one over 8 MiB nothing is known."""
+    """Of one JSON object, kept until it is read, asked for at `since`. Of one over 8 MiB nothing is known."""
 
     at_boundary = False
 
-    def __init__(self) -> None:
+    def __init__(self, since: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = clock() if since is None else since
         self._body = bytearray()
         self._is_too_long = False
 
@@ -172,16 +300,19 @@ class JsonMeter:
 
     def read(self) -> Reading:
         """See Meter."""
+        written = max(len(self._body), written_within(self._clock() - self._since))
         try:
             message = _MESSAGES.decode(self._body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return Reading()
-        if message.usage is None:
-            return Reading()
-        is_whole = message.usage.input_tokens is not None and message.usage.output_tokens is not None
-        return Reading(message.usage.upon(Usage()), message.model, is_final=is_whole)
+            return Reading(Usage(output=written))
+        said = message.usage or ApiUsage()
+        usage = said.upon(Usage(output=written))
+        has_prompt = said.input_tokens is not None
+        is_whole = has_prompt and said.output_tokens is not None
+        is_error = message.type == "error"
+        return Reading(usage, message.model, is_final=is_whole, has_prompt=has_prompt, is_refused=is_error)
 
 
-def meter_of(content_type: str) -> Meter:
-    """The meter for an answer of this type (`text/event-stream`, without parameters)."""
-    return SseMeter() if content_type == "text/event-stream" else JsonMeter()
+def meter_of(content_type: str, since: float) -> Meter:
+    """The meter for an answer of this type (`text/event-stream`, without parameters), asked for at `since`."""
+    return SseMeter(since) if content_type == "text/event-stream" else JsonMeter(since)

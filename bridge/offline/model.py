@@ -121,7 +121,7 @@ class OfflineModel:
         if step.hang and content is None:
             return await self._hang(http)
         blocks = _by_rule(request) if content is None else content
-        message = wire.message(body.model, blocks, len(raw), step.usage, step.stop_reason)
+        message = wire.message(body.model, blocks, len(raw), step.usage, step.stop_reason, step.stop_details)
         if body.stream:
             return await self._stream(http, message, step)
         if step.hang or step.cut:
@@ -134,9 +134,13 @@ class OfflineModel:
         response.charset = "utf-8"
         await response.prepare(http)
         frames = list(wire.events(message))
-        if step.hang or step.cut:
+        if step.at is not None:
+            frames = wire.beginning(frames, step.at)
+        elif step.hang or step.cut:
             # The last three events end the block, the delta and the message: half of the rest is mid-block.
             frames = frames[: max(3, (len(frames) - 3) // 2 + 1)]
+        if step.stream_error:
+            frames.append(wire.error_event(step.stream_error, step.message))
         half = len(frames) // 2 if step.until else len(frames)
         await _write(response, frames[:half], step)
         if step.until:

@@ -9,10 +9,13 @@ A step is a JSON object. Its parts combine freely; what a step leaves out comes 
     {"raw_text": "FACT [t1] ..."}                             the same as text; reads better for the curator
     {"error": 429, "type": "rate_limit_error", "message": "...", "retry_after": 1}
     {"usage": {"input_tokens": 990000}}                       merged into the usage
-    {"stop_reason": "max_tokens"}
+    {"stop_reason": "refusal", "stop_details": {"type": "refusal", "category": "cyber"}}
     {"delay": 0.5, "chunk_delay": 0.05}                       seconds before the answer, and between deltas
     {"hang": true}            holds the connection until the client leaves; with a text, after half of it
     {"cut": true}             drops the connection in mid-stream
+    {"at": "in_block"}        ends the stream there: "before_start", "after_start", "in_block", "between_blocks" or
+                              "after_delta"; with "hang" or "cut" it hangs or is dropped there
+    {"stream_error": "overloaded_error"}  the stream ends with that error, at its end or where "at" says
     {"until": "/tmp/go-on"}   waits until there is such a file; with a text, after half of it
 
 When it applies: `match` (a substring of the last real user text; for the curator, of the whole batch), `for`
@@ -29,6 +32,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from bridge.offline.request import Request
+from bridge.offline.wire import Place
 
 Audience = Literal["main", "notification", "subagent", "compaction", "side", "any"]
 
@@ -47,10 +51,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     retry_after: float | None = None
     usage: dict[str, int] = {}
     stop_reason: str | None = None
+    stop_details: dict[str, Any] | None = None
     delay: float = 0.0
     chunk_delay: float = 0.0
     hang: bool = False
     cut: bool = False
+    at: Place | None = None
+    stream_error: str = ""
     until: str = ""
     match: str = ""
     for_: Audience = "main"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from bridge.operating.audit import told
-from bridge.operating.status import ago, damaged_words, held_by, stored, until
+from bridge.operating.status import ago, damaged_words, estimate, held_by, stored, until
 from bridge.store.losses import moment
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _card(seen: Seen, shown: Shown) -> str:
             ("Next due", until(row.next_due, shown.now)),
             ("Stored", "nothing" if row.store_behind is None else stored(row.store_behind, row.files_seen)),
             *((("Bridge", held_by(row)),) if row.bridge is not None else ()),
-            ("Spent", f"${row.today_usd:.2f} today, ${row.month_usd:.2f} this month"),
+            ("Spent", f"${row.today_usd:.2f} today{_estimated(row)}, ${row.month_usd:.2f} this month"),
             *(
                 ("Note", note[:_MAX_DETAIL_CHARACTERS])
                 for note in (row.detail, row.store_trouble, damaged_words(row))
@@ -186,6 +186,10 @@ def _card(seen: Seen, shown: Shown) -> str:
         f'<li id="{name}"><h2>{name}</h2><p class="tag">{_text(tag)}</p><dl>{listed}</dl>'
         f'<div class="acts">{_acts(seen, shown.token, is_reader=is_reader)}</div></li>'
     )
+
+
+def _estimated(row: Row) -> str:
+    return f" (of which {estimate(row.estimated_usd)})" if row.estimated_usd else ""
 
 
 def _acts(seen: Seen, token: str, *, is_reader: bool) -> str:

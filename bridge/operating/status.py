@@ -36,12 +36,13 @@ class Row(msgspec.Struct):
 
     `last_seen_at` is when the sprite answered last (before this start of the bridge: when its person was here last), in
     Unix seconds; `next_due` is when it wants to be woken, null where nothing is due. US dollars are counted by UTC days
-    and months; `unpriced` calls are in no sum. The store has all of the sprite but for the last `store_behind` seconds
-    (null: it has nothing); `store_trouble` says what hinders it. While the store follows the sprite, the person's files
-    were looked at `files_seen` seconds ago (null: it does not): what changed there since is not in it. All that is
-    stored was checked last at `store_checked_at`, and `store_damaged` pieces were damaged or missing. Where several
-    bridges share a database, the one at `bridge` has the sprite (null: none has), for `bridge_seconds` more unless it
-    goes on. `slow` is work of the sprite's that takes longer than a minute.
+    and months; `estimated_usd` is the part of today's that the API did not say, `unpriced` calls are in no sum. The
+    store has all of the sprite but for the last `store_behind` seconds (null: it has nothing); `store_trouble` says
+    what hinders it. While the store follows the sprite, the person's files were looked at `files_seen` seconds ago
+    (null: it does not): what changed there since is not in it. All that is stored was checked last at
+    `store_checked_at`, and `store_damaged` pieces were damaged or missing. Where several bridges share a database, the
+    one at `bridge` has the sprite (null: none has), for `bridge_seconds` more unless it goes on. `slow` is work of the
+    sprite's that takes longer than a minute.
     """
 
     sprite: str
@@ -55,6 +56,7 @@ class Row(msgspec.Struct):
     month_usd: float
     total_usd: float
     unpriced: int
+    estimated_usd: float = 0.0
     next_due: float | None = None
     store_behind: float | None = None
     store_trouble: str = ""
@@ -145,6 +147,7 @@ class Overview:
             month_usd=spent.month if spent else 0.0,
             total_usd=spent.total if spent else 0.0,
             unpriced=spent.unpriced if spent else 0,
+            estimated_usd=spent.estimated if spent else 0.0,
             store_behind=standing.behind,
             store_trouble=standing.trouble,
             files_seen=standing.files_seen,
@@ -206,8 +209,9 @@ def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> st
     ]
     for number, row in enumerate(rows, start=1):
         unpriced = f"{row.unpriced} calls of unknown price" if row.unpriced else ""
-        long = slow_words(row.slow, now)
-        if notes := ", ".join(filter(None, (row.detail, *long, unpriced, row.store_trouble, damaged_words(row)))):
+        estimated = f"of today's {estimate(row.estimated_usd)}" if row.estimated_usd else ""
+        long, damaged = slow_words(row.slow, now), damaged_words(row)
+        if notes := ", ".join(filter(None, (row.detail, *long, estimated, unpriced, row.store_trouble, damaged))):
             lines[number] += f"  ({' '.join(printable(notes).split())})"
     return "\n".join(lines)
 
@@ -221,6 +225,11 @@ def damaged_words(row: Row) -> str:
         f"{row.store_damaged} piece(s) of the stored copy are damaged or missing: the agent ships them again while it "
         f"is connected (python -m bridge store verify {name})"
     )
+
+
+def estimate(usd: float) -> str:
+    """How much of a sum is what calls that were cut off cost at most, in words."""
+    return f"${usd:.2f} is estimated"
 
 
 def held_by(row: Row) -> str:

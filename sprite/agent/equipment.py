@@ -39,6 +39,7 @@ from sprite.agent.permissions import (
 )
 from sprite.agent.standing_rules import Call
 from sprite.agent.translate import (
+    BrokenStream,
     events_of,
     model_trouble,
     result_of,
@@ -158,8 +159,11 @@ class Agent:
 
     def conversation(self, listener: Listener) -> Conversation:
         """A conversation, not yet connected; the listener is told what happens in it."""
+        broken = BrokenStream()
 
         async def on_message(message: Message) -> None:
+            if (unsaid := broken.before(message)) is not None:
+                await on_message(unsaid)
             self._capture(message)
             _note_background(message, listener)
             await self._follow_work(message)

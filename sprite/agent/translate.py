@@ -44,6 +44,37 @@ _INSTRUCTION = re.compile(
     r"never quote|internal ID|\b(?:do not|don't) (?:mention|tell|show) (?:this |it )?(?:to )?the (?:user|person)\b",
     re.IGNORECASE,
 )
+#: What the CLI says of an answer that is no error of the API's, in words for its own terminal: a part of that, and the
+#: code, the words for a person, and whether the same message may be answered if it is sent again.
+_TROUBLES = (
+    (
+        re.compile(r"safeguards flagged|Usage Policy"),
+        ("declined", "The model declined to answer. Say it in another way, or begin a new session.", False),
+    ),
+    (
+        re.compile(r"output token maximum"),
+        ("answer_too_long", "The answer grew longer than the model can write. Ask for it in parts.", False),
+    ),
+    (
+        re.compile(r"context window limit"),
+        ("context_full", "The conversation is longer than the model can read. Begin a new session.", False),
+    ),
+    (
+        re.compile(r"stop_reason=pause_turn"),
+        ("agent_error", "The model paused before its answer was whole. Tell it to go on.", True),
+    ),
+    (
+        re.compile(r"^API Error: Connection (?:dropped|lost)"),
+        ("model_error", "The connection to the model broke off. Send it again.", True),
+    ),
+    (
+        re.compile(r"^API Error: Server error mid-response"),
+        ("model_error", "The model broke off in the middle of its answer. Send it again.", True),
+    ),
+    (re.compile(r"^\[ede_diagnostic\]"), ("agent_error", "The agent could not finish this turn.", True)),
+)
+#: Where the CLI thinks that its requests go: the bridge's address, of no use to a person.
+_GATEWAY = re.compile(r" If it persists, check your inference gateway \([^)]*\)\.?")
 _ERROR_CODES = {
     400: "invalid_request",
     401: "unauthorized_model",
@@ -74,6 +105,28 @@ def events_of(message: Message, discreet: Discreet) -> Iterator[AnyAgentEvent]:
             yield Compacting(None)
         case SystemMessage(subtype="compact_boundary"):
             yield Compacted(None)
+
+
+class BrokenStream:
+    """Finds text that was streamed and whose stream broke off: the CLI asks for the rest, and says nothing of it."""
+
+    def __init__(self) -> None:
+        self._streamed: list[str] = []
+
+    def before(self, message: Message) -> AssistantMessage | None:
+        """Return what was left unsaid before this message, as the CLI says what is whole."""
+        match message:
+            case StreamEvent(
+                parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}
+            ):
+                self._streamed.append(text)
+            case AssistantMessage(parent_tool_use_id=None, error=None):
+                self._streamed.clear()
+            case StreamEvent(parent_tool_use_id=None, event={"type": "message_start"}) | ResultMessage():
+                text = "".join(self._streamed)
+                self._streamed.clear()
+                return AssistantMessage([TextBlock(text)], model="") if text.strip() else None
+        return None
 
 
 def model_trouble(message: Message) -> str | None:
@@ -155,5 +208,10 @@ def _failure(message: ResultMessage, outcome: Outcome) -> tuple[str, str, bool] 
     if "/login" in (message.result or ""):
         return _no_key(status)
     words = message.result or "; ".join(message.errors or []) or "The agent could not finish this turn."
+    if status is None:
+        for sign, failure in _TROUBLES:
+            if sign.search(words):
+                return failure
+    words = _GATEWAY.sub("", words)
     code = _ERROR_CODES.get(status, "model_error") if status else "agent_error"
     return (code, cut(words, 1000), status in _RETRYABLE if status else True)

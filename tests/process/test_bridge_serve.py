@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge_harness import bridge_environment, bridge_process
+from tests.bridge_harness import bridge_environment, bridge_process, running_bridge
 from tests.forking import fork_module
 from tests.harness import PATIENCE, ROOT, observations
 from tests.ports import free_port
@@ -43,6 +43,16 @@ async def test_stop_in_mid_turn_stores_and_curates_everything(tmp_path: Path) ->
         os.kill(sprite, 0)
     assert [row["outcome"] for row in observations(bridge.workspace)] == [*["complete"] * 5, "interrupted"]
     assert "Wilhelmina" in (bridge.workspace / ".os/memory/user.md").read_text()
+
+
+async def test_daily_budget_flag_reaches_sprite(tmp_path: Path) -> None:
+    async with (
+        running_bridge(tmp_path / "data", "--daily-usd", "2.5") as bridge,
+        bridge.page(await bridge.login()) as page,
+    ):
+        await page.link("ready")
+        health = (await page.ask("memory", {"op": "health"}))["payload"]["health"]
+        assert health["daily_cap_usd"] == 2.5
 
 
 async def test_in_a_terminal_words_are_for_the_person_and_the_log_is_a_file(tmp_path: Path) -> None:

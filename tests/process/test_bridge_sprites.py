@@ -32,9 +32,11 @@ async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_pa
         assert status == 0, err
         assert len(out.splitlines()) > 3
         assert "ada is deployed" in out
-        async with running_bridge(data, "--provider", "sprites", port=port, **settings) as bridge:
+        async with running_bridge(data, "--provider", "sprites", "--daily-usd", "2.5", port=port, **settings) as bridge:
             async with bridge.page(token=token) as page:
                 await page.link("ready")
+                health = (await page.ask("memory", {"op": "health"}))["payload"]["health"]
+                assert health["daily_cap_usd"] == 2.5, "flags reach VMs, too"
                 done = await page.mission("make a table card of apples 3, pears 5")
                 assert done["event"] == "complete", done
                 assert any(message["type"] == "canvas_update" for message in page.received)

@@ -271,7 +271,7 @@ async def test_an_unknown_price_is_refused_with_a_budget_and_said_to_be_unknown_
     assert (spend.calls, spend.unpriced, spend.total) == (1, 1, 0)
 
 
-async def test_an_answer_that_says_no_usage_counts_with_all_it_held(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_answer_without_usage_counts_with_its_bound(api: ScriptedUpstream, tmp_path: Path) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"type": "message"})
 
@@ -280,7 +280,7 @@ async def test_an_answer_that_says_no_usage_counts_with_all_it_held(api: Scripte
         async with running.post() as response:
             assert response.status == 200
         call = await running.call()
-    assert call["spent_usd"] == pytest.approx(held_for(BODY))
+    assert len(json.dumps(BODY)) * 1.25e-6 < call["spent_usd"] < held_for(BODY)
     assert call["is_estimate"] == 1
 
 

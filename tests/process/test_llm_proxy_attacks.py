@@ -19,8 +19,22 @@ from bridge.llm.budgets import Limits
 from bridge.llm.call import Patience
 from bridge.llm.exits import Exits
 from bridge.llm.models import Models
+from sprite.prices import Usage
 from tests.harness import PATIENCE
-from tests.model_proxy import BODY, DELTA, END, KEY, MODEL, START, ScriptedUpstream, begun, proxy, said, upstream
+from tests.model_proxy import (
+    BODY,
+    DELTA,
+    END,
+    KEY,
+    MODEL,
+    START,
+    ScriptedUpstream,
+    begun,
+    proxy,
+    said,
+    streamed,
+    upstream,
+)
 
 #: A token's worth of text, a hundred thousand tokens of thought.
 HIDDEN = 100_000
@@ -103,31 +117,34 @@ async def test_calls_that_do_not_fit_beside_each_other_come_one_after_the_other(
     ids=["text", "start", "counted early", "no count", "text after the end", "no delta", "no start", "nothing"],
 )
 @pytest.mark.parametrize("is_cut", [True, False])
-async def test_a_stream_that_does_not_say_its_usage_to_the_end_counts_with_all_it_held(
+async def test_unsaid_usage_counts_with_its_bound(
     api: ScriptedUpstream, tmp_path: Path, stream: bytes, *, is_cut: bool
 ) -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = await begun(request)
-        await response.write(stream) if stream else None
-        if is_cut:
-            assert request.transport is not None
-            request.transport.close()
-        return response
-
-    api.answer = answer
+    """What the API said counts at the dearer price; what it did not say of the prompt counts a token a byte."""
+    api.answer = streamed(stream, is_cut=is_cut)
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=5.0)) as running:
         async with running.post(LONG) as response:
             await response.content.read(1 << 20)
         call = await running.call()
         assert running.budgets.spent("ada").today == pytest.approx(call["spent_usd"])
-    assert call["spent_usd"] == pytest.approx(worst(LONG, len(json.dumps(LONG)) + 2000))
+    price = Models().price(LONG["model"])
+    assert price is not None
+    text = stream.count(DELTA) * 20
+    prompt = Usage(input=1000) if START in stream else Usage(cache_write=len(json.dumps(LONG)))
+    assert call["spent_usd"] >= price.cost(prompt) + price.cost(Usage(output=text))
+    assert call["spent_usd"] <= worst(LONG, len(json.dumps(LONG)) + 2000) / 20
     assert call["is_estimate"] == 1
 
 
+async def test_cheaper_answering_model_lowers_no_price(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async with proxy(tmp_path, api.url) as running:
+        async with running.post({**BODY, "model": LONG["model"]}) as response:
+            assert response.status == 200
+        assert (await running.call())["spent_usd"] == pytest.approx((1000 * 4 + 200 * 20) / 1e6)
+
+
 @pytest.mark.parametrize("usage", [{"input_tokens": 5}, {"output_tokens": 5}, {}, None, {"output_tokens": -1}])
-async def test_a_message_that_says_half_its_usage_counts_with_all_it_held(
-    api: ScriptedUpstream, tmp_path: Path, usage: Any
-) -> None:
+async def test_half_said_usage_counts_with_its_bound(api: ScriptedUpstream, tmp_path: Path, usage: Any) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"type": "message", "model": LONG["model"], "usage": usage})
 
@@ -135,7 +152,12 @@ async def test_a_message_that_says_half_its_usage_counts_with_all_it_held(
     async with proxy(tmp_path, api.url) as running:
         async with running.post(LONG) as response:
             assert response.status == 200
-        assert (await running.call())["spent_usd"] == pytest.approx(worst(LONG, len(json.dumps(LONG)) + 2000))
+        call = await running.call()
+    has_prompt = usage == {"input_tokens": 5}
+    assert call["is_estimate"] == 1
+    assert call["input_tokens"] + call["cache_write_tokens"] >= (5 if has_prompt else len(json.dumps(LONG)))
+    assert call["output_tokens"] >= 5
+    assert call["spent_usd"] <= call["held_usd"] / 20
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from bridge.llm.budgets import Limits
 from bridge.llm.upstream import Upstream
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Step
+from tests import api_grammar
 from tests.harness import running_sprite
 from tests.model_proxy import KEY, Proxy, proxy
 
@@ -63,6 +65,25 @@ async def test_all_that_the_agent_sends_passes_and_it_searches_within_its_budget
         Counter((kind, headers.get("anthropic-beta"), tools) for kind, headers, tools in one) for one in said
     )
     assert by_proxy == direct
+
+
+async def test_stopped_turn_costs_what_is_known(tmp_path: Path, workspace: Path, model: OfflineModel) -> None:
+    model.script.agent({"blocks": [api_grammar.HIDDEN, api_grammar.TEXT], "hang": True, "at": "in_block"})
+    async with (
+        proxy(tmp_path, Upstream(model.url, api_key=KEY), limits=Limits(daily_usd=20.0)) as running,
+        running_sprite(workspace, running.url, **access(running)) as sprite,
+        sprite.client() as client,
+    ):
+        mission = client.send("mission", {"text": "hello"})
+        await client.event("text_delta")
+        held = running.budgets.held("ada")
+        began = time.monotonic()
+        client.send("interrupt", {"mission_id": mission})
+        assert (await client.end_of(mission))["event"] == "interrupted"
+        (call,) = [call for call in await running.calls() if call["outcome"] == "client_gone"]
+        assert time.monotonic() - began < 3.0
+    assert call["is_estimate"] == 1
+    assert 0 < call["spent_usd"] < held / 10
 
 
 async def test_a_spent_budget_ends_the_turn_with_words_and_is_not_asked_again(

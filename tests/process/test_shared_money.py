@@ -14,7 +14,6 @@ from aiohttp import web
 
 from bridge.database import Database, DatabaseError, open_database
 from bridge.llm.budgets import Limits
-from bridge.llm.call import Patience
 from bridge.llm.calls import Spend
 from bridge.llm.spending import HELD_SECONDS, Spending
 from bridge.llm.sprite_tokens import SpriteTokens
@@ -107,7 +106,7 @@ async def test_streams_that_either_side_cuts_off_are_settled_with_what_is_known(
         return web.json_response({"type": "message"})
 
     answers = [cut, never_ended, without_usage]
-    async with shared_proxy(postgres_url, api.url, limits=Limits(daily_usd=1.0), patience=Patience(alone=0.05)) as door:
+    async with shared_proxy(postgres_url, api.url, limits=Limits(daily_usd=1.0)) as door:
         for api.answer in answers:
             try:
                 async with door.post() as response:
@@ -121,10 +120,11 @@ async def test_streams_that_either_side_cuts_off_are_settled_with_what_is_known(
             while len(calls := await door.database.statement(sql)) < len(answers):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.02)
         assert [call["outcome"] for call in calls] == ["cut", "client_gone", "complete"]
-        assert all(call["spent_usd"] == call["held_usd"] and call["is_estimate"] for call in calls)
+        assert all(0 < call["spent_usd"] <= call["held_usd"] and call["is_estimate"] for call in calls)
+        assert [call["input_tokens"] for call in calls] == [1000, 1000, 0]
         (row,) = await door.database.statement("SELECT * FROM spending")
         assert row["day_held"] == pytest.approx(0)
-        assert row["day_spent"] == pytest.approx(sum(call["held_usd"] for call in calls))
+        assert row["day_spent"] == pytest.approx(sum(call["spent_usd"] for call in calls))
 
 
 BRIDGE = """
@@ -135,7 +135,7 @@ from tests.model_proxy import shared_proxy
 
 async def main():
     url, api, token, limit = sys.argv[1:]
-    limits, patience = Limits(daily_usd=float(limit)), Patience(alone=0.05, room=0.0)
+    limits, patience = Limits(daily_usd=float(limit)), Patience(room=0.0)
     async with shared_proxy(url, api, limits=limits, patience=patience, token=token) as door:
         print(door.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
@@ -209,7 +209,8 @@ async def test_three_bridges_write_down_what_upstream_reported_also_when_one_is_
     written = {call["request_id"]: round(call["spent_usd"] * 1e6) for call in calls if not call["is_estimate"]}
     assert written == {request_id: reported[request_id] for request_id in written}
     assert len(reported) - len(written) < left, "only the killed bridge did not say what it had heard"
-    assert all(call["spent_usd"] == call["held_usd"] for call in calls if call["is_estimate"])
+    assert all(call["spent_usd"] <= call["held_usd"] for call in calls)
+    assert all(call["spent_usd"] == call["held_usd"] for call in calls if call["state"] == "lost")
     assert len(api.asked) <= len(calls) < len(api.asked) + left, "nothing was asked that was not let in"
     spent = sum(call["spent_usd"] for call in calls)
     assert (row["day_held"], row["day_spent"]) == (pytest.approx(0), pytest.approx(spent))

@@ -10,6 +10,7 @@ import pytest
 from bridge.config import Settings, from_environment, is_loopback
 from bridge.errors import OperatorError
 from bridge.hosts.host import NAME
+from bridge.hosts.sprites import SETTINGS
 from tests.bridge_harness import bridge_environment
 from tests.harness import ROOT
 from tests.in_thread import environment
@@ -34,6 +35,21 @@ def test_what_a_sprite_may_be_told_is_handed_on() -> None:
     told = {"SPRITE_MODEL": "claude-x", "SPRITE_BATCH_TURNS": "7", "SPRITE_SPARE_SECONDS": "9"}
     handed_on = settings(**told).environment
     assert {name: value for name, value in handed_on.items() if name.startswith("SPRITE")} == told
+
+
+def test_flags_and_offline_model_reach_sprites() -> None:
+    with environment(bridge_environment(SPRITE_DAILY_USD="7", ANTHROPIC_API_KEY="key")):
+        flag, variable = from_environment(daily_usd=2.5), from_environment()
+        assert (flag.for_sprites["SPRITE_DAILY_USD"], flag.for_sprites["SPRITE_OFFLINE"]) == ("2.5", "")
+        assert variable.for_sprites["SPRITE_DAILY_USD"] == "7.0"
+    assert settings(ANTHROPIC_API_KEY="").for_sprites["SPRITE_OFFLINE"] == "1"
+
+
+def test_each_sprite_setting_reaches_vms() -> None:
+    """But what belongs to the machine, and what the deploy itself writes."""
+    read = set(re.findall(r"SPRITE_[A-Z_]+", (ROOT / "sprite/config.py").read_text()))
+    of_machine = {"SPRITE_TOKEN", "SPRITE_DATA", "SPRITE_VM_SOCKET", "SPRITE_EGRESS"}
+    assert read - of_machine == set(SETTINGS)
 
 
 def test_models_and_budgets_come_from_the_environment() -> None:

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.llm.usage_meter import JsonMeter, Reading, SseMeter
+from bridge.llm.usage_meter import TOP_TOKENS_PER_SECOND, JsonMeter, PromptSizes, Reading, SseMeter
+from bridge.offline import wire
 from sprite.prices import Usage
+from tests import api_grammar
+from tests.cut_answers import cut_answer
 
 CUTS = st.lists(st.integers(0, 2000), max_size=12)
 
@@ -53,8 +56,9 @@ WHOLE = START + "event: ping\ndata: {}\n\n: a comment\n\n" + TALK + SEARCHED + T
 FINAL = Usage(11, 99, 22, 33, 30, 2, is_us_only=True)
 
 
-def read(data: bytes, cuts: list[int]) -> tuple[Reading, bool]:
-    meter = SseMeter()
+def read(data: bytes, cuts: list[int], seconds: float = 1000.0) -> tuple[Reading, bool]:
+    """What is read of a stream that was asked for so long ago, and came at once."""
+    meter = SseMeter(0.0, lambda: seconds)
     for piece in pieces(data, cuts):
         meter.feed(piece)
     return meter.read(), meter.at_boundary
@@ -63,7 +67,7 @@ def read(data: bytes, cuts: list[int]) -> tuple[Reading, bool]:
 @given(cuts=CUTS, carriage_returns=st.booleans())
 def test_a_stream_gives_the_same_usage_however_it_is_cut(cuts: list[int], *, carriage_returns: bool) -> None:
     data = (WHOLE.replace("\n", "\r\n") if carriage_returns else WHOLE).encode()
-    assert read(data, cuts) == (Reading(FINAL, "claude-haiku-4-5", is_final=True), True)
+    assert read(data, cuts) == (Reading(FINAL, "claude-haiku-4-5", is_final=True, has_prompt=True), True)
 
 
 @given(CUTS, st.integers(0, len(WHOLE.encode())))
@@ -72,9 +76,8 @@ def test_a_stream_that_breaks_off_gives_the_same_estimate_however_it_is_cut(cuts
     reading, at_boundary = read(data, cuts)
     assert (reading, at_boundary) == read(data, [])
     assert at_boundary == (data == b"" or data.endswith(b"\n\n"))
-    if reading.usage is not None:
-        assert reading.usage.input == 11
-        assert reading.usage.output >= 1
+    assert reading.usage.input == (11 if reading.has_prompt else 0)
+    assert reading.usage.output >= 1
 
 
 @given(st.binary(max_size=300), CUTS)
@@ -88,12 +91,72 @@ def test_bytes_that_are_no_usage_are_passed_over(noise: bytes, cuts: list[int]) 
     assert meter.read().usage == FINAL
 
 
-def test_what_was_written_since_the_last_count_is_estimated() -> None:
-    reading, _ = read((START + TALK).encode(), [])
-    assert reading.usage is not None
-    letters = sum(len(json.dumps(text)) for text in ("x" * 29, "x" * 32, "é" * 40))
-    assert reading.usage.output == pytest.approx(1 + letters / 4, abs=15)
-    assert not reading.is_final
+@pytest.mark.parametrize("stop", api_grammar.STOPS)
+def test_meter_reads_usage_of_each_stop_reason(stop: str) -> None:
+    data = api_grammar.stream(api_grammar.STOPS[stop], input_tokens=900, output_tokens=70, cache_read_input_tokens=5)
+    reading, at_boundary = read(data, [100, 200])
+    assert reading == Reading(Usage(900, 70, 5), api_grammar.MODEL, is_final=True, has_prompt=True)
+    assert at_boundary
+
+
+@pytest.mark.parametrize("broken", api_grammar.BREAKS)
+def test_meter_knows_what_broken_stream_said(broken: str) -> None:
+    step = api_grammar.BREAKS[broken]
+    reading, _ = read(api_grammar.stream(step, input_tokens=900, output_tokens=70), [])
+    if step["at"] == "before_start":
+        assert (reading.has_prompt, reading.is_refused) == (False, "stream_error" in step)
+    elif step["at"] == "after_delta":
+        assert reading == Reading(Usage(900, 70), api_grammar.MODEL, is_final=True, has_prompt=True)
+    else:
+        assert (reading.usage.input, reading.has_prompt, reading.is_final, reading.is_refused) == (
+            900,
+            True,
+            False,
+            False,
+        )
+
+
+def test_hidden_thinking_costs_seconds_at_top_rate() -> None:
+    """Counted from a second before the stream's beginning came; until then the prompt was read."""
+    now = [60.0]
+    meter = SseMeter(0.0, lambda: now[0])
+    meter.feed(api_grammar.stream({"blocks": [api_grammar.HIDDEN], "at": "after_start"}, input_tokens=900))
+    now[0] += 3.0
+    assert meter.read().usage.output == 4 * TOP_TOKENS_PER_SECOND
+
+
+def test_shown_thinking_costs_a_byte_a_token() -> None:
+    said = api_grammar.stream({"blocks": [api_grammar.THINKING], "at": "between_blocks"})
+    assert read(said, [], seconds=0.0)[0].usage.output == len(str(api_grammar.THINKING["thinking"]))
+
+
+def test_shown_text_costs_a_byte_a_token_at_most() -> None:
+    """Text that comes for an hour is no hour of hidden thinking."""
+    now = [0.0]
+    meter = SseMeter(0.0, lambda: now[0])
+    meter.feed(START.encode() + wire.event("content_block_start", index=0, content_block={"type": "text", "text": ""}))
+    for now[0] in range(3600):
+        meter.feed(wire.event("content_block_delta", index=0, delta={"type": "text_delta", "text": "é" * 10}))
+    assert 3600 * 20 <= meter.read().usage.output <= 3600 * 20 + 200
+
+
+def test_search_is_charged_and_read_again() -> None:
+    step = {"blocks": [api_grammar.SEARCH, api_grammar.FOUND, api_grammar.TEXT], "at": "in_block"}
+    usage = read(api_grammar.stream(step, input_tokens=900, cache_read_input_tokens=50), [], seconds=0.0)[0].usage
+    assert usage.web_searches == 1
+    assert 900 + 950 + 300 < usage.input < 900 + 950 + 600
+    whole = api_grammar.stream({"blocks": [api_grammar.SEARCH, api_grammar.FOUND]}, input_tokens=900)
+    assert read(whole, [])[0].usage.input == 900, "what is said at the end counts"
+
+
+@given(st.integers(0, 1 << 32))
+def test_cut_answer_is_never_booked_below_truth(seed: int) -> None:
+    """Also where tokens are as short, and a model as fast, as they get."""
+    cut = cut_answer(seed, speed=(20.0, 230.0), token_bytes=(1, 2))
+    usage, truth = cut.reading.usage, cut.truth
+    assert usage.output >= truth.output
+    if cut.has_begun:
+        assert (usage.input, usage.cache_read, usage.cache_write) == (truth.input, truth.cache_read, truth.cache_write)
 
 
 def test_a_line_too_long_to_hold_usage_is_not_kept() -> None:
@@ -103,8 +166,19 @@ def test_a_line_too_long_to_hold_usage_is_not_kept() -> None:
         meter.feed(b"a" * 65536)
     meter.feed(b'"}\n\n' + END.encode())
     reading = meter.read()
-    assert reading.usage is not None
     assert (reading.usage.output, reading.is_final) == (99, True)
+
+
+def test_next_prompt_is_thought_as_dense_as_last() -> None:
+    sizes = PromptSizes()
+    assert sizes.most("ada", "m", 100_000) == 100_000
+    sizes.note("ada", "m", 80_000, 20_000)
+    sizes.note("ada", "m", 3_000, 600)
+    assert sizes.most("ada", "m", 100_000) == 31_250
+    assert [sizes.most(*of, 100_000) for of in (("ada", "n"), ("bob", "m"))] == [100_000, 100_000]
+    assert sizes.most("ada", "m", 3_000) == 3_000, "a small one is like no other"
+    sizes.note("ada", "m", 80_000, 79_000)
+    assert sizes.most("ada", "m", 100_000) == 100_000
 
 
 # --- the usage of one object ---
@@ -118,7 +192,7 @@ def test_an_object_gives_the_same_usage_however_it_is_cut(cuts: list[int]) -> No
     meter = JsonMeter()
     for piece in pieces(data, cuts):
         meter.feed(piece)
-    assert meter.read() == Reading(Usage(7, 8), "m", is_final=True)
+    assert meter.read() == Reading(Usage(7, 8), "m", is_final=True, has_prompt=True)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +211,16 @@ def test_an_object_gives_the_same_usage_however_it_is_cut(cuts: list[int]) -> No
     ],
     ids=lambda body: str(body[:60]),
 )
-def test_an_object_without_usage_gives_none(body: bytes) -> None:
-    meter = JsonMeter()
+def test_an_object_without_usage_says_nothing(body: bytes) -> None:
+    meter = JsonMeter(0.0, lambda: 2.0)
     meter.feed(body)
-    assert meter.read().usage is None
+    reading = meter.read()
+    assert (reading.has_prompt, reading.is_final, reading.usage.prompt_tokens) == (False, False, 0)
+    assert reading.usage.output >= 2 * TOP_TOKENS_PER_SECOND
+
+
+@pytest.mark.parametrize("kind", api_grammar.ERRORS)
+def test_error_in_the_place_of_an_object_is_free(kind: str) -> None:
+    meter = JsonMeter()
+    meter.feed(wire.error(api_grammar.ERRORS[kind], "no"))
+    assert meter.read().is_refused

@@ -6,6 +6,7 @@ from bridge.door.people import Person
 from bridge.operating.audit import AuditLog, Entry
 from bridge.operating.operator_view import Seen, Shown, drawn
 from bridge.operating.status import Row
+from bridge.operating.status import drawn as table
 
 HOSTILE = "</dd><script>alert(1)</script>\"'\x00\u202e"
 
@@ -51,3 +52,10 @@ def test_it_says_how_many_there_are_and_what_they_spent() -> None:
     text = shown([Seen(Person(name, 0, None, None, 1), row(name)) for name in ("bob", "cyd")], matching=900)
     assert "900 people; those shown spent $1.00 today and $2.50 this month" in text
     assert "the first 2 of 900" in text
+
+
+def test_estimates_are_shown_apart() -> None:
+    estimated = row("bob", estimated_usd=0.125)
+    assert "$0.50 today (of which $0.12 is estimated)" in shown([Seen(Person("bob", 0, None, None, 1), estimated)])
+    assert "of today's $0.12 is estimated" in table([estimated], 1000.0)
+    assert "estimated" not in table([row("bob")], 1000.0)

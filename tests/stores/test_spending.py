@@ -202,7 +202,7 @@ async def test_what_a_dead_bridge_held_counts_after_a_quarter_of_an_hour_by_the_
         await until_there(database, "SELECT 1 FROM calls WHERE state = 'lost'")
         row = await sums(database)
         assert (row["day_held"], row["day_spent"], row["month_held"], row["month_spent"]) == (0.0, 2.0, 0.0, 2.0)
-        assert await living.spend() == [Spend("ada", 2.0, 2.0, 2.0, 1, 0)]
+        assert await living.spend() == [Spend("ada", 2.0, 2.0, 2.0, 1, 0, 2.0)]
     assert await asyncio.gather(*(dead.lose() for _ in range(4))) == [0, 0, 0, 0]
     # It had only been away: what the upstream said is known after all.
     await dead.settle(settled(call, 0.5))

@@ -26,10 +26,13 @@ log = logging.getLogger(__name__)
 CALL_TIMEOUT_SECONDS = 180.0
 #: Under the 5 s that a command waits for the sprite that asks.
 CHECK_TIMEOUT_SECONDS = 4.0
-#: Refusals that are nobody's fault in the call: no key or no right to it, too late, in another's way, too often.
-OUTAGES = frozenset({401, 403, 408, 409, 429})
+#: Refusals that are nobody's fault in the call: no key, no money, no right to the model, no such model, too late, in
+#: another's way, too often.
+OUTAGES = frozenset({401, 402, 403, 404, 408, 409, 429})
 #: Those of them that pass without a person.
 PASSING = frozenset({408, 409, 429})
+#: Reasons why an answer ends that is whole.
+WHOLE = frozenset({None, "end_turn", "stop_sequence"})
 NO_FORMAT = "not in the format"
 
 
@@ -170,10 +173,10 @@ def _is_refusal(status: int) -> bool:
 
 
 def _fault(answer: Answer) -> Fault | None:
-    if answer.stop_reason in {"max_tokens", "model_context_window_exceeded"}:
-        return Fault("cut off", "the curator's answer was cut off at its length limit")
     if answer.stop_reason == "refusal":
         return Fault("declined", "the curator's model declined to answer", RefusedError)
+    if answer.stop_reason not in WHOLE:
+        return Fault("cut off", f"the curator's answer was cut off ({answer.stop_reason})")
     if not answer.text.strip():
         return Fault("empty", "the curator's answer was empty")
     return None

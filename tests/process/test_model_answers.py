@@ -1,0 +1,162 @@
+"""The agent and the curator before every answer of the Messages API: each stop reason, error and broken stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from bridge.offline.model import OfflineModel
+from bridge.offline.script import Script
+from sprite.config import Settings
+from sprite.errors import ModelError
+from sprite.memory.curation.model import Answer, Asked, CuratorModel, RefusedError, VainError
+from sprite.memory.curation.prompt import CuratorPrompt
+from tests import api_grammar
+from tests.harness import Client, Message
+from tests.inspection import SharedSprite, observation_of, shared_sprite
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TEXT = str(api_grammar.TEXT["text"])
+#: How a turn ends whose answers all end so: with these words of the answer, or with an error (may it be sent again?).
+ENDS: dict[str, str | tuple[str, bool]] = {
+    "end_turn": TEXT,
+    "max_tokens": ("answer_too_long", False),
+    "stop_sequence": TEXT,
+    "tool_use": "done",
+    "pause_turn": ("agent_error", True),
+    "refusal": ("declined", False),
+    "refusal at once": ("declined", False),
+    "model_context_window_exceeded": ("context_full", False),
+    "fallback": TEXT,
+}
+#: As `ENDS`, by the type of an error in an answer's place.
+FAILS = {
+    "invalid_request_error": ("invalid_request", False),
+    "authentication_error": ("unauthorized_model", False),
+    "billing_error": ("budget_used_up", False),
+    "permission_error": ("forbidden_model", False),
+    "not_found_error": ("unknown_model", False),
+    "request_too_large": ("request_too_large", False),
+    "rate_limit_error": ("rate_limited", True),
+    "api_error": ("model_error", True),
+    "timeout_error": ("model_error", True),
+    "overloaded_error": ("overloaded", True),
+}
+#: Words of the CLI's that mean nothing to a person.
+INTERNAL = ("ede_diagnostic", "CLAUDE_CODE_", "ANTHROPIC_", "gateway", "req_", "msg_", "127.0.0.1")
+ASKED = Asked(1, 2, 0, again=False)
+PROMPT = CuratorPrompt("You are Sprite's memory curator", "<turn id=1>Hello</turn>", tokens=20)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("answers")) as home:
+        yield home
+
+
+async def turn(home: SharedSprite, client: Client, step: dict[str, Any]) -> tuple[Message, dict[str, Any]]:
+    """A mission that is answered by this step, and its row in the log; the next one is answered as usual."""
+    home.model.script = Script(agent=[{"for": "any", **step}])
+    mission = client.send("mission", {"text": "Say something"})
+    end = await client.end_of(mission)
+    home.model.script = Script()
+    assert not any(word in end.get("message", "") for word in INTERNAL), end
+    assert [event["event"] for event in client.events(mission)].count(end["event"]) == 1
+    after = await client.mission("Hello again")
+    assert after["event"] == "complete", after
+    kept = observation_of(home.workspace, mission)
+    assert kept["outcome"] == end["event"]
+    shown = "".join(event["text"] for event in client.events(mission) if event["event"] == "text_delta")
+    whole = "".join(event["text"] for event in client.events(mission) if event["event"] == "text")
+    assert shown in whole, "what was shown is said"
+    return end, kept
+
+
+@pytest.mark.parametrize("stop", api_grammar.STOPS)
+async def test_agent_ends_turn_by_stop_reason(home: SharedSprite, stop: str) -> None:
+    step = api_grammar.STOPS[stop]
+    async with home.client() as client:
+        end, kept = await turn(home, client, {**step, "times": 1 if stop == "tool_use" else -1})
+    expected = ENDS[stop]
+    if isinstance(expected, str):
+        assert expected in end["text"]
+    else:
+        assert (end["code"], end["retryable"]) == expected
+    assert (TEXT in kept["agent_response"]) is (api_grammar.TEXT in step["blocks"])
+
+
+@pytest.mark.parametrize("kind", api_grammar.ERRORS)
+async def test_agent_ends_turn_by_api_error(home: SharedSprite, kind: str) -> None:
+    async with home.client() as client:
+        end, _ = await turn(home, client, {"error": api_grammar.ERRORS[kind], "type": kind, "times": -1})
+    assert (end["code"], end["retryable"]) == FAILS[kind]
+
+
+@pytest.mark.parametrize("broken", api_grammar.BREAKS)
+@pytest.mark.parametrize("times", [1, -1])
+async def test_agent_outlives_broken_stream(home: SharedSprite, broken: str, times: int) -> None:
+    """What was shown of an answer is in the log, whether the agent could go on or not."""
+    step = api_grammar.BREAKS[broken]
+    async with home.client() as client:
+        end, kept = await turn(home, client, {**step, "times": times})
+    if end["event"] == "error":
+        assert end["retryable"], end
+    else:
+        assert kept["agent_response"]
+
+
+# --- the curator ---
+
+
+async def asked(model: OfflineModel, step: dict[str, Any]) -> tuple[Answer | ModelError, list[str]]:
+    """What comes of one call, and why calls were in vain."""
+    lost: list[str] = []
+
+    async def on_lost(_answer: Answer, reason: str, _asked: Asked | None) -> None:
+        lost.append(reason)
+
+    model.script = Script(curator=[{**step, "times": -1}])
+    curator = CuratorModel(Settings(Path("/nowhere"), base_url=model.url, api_key="key"), on_lost)
+    try:
+        return await curator.ask(PROMPT, ASKED), lost
+    except ModelError as error:
+        return error, lost
+    finally:
+        await curator.close()
+
+
+@pytest.mark.parametrize("stop", api_grammar.STOPS)
+async def test_curator_believes_whole_answers_only(home: SharedSprite, stop: str) -> None:
+    facts = {"type": "text", "text": "FACT [t1]: a thing"}
+    step = api_grammar.STOPS[stop]
+    blocks = [facts if block is api_grammar.TEXT else block for block in step["blocks"]]
+    came, lost = await asked(home.model, {**step, "blocks": blocks})
+    if stop in {"end_turn", "stop_sequence", "fallback"}:
+        assert isinstance(came, Answer)
+        assert (came.text, lost) == (facts["text"], [])
+    else:
+        assert isinstance(came, VainError)
+        assert isinstance(came, RefusedError) is stop.startswith("refusal")
+        assert lost == ["declined" if stop.startswith("refusal") else "cut off"]
+
+
+@pytest.mark.parametrize("kind", api_grammar.ERRORS)
+async def test_curator_tells_outage_from_refusal(home: SharedSprite, kind: str) -> None:
+    came, lost = await asked(home.model, {"error": api_grammar.ERRORS[kind], "type": kind})
+    assert isinstance(came, ModelError)
+    is_about_turns = kind in {"invalid_request_error", "request_too_large"}
+    assert isinstance(came, VainError) is is_about_turns
+    assert bool(lost) is is_about_turns
+    if not is_about_turns:
+        assert came.retryable is (kind in {"rate_limit_error", "api_error", "timeout_error", "overloaded_error"})
+
+
+async def test_curator_waits_where_answer_breaks_off(home: SharedSprite) -> None:
+    came, lost = await asked(home.model, {"text": "FACT", "cut": True})
+    assert isinstance(came, ModelError)
+    assert (isinstance(came, VainError), came.retryable, lost) == (False, True, [])
