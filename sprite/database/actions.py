@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,6 +132,9 @@ class ProjectedActions:
 
     def change(self, action_id: int, **columns: Any) -> None:
         """Changes columns of an action."""
+        self._set(action_id, columns)
+
+    def _set(self, action_id: int, columns: Mapping[str, Any]) -> None:
         sets = ", ".join(f"{name} = ?" for name in columns)
         self._tx.execute(
             f"UPDATE pending_actions SET {sets} WHERE id = ?",  # noqa: S608 - the fold's own names
@@ -144,7 +147,7 @@ class ProjectedActions:
         history = [*json.loads(row[0]), {"at": at, "by": by, "what": what}]
         if len(history) > HISTORY_KEPT:
             history = [history[0], *history[-HISTORY_KEPT + 1 :]]
-        self.change(action_id, history_json=json.dumps(history, ensure_ascii=False))
+        self._set(action_id, {"history_json": json.dumps(history, ensure_ascii=False)})
 
     def zone(self) -> str | None:
         """The person's time zone at this point of the log; None until it is known."""

@@ -33,7 +33,7 @@ from sprite.memory.projection.action_rows import (
     Updated,
     Zoned,
 )
-from sprite.memory.projection.fold import Change
+from sprite.memory.projection.decision import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.words import said
 from sprite.privacy.redaction import discreet

@@ -383,7 +383,11 @@ class RetryResult(MemoryResult, tag="retry"):
 
 
 class ForgetResult(MemoryResult, tag="forget"):
-    """What would go, or (`done`) what went."""
+    """What would go, or what went.
+
+    `done`: it is gone, and the bridge's copy, if there is one, has confirmed that. False is also the answer to a forget
+    that the copy did not confirm in time: `forgotten.still` says so, and the copy is told until it does.
+    """
 
     forgotten: Forgotten
     done: bool

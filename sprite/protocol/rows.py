@@ -266,8 +266,19 @@ class Health(Struct):
     drift: list[Drifted] = []
 
 
+class Place(Struct, frozen=True):
+    """A text, and where it stands, in words: "user.md", "learning 4", "turn 7, the reply"."""
+
+    where: str
+    text: str
+
+
 class Forgotten(Struct):
-    """What a forget touches, in numbers; `remains` names the deployed files that say it, too."""
+    """What a forget touches, in numbers and in words (`gone`; `more` counts what is not listed).
+
+    `remains` names the deployed files that say it, too. `still` is what was found afterwards, in every store: empty,
+    all of it is gone. A preview has looked for nothing yet.
+    """
 
     by: str
     turns: list[int]
@@ -276,3 +287,6 @@ class Forgotten(Struct):
     lines: int
     cards: int
     remains: list[str]
+    gone: list[Place] = []
+    more: int = 0
+    still: list[Place] = []

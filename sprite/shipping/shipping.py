@@ -21,6 +21,9 @@ from sprite.shipping.session import Session, Source
 
 log = logging.getLogger(__name__)
 
+#: How often it is looked whether the store has forgotten what it was told to.
+CONFIRMED_SECONDS = 0.1
+
 
 class Shipping:
     """Ships to one store at a time: whoever asks last."""
@@ -137,3 +140,13 @@ class Shipping:
             if table != ROWS
         }
         await self._state.put(TOMBSTONES, {str(newest): msgspec.json.encode({"rows": rows}).decode()})
+
+    async def has_forgotten(self, seconds: float) -> bool:
+        """Wait until the store has confirmed every forget; False where it has not within this time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while await self._state.tombstones():  # noqa: ASYNC110 - its row goes when the store has said so
+                    await asyncio.sleep(CONFIRMED_SECONDS)
+        except TimeoutError:
+            return False
+        return True

@@ -97,10 +97,15 @@ async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(
 async def test_the_command_shows_what_would_go_and_says_that_it_went(workspace: Path) -> None:
     code, out, err = await command(workspace, "memory", "forget", "--text", "Quibblewort", "--yes")
     assert (code, err) == (0, "")
-    assert out == (
-        "Forgetting this by its text takes away for good: 2 turns, 1 learning, 3 curated lines.\n"
-        "Forgotten. What is left is a tombstone that says when, and how much; not what.\n"
-    )
+    lines = out.splitlines()
+    assert lines[0] == "Forgetting this by its text takes away for good: 2 turns, 1 learning, 4 curated lines."
+    assert "  turn 2: My codename is Quibblewort." in lines
+    assert any(line.startswith("  user.md: ") and "Quibblewort" in line for line in lines)
+    assert any(line.startswith("  the chat: ") for line in lines)
+    assert lines[-2:] == [
+        "Forgotten. What is left is a tombstone that says when, and how much; not what.",
+        "All stores were searched: gone.",
+    ]
     assert files_containing(workspace, "Quibblewort") == []
 
 
@@ -146,8 +151,8 @@ async def test_a_tombstone_says_when_and_how_much_and_not_what(
 ) -> None:
     await forget(workspace, text="Quibblewort")
     summary = json.loads(capsys.readouterr().out)
-    assert summary.pop("remains") == []
-    assert summary == {"by": "text", "turns": [2, 6], "learnings": 1, "curations": 3, "lines": 3, "cards": 0}
+    assert [summary.pop(name) for name in ("remains", "gone", "still", "more")] == [[], [], [], 0]
+    assert summary == {"by": "text", "turns": [2, 6], "learnings": 1, "curations": 3, "lines": 4, "cards": 0}
     tombstone = curations(workspace)[-1]
     assert (tombstone["kind"], json.loads(tombstone["response"])) == ("forget", summary)
     turns = {o["id"]: o for o in observations(workspace)}
@@ -298,10 +303,11 @@ async def test_a_forget_waits_for_the_mission_before_it_and_takes_it_along(
         mission = client.send("mission", {"text": "My parrot is Zebedee."})
         client.send("mission", {"text": "hello there"})
         await client.event("tool_use")
-        # What the log does not have yet, the wire's preview cannot see; by the time it is done, it is there.
+        # The log does not have it yet; by the time the forget is done, it has.
         look = client.send("memory", {"op": "forget", "text": "Zebedee", "preview": True})
-        refused = (await client.reply(look))["payload"]
-        assert (refused["code"], "when it ends" in refused["message"]) == ("not_found", True)
+        shown = (await client.reply(look))["payload"]["forgotten"]
+        assert {"where": "a message that you sent", "text": "My parrot is Zebedee."} in shown["gone"]
+        assert (shown["turns"], shown["gone"][-1]["where"]) == ([], "the turn under way")
         answer = client.send("memory", {"op": "forget", "text": "Zebedee"})
         (workspace / "go").touch()
         assert (await client.end_of(mission))["event"] == "complete"
