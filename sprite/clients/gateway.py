@@ -70,6 +70,7 @@ from sprite.protocol.messages import (
     MAX_FRAME_BYTES,
     MAX_MISSION_CHARS,
     Ack,
+    Error,
     FileUpload,
     Heartbeat,
     Interrupt,
@@ -253,8 +254,8 @@ class Gateway:
 
     # --- memory ---
 
-    async def _memory(self, request: AnyMemoryRequest) -> AnyMemoryResult:
-        result: AnyMemoryResult
+    async def _memory(self, request: AnyMemoryRequest) -> AnyMemoryResult | Error:
+        result: AnyMemoryResult | Error
         match request:
             case EditRequest() | AcceptRequest() | RejectRequest() | RetryRequest():
                 result = await self._change(request)

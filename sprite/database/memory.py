@@ -127,6 +127,7 @@ SCHEMA = Schema(
         ALTER TABLE learnings ADD COLUMN project TEXT;
         CREATE INDEX learnings_project ON learnings (project, id) WHERE project IS NOT NULL;
         """,
+        "ALTER TABLE pending_actions ADD COLUMN version INTEGER NOT NULL DEFAULT 1;",
     ],
 )
 

@@ -44,7 +44,7 @@ class ActionRow(Struct):
 
     `due` and `fired_at` are Unix seconds: when it fires next, and when it fired last. `rrule` is the repeat (RFC 5545),
     computed in `tz`, an IANA zone. `origin` says who made it: curator, person, agent, or schedule (an agent within a
-    turn that a schedule began). `history` is oldest first.
+    turn that a schedule began). `history` is oldest first. `version` grows with each change.
     """
 
     id: int
@@ -59,6 +59,7 @@ class ActionRow(Struct):
     fired_at: float | None = None
     origin: str = "curator"
     history: list[ActionChange] = []
+    version: int = 1
 
 
 class UserFile(Struct):

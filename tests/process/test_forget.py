@@ -14,6 +14,7 @@ import random
 import secrets
 import shutil
 from collections.abc import AsyncIterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from sprite.database.memory import open_memory
 from sprite.database.transcript import open_transcript
 from sprite.database.workspace import open_workspace
 from sprite.errors import PeerError
-from sprite.memory.files import CURATED
+from sprite.memory.files import CURATED, DEPLOYED
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.forgetting.scrub import Scrubber
+from sprite.memory.forgetting.stores import FileStore
 from sprite.memory.words import FORGOTTEN
 from sprite.protocol.rows import Forgotten
 from tests.command_line import command, forget, killed, rebuild, restart_server
@@ -212,6 +214,22 @@ async def test_many_turns_are_forgotten_only_by_somebody_who_says_so_twice(tmp_p
     assert files_containing(workspace, "Zanzibar")
     await forget(workspace, text="zanzibar")
     assert files_containing(workspace, "Zanzibar") == []
+
+
+def test_every_file_of_a_workspace_is_registered(curated: Path) -> None:
+    """A file below `.os/` is a database of the registry, memory's, searched by `FileStore`, or free of words."""
+    system = curated / ".os"
+    databases = {"memory/transcript.db", "memory/memory.db", "workspace.db"}
+    known = {*databases, *(f"memory/{name}" for name in (*DEPLOYED, *CURATED))}
+
+    def is_known(path: Path) -> bool:
+        name = str(path.relative_to(system))
+        if name in known or any(name in {f"{each}-wal", f"{each}-shm"} for each in databases):
+            return True
+        patterns = (*FileStore.FILES, *FileStore.FREE)
+        return any(fnmatch(name, pattern.replace("**", "*")) for pattern in patterns)
+
+    assert [path for path in system.rglob("*") if path.is_file() and not is_known(path)] == []
 
 
 # Killed

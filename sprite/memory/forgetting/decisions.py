@@ -78,26 +78,34 @@ class DecisionScrubber:
         return [] if left is None else [left]
 
     def _other(self, deed: Deed) -> Deed | None:
+        if self._is_dropped(deed):
+            return None
         facts = deed.facts
         match deed.name:
             case "number":
                 self._begun = None
                 return deed
-            case "count" if facts["id"] == self._begun:
-                return None
             case "version":
                 content = self._scrubber.lines(facts["content"], keep=self._typed)
                 return replace(deed, facts={**facts, "content": content, "sha256": sha256(content)})
             case "report":
-                detail = facts["detail"]
-                return None if self._scrubber.finds(detail) or self._scrubber.takes_line(detail) else deed
+                return deed
             case "act" | "change" | "note":
                 return self._action(deed)
-            case "corroborate" if facts["source_observation_id"] in self._scrubber.turns:
-                return None
             case "corroborate":
                 facts = {**facts, "evidence": self._quote(facts["evidence"])}
         return self._of_learning(deed.name, facts)
+
+    def _is_dropped(self, deed: Deed) -> bool:
+        match deed.name:
+            case "count":
+                return deed.facts["id"] == self._begun
+            case "report":
+                detail = deed.facts["detail"]
+                return self._scrubber.finds(detail) or self._scrubber.takes_line(detail)
+            case "corroborate":
+                return deed.facts["source_observation_id"] in self._scrubber.turns
+        return False
 
     def _of_learning(self, name: str, facts: dict[str, Any]) -> Deed | None:
         number = facts["id"]

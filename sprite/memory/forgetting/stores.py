@@ -176,9 +176,10 @@ class FileStore:
 
     #: The registered files, by pattern; and those that have no words of a person's, or words that are the deployer's.
     FILES: Final = (
-        *("run/claude/**", "run/boot.md", "run/boot/**", "run/last_error", "run/uploads/**", "run/forget/**", "run/*"),
+        *("run/claude/**", "run/boot.md", "run/boot/**", "run/last_error", "run/uploads/**", "run/forget/**"),
         *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/**"),
     )
+    #: (`.agent-at-work` and `shipped.json` are of the deployed files.)
     FREE: Final = ("src/**", ".venv/**", "VERSION", "run/lock", "run/token", "run/address", "run/purge",
                    "memory/shipped.json")  # fmt: skip
 
