@@ -180,8 +180,10 @@ class FileStore:
         *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/**"),
     )
     #: (`.agent-at-work` and `shipped.json` are of the deployed files.)
-    FREE: Final = ("src/**", ".venv/**", "VERSION", "run/lock", "run/token", "run/address", "run/purge",
-                   "memory/shipped.json")  # fmt: skip
+    FREE: Final = (
+        *("src/**", ".venv/**", "VERSION", "memory/shipped.json"),
+        *("run/lock", "run/token", "run/address", "run/purge", "run/agent", "run/cli"),
+    )
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
