@@ -93,7 +93,7 @@ from sprite.userfiles.user_files import UserFiles
 #: A person who asks for a flush waits for one call to a model.
 FLUSH_SECONDS = 120.0
 #: The bridge's copy confirms a forget within moments, where its database is not stalled.
-CONFIRM_SECONDS = 20.0
+CONFIRM_SECONDS = 10.0
 #: The longest id of a message, and of a stack that it names.
 MAX_ID_CHARS = 200
 #: What a program is called that has no name to show.

@@ -135,6 +135,7 @@ const remaining = ({ remains }) =>
 async function say(page, target, gone) {
   const touchedPlaces = touched(gone).map((place) => place.what);
   const still = gone.still ?? [];
+  const isWhole = target.turn !== undefined || target.session !== undefined;
   const body = html`<div class="forget-preview">
     ${touchedPlaces.length ? html`<p>Taken out of ${touchedPlaces.join(', ')}.</p>` : null}
     ${
@@ -147,8 +148,7 @@ async function say(page, target, gone) {
     <h3>What remains</h3>
     <ul class="forget-places">
       <li>
-        In the log, the turns keep their number and
-        time${target.turn === undefined && target.session === undefined ? ', without those words' : ', with nothing in them'}.
+        In the log, the turns keep their number and time${isWhole ? ', with nothing in them' : ', without those words'}.
       </li>
       <li>One line of memory’s history says that something was forgotten, when and how much; not what.</li>
       <li>Files in documents and artifacts are yours and were not touched.</li>
