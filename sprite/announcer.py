@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from sprite.database.memory import MemoryDB
 from sprite.feed import Feed
-from sprite.memory.projection.fold import Change
+from sprite.memory.projection.decision import Change
 from sprite.memory.recall.view import MemoryView, action_row, learning_row
 from sprite.protocol.messages import ActionUpdate, MemoryUpdate
 from sprite.tasks import owned_task

@@ -51,6 +51,8 @@ class ActionCommands:
         self._conversation = conversation
         self._screen = screen
         self._asking = asking
+        #: The version of each action as it was listed last.
+        self._seen: dict[int, int] = {}
         self.table = {
             "/actions": Command(_USAGE, "what is to be done; --due and --every with add and change", self._actions),
             "/bell": Command("/bell [on | off]", "whether this terminal rings when the agent needs you", self._bell),
@@ -62,7 +64,7 @@ class ActionCommands:
         if not rest:
             await self._list(await self._asking.look(ActionsRequest(), ActionsResult))
         elif word in _RESOLVED and more.isdecimal():
-            request = ResolveActionRequest(int(more), _RESOLVED[word])
+            request = ResolveActionRequest(int(more), _RESOLVED[word], self._seen.get(int(more)))
             await self._list(await self._asking.look(request, ResolveActionResult))
         elif word in {"add", "change"} and (said := _said(more)) is not None:
             await (self._add(*said) if word == "add" else self._change(*said))
@@ -83,11 +85,13 @@ class ActionCommands:
             await self._refuse()
             return
         tz = self._conversation.zone if due else None
-        request = UpdateActionRequest(int(number), words.strip() or None, due, _rule(every), tz)
+        version = self._seen.get(int(number))
+        request = UpdateActionRequest(int(number), words.strip() or None, due, _rule(every), tz, version=version)
         if (done := await self._asking.look(request, UpdateActionResult)) is not None:
             await self._understood(done.action)
 
     async def _understood(self, action: ActionRow) -> None:
+        self._seen[action.id] = action.version
         when = [due_words(action.due, action.tz)] if action.due is not None else ["without a date"]
         if action.rrule:
             when.append(repeat_words(action.rrule, action.due, action.tz))
@@ -95,6 +99,7 @@ class ActionCommands:
 
     async def _list(self, found: ActionsResult | ResolveActionResult | None) -> None:
         if found is not None:
+            self._seen |= {action.id: action.version for action in found.actions}
             await self._screen.show(memory_views.actions(found.actions))
 
     async def _refuse(self) -> None:

@@ -66,10 +66,10 @@ class MemoryCommands:
             return
         # A turn under way is finished first.
         sure = ForgetRequest(text=text, yes=True)
-        if await self._asking.look(sure, ForgetResult, "forgetting", MODEL_SECONDS) is not None:
+        done = await self._asking.look(sure, ForgetResult, "forgetting", MODEL_SECONDS)
+        if done is not None:
             self._screen.forget(text)
-            words = "Forgotten. What is left says when, and how much; not what. This window still shows it."
-            await self._screen.show(drawing.note(words))
+            await self._screen.show(memory_views.forgotten(done.forgotten))
 
     async def _edit(self, name: str) -> None:
         if not name:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from sprite.protocol.messages import Status
-    from sprite.protocol.rows import ActionRow, Forgotten, LearningRow, SearchHit
+    from sprite.protocol.rows import ActionRow, Forgotten, LearningRow, Place, SearchHit
     from sprite.protocol.shapes import FileState, SessionState
 
 _HIT_CHARS = 300
@@ -140,17 +140,32 @@ def forgetting(what: Forgotten) -> RenderableType:
         (what.lines, "curated line"),
         (what.cards, "card"),
     )
-    told = ", ".join(counted(number, noun) for number, noun in counts if number) or "nothing"
+    told = ", ".join(counted(number, noun) for number, noun in counts if number) or "what is listed here"
     drawn = [Text.assemble("This would be taken out for good: ", (told, "bold yellow"), ".")]
     if what.turns:
         listed = ", ".join(str(turn) for turn in what.turns[:_TURNS_LISTED])
         more = len(what.turns) - _TURNS_LISTED
         drawn.append(Text(f"Turns {listed}{f' and {more} more' if more > 0 else ''}.", style="dim"))
+    drawn += [_place(place) for place in what.gone]
+    if what.more:
+        drawn.append(Text(f"and {what.more} more", style="dim"))
     drawn += [
         Text(f"{one_line(name)} says it, too, and stays as it is: it is deployed, not learned.", style="dim")
         for name in what.remains
     ]
     return Group(*drawn)
+
+
+def forgotten(what: Forgotten) -> RenderableType:
+    """Draw what was found afterwards, in every store."""
+    words = "Forgotten. What is left says when, and how much; not what. This window still shows it."
+    if not what.still:
+        return Group(Text(words, style="dim"), Text("All stores were searched: gone.", style="dim"))
+    return Group(Text(words, style="dim"), Text("It still stands here:", style="bold"), *map(_place, what.still))
+
+
+def _place(place: Place) -> Text:
+    return Text.assemble((f"{one_line(place.where)}: ", "dim"), one_line(place.text))
 
 
 def difference(name: str, before: str, after: str) -> Panel:

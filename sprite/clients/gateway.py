@@ -25,8 +25,9 @@ from sprite.memory.boot_files import BootFiles
 from sprite.memory.curation.model import check_model
 from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
+from sprite.memory.forgetting.stores import NOT_CONFIRMED
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection.fold import Change
+from sprite.memory.projection.decision import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy import own_secrets
@@ -69,6 +70,7 @@ from sprite.protocol.messages import (
     MAX_FRAME_BYTES,
     MAX_MISSION_CHARS,
     Ack,
+    Error,
     FileUpload,
     Heartbeat,
     Interrupt,
@@ -81,7 +83,7 @@ from sprite.protocol.messages import (
     System,
 )
 from sprite.protocol.observing import Observe
-from sprite.protocol.rows import Forgotten
+from sprite.protocol.rows import Forgotten, Place
 from sprite.protocol.shapes import MemoryState
 from sprite.protocol.shipping import Ship, ShipAck
 from sprite.schedules.scheduler import Scheduler
@@ -90,6 +92,8 @@ from sprite.userfiles.user_files import UserFiles
 
 #: A person who asks for a flush waits for one call to a model.
 FLUSH_SECONDS = 120.0
+#: The bridge's copy confirms a forget within moments, where its database is not stalled.
+CONFIRM_SECONDS = 10.0
 #: The longest id of a message, and of a stack that it names.
 MAX_ID_CHARS = 200
 #: What a program is called that has no name to show.
@@ -250,8 +254,8 @@ class Gateway:
 
     # --- memory ---
 
-    async def _memory(self, request: AnyMemoryRequest) -> AnyMemoryResult:
-        result: AnyMemoryResult
+    async def _memory(self, request: AnyMemoryRequest) -> AnyMemoryResult | Error:
+        result: AnyMemoryResult | Error
         match request:
             case EditRequest() | AcceptRequest() | RejectRequest() | RetryRequest():
                 result = await self._change(request)
@@ -319,7 +323,10 @@ class Gateway:
         target = Target(request.text, request.turn, request.session, request.learning)
         if request.preview:
             try:
-                return ForgetResult(await self._forgetter.preview(target), done=False)
+                preview = await self._forgetter.preview(target)
+                if self._runtime.is_busy:
+                    preview.gone.append(Place("the turn under way", "is finished first; what it says of it goes, too"))
+                return ForgetResult(preview, done=False)
             except PeerError as error:
                 if error.code != "not_found" or not self._runtime.is_busy:
                     raise
@@ -337,7 +344,11 @@ class Gateway:
         self._boots.changed()
         # What is on people's screens still has the words: everyone gets the state as it now is.
         self._feed.publish(await self.snapshot(), durable=False)
-        return ForgetResult(forgotten, done=True)
+        # A machine that is lost now would come back with the words, from a copy that still has them.
+        is_done = await self._shipping.has_forgotten(CONFIRM_SECONDS)
+        if not is_done:
+            forgotten.still.append(NOT_CONFIRMED)
+        return ForgetResult(forgotten, done=is_done)
 
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:

@@ -18,6 +18,7 @@ from sprite.memory.forgetting.forget import (
     Forgetter,
 )
 from sprite.memory.forgetting.plan import Target
+from sprite.memory.forgetting.stores import NOT_CONFIRMED
 from sprite.memory.recall.view import known_file
 from sprite.protocol.memory import (
     AcceptRequest,
@@ -47,9 +48,7 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
     target = Target(arguments.text, arguments.turn, arguments.session, arguments.learning)
     preview = await _forget(settings, target, preview=True, sure=False)
     if not arguments.json:
-        say(f"Forgetting this by its {preview.by} takes away for good: {_words(preview)}.")
-        for name in preview.remains:
-            say(f"{name} says it, too, and stays as it is: it is deployed, not learned. Change it there.")
+        _say_preview(preview)
     many = len(preview.turns) > MANY_TURNS
     if many and not arguments.yes:
         raise PeerError(f"That is more than {MANY_TURNS} turns. If you are sure, say so: --yes", code="too_much")
@@ -62,8 +61,26 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(msgspec.to_builtins(done))
     else:
-        say("Forgotten. What is left is a tombstone that says when, and how much; not what.")
+        _say_done(done)
     return 0
+
+
+def _say_preview(preview: Forgotten) -> None:
+    say(f"Forgetting this by its {preview.by} takes away for good: {_words(preview)}")
+    for place in preview.gone:
+        say(f"  {place.where}: {place.text}")
+    if preview.more:
+        say(f"  and {preview.more} more")
+    for name in preview.remains:
+        say(f"{name} says it, too, and stays as it is: it is deployed, not learned. Change it there.")
+
+
+def _say_done(done: Forgotten) -> None:
+    say("Forgotten. What is left is a tombstone that says when, and how much; not what.")
+    if not done.still:
+        say("All stores were searched: gone.")
+    for place in done.still:
+        say(f"Still in {place.where}: {place.text}")
 
 
 def _agreed() -> bool:
@@ -84,7 +101,13 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
                 *(settings, own.transcript, own.memory, own.workspace, own.projection), shipping.forgotten
             )
             await forgetter.finish_interrupted()
-            return await forgetter.preview(target) if preview else await forgetter.forget(target, sure=sure)
+            if preview:
+                return await forgetter.preview(target)
+            forgotten = await forgetter.forget(target, sure=sure)
+            if await own.workspace.ship_state.tombstones():
+                # Nothing is shipped while no sprite runs.
+                forgotten.still.append(NOT_CONFIRMED)
+            return forgotten
     except WorkspaceLockedError:
         request = ForgetRequest(
             text=target.text,
@@ -104,7 +127,8 @@ def _words(summary: Forgotten) -> str:
         "curated line": summary.lines,
         "card": summary.cards,
     }
-    return ", ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts.items() if number)
+    words = ", ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts.items() if number)
+    return f"{words}." if words else "what is listed here."
 
 
 async def accept(settings: Settings, arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ HISTORY_KEPT = 40
 
 ACTION_COLUMNS = (
     "id, created_at, content, priority, status, source_learning_id, due, rrule, tz, fired_at, origin, history_json, "
-    "first_due, mission_id"
+    "first_due, mission_id, version"
 )
 
 #: Columns of an action that only the fold needs, and the person's zone, null until it is known; the last migration of
@@ -62,6 +62,8 @@ class Action:
     history_json: str = "[]"
     first_due: float | None = None
     mission_id: str | None = None
+    #: Grows with each change: whoever saw an older one is told.
+    version: int = 1
 
     @property
     def is_made(self) -> bool:
@@ -132,9 +134,12 @@ class ProjectedActions:
 
     def change(self, action_id: int, **columns: Any) -> None:
         """Changes columns of an action."""
+        self._set(action_id, columns)
+
+    def _set(self, action_id: int, columns: Mapping[str, Any]) -> None:
         sets = ", ".join(f"{name} = ?" for name in columns)
         self._tx.execute(
-            f"UPDATE pending_actions SET {sets} WHERE id = ?",  # noqa: S608 - the fold's own names
+            f"UPDATE pending_actions SET {sets}, version = version + 1 WHERE id = ?",  # noqa: S608 - the fold's own names
             (*columns.values(), action_id),
         )
 
@@ -144,7 +149,7 @@ class ProjectedActions:
         history = [*json.loads(row[0]), {"at": at, "by": by, "what": what}]
         if len(history) > HISTORY_KEPT:
             history = [history[0], *history[-HISTORY_KEPT + 1 :]]
-        self.change(action_id, history_json=json.dumps(history, ensure_ascii=False))
+        self._set(action_id, {"history_json": json.dumps(history, ensure_ascii=False)})
 
     def zone(self) -> str | None:
         """The person's time zone at this point of the log; None until it is known."""

@@ -22,6 +22,7 @@ _CURATION = (
     "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
     "usage_json, cost_usd, seen_curation_id, generation"
 )
+_ROW = f"{_CURATION}, decision_json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,9 @@ class Curation:
     cost_usd: float | None
     seen_curation_id: int | None
     generation: int
+    #: What its fold did to memory.db, without what was forgotten since (see `projection/decision.py`); None: it is
+    #: folded from `response`.
+    decision_json: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +210,7 @@ class Curations:
         that learns it, however late that one ends.
         """
         rows = await self._db.fetch_all(
-            f"SELECT {_CURATION}, coalesce((SELECT timestamp FROM observations o "  # noqa: S608 - our columns
+            f"SELECT {_ROW}, coalesce((SELECT timestamp FROM observations o "  # noqa: S608 - our columns
             "WHERE o.id = c.last_observation_id AND c.kind = 'batch'), created_at) AS moment FROM curations c "
             "WHERE id < ? AND ((kind = 'batch' AND generation = ?) OR kind IN ('edit', 'action')) ORDER BY id",
             (before, generation),
@@ -244,7 +248,7 @@ class Curations:
         return int(await self._db.fetch_value("SELECT count(*) FROM curations"))
 
     async def _select(self, where: str, parameters: Sequence[Any]) -> list[Curation]:
-        sql = f"SELECT {_CURATION} FROM curations {where}"  # noqa: S608 - our columns, our clause
+        sql = f"SELECT {_ROW} FROM curations {where}"  # noqa: S608 - our columns, our clause
         return [Curation(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
 
 

@@ -39,7 +39,8 @@ SCHEMA = Schema(
             curation_id INTEGER NOT NULL DEFAULT 0,
             origin TEXT NOT NULL DEFAULT 'none',
             evidence TEXT,
-            superseded_by INTEGER REFERENCES learnings (id),
+            -- May name a learning that was forgotten: what it replaced does not stand again.
+            superseded_by INTEGER,
             seen INTEGER NOT NULL DEFAULT 1,
             last_seen REAL NOT NULL DEFAULT 0,
             said TEXT NOT NULL DEFAULT ''
@@ -126,6 +127,7 @@ SCHEMA = Schema(
         ALTER TABLE learnings ADD COLUMN project TEXT;
         CREATE INDEX learnings_project ON learnings (project, id) WHERE project IS NOT NULL;
         """,
+        "ALTER TABLE pending_actions ADD COLUMN version INTEGER NOT NULL DEFAULT 1;",
     ],
 )
 

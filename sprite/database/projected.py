@@ -54,7 +54,7 @@ class Projected:
     """The writes one curation makes, inside one transaction that ends with the cursor."""
 
     def __init__(self, tx: sqlite3.Connection) -> None:
-        self._tx = tx
+        self.tx = tx
         self.actions = ProjectedActions(tx)
 
     def same_learning(self, type_: str, said: str, project: str | None) -> Known | None:
@@ -79,7 +79,7 @@ class Projected:
     def _nearest(self, match: str, where: str, limit: int) -> list[Known]:
         if not match:
             return []
-        rows = self._tx.execute(
+        rows = self.tx.execute(
             f"SELECT {_of('l.')} FROM learnings_fts f "  # noqa: S608 - our clause
             f"JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND {where} "
             "ORDER BY f.rank, l.id LIMIT ?",
@@ -92,7 +92,7 @@ class Projected:
         return self._nearest(match, "l.superseded_by IS NOT NULL", limit)
 
     def _known(self, where: str, parameters: Sequence[Any]) -> Known | None:
-        row = self._tx.execute(
+        row = self.tx.execute(
             f"SELECT {_of('')} FROM learnings WHERE {where}",  # noqa: S608 - our clause
             parameters,
         ).fetchone()
@@ -100,7 +100,7 @@ class Projected:
 
     def digests_of(self, session_id: str) -> list[int]:
         """The valid digests of a session."""
-        rows = self._tx.execute(
+        rows = self.tx.execute(
             "SELECT id FROM learnings WHERE type = 'DIGEST' AND superseded_by IS NULL AND session_id = ? ORDER BY id",
             (session_id,),
         )
@@ -108,12 +108,12 @@ class Projected:
 
     def next_number(self) -> int:
         """The number of an answer's next learning."""
-        row = self._tx.execute("UPDATE projection SET numbered = numbered + 1 RETURNING numbered").fetchone()
+        row = self.tx.execute("UPDATE projection SET numbered = numbered + 1 RETURNING numbered").fetchone()
         return int(row[0])
 
     def add_learning(self, learning: NewLearning) -> None:
         """Stores a learning."""
-        self._tx.execute(
+        self.tx.execute(
             "INSERT INTO learnings (id, created_at, session_id, type, content, source_observation_id, "
             "confidence, curation_id, origin, evidence, last_seen, said, project) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -134,9 +134,15 @@ class Projected:
             ),
         )
 
+    def repeated(self, learning_id: int, new: NewLearning) -> None:
+        """Hear that an answer taught a known learning again, as `new`; writes nothing.
+
+        See `projection/decision.py`.
+        """
+
     def count_again(self, learning_id: int, at: float) -> None:
         """Notes that a learning was said once more."""
-        self._tx.execute("UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?", (at, learning_id))
+        self.tx.execute("UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?", (at, learning_id))
 
     def corroborate(
         self,
@@ -149,7 +155,7 @@ class Projected:
         session_id: str,
     ) -> None:
         """Rests a learning on better evidence than it had."""
-        self._tx.execute(
+        self.tx.execute(
             "UPDATE learnings SET origin = ?, confidence = ?, evidence = ?, source_observation_id = ?, "
             "session_id = ? WHERE id = ?",
             (origin, confidence, evidence, source_observation_id, session_id, learning_id),
@@ -157,11 +163,11 @@ class Projected:
 
     def make_own(self, learning_id: int) -> None:
         """Makes a learning the person's own, whatever project it was of."""
-        self._tx.execute("UPDATE learnings SET project = NULL WHERE id = ?", (learning_id,))
+        self.tx.execute("UPDATE learnings SET project = NULL WHERE id = ?", (learning_id,))
 
     def supersede(self, learning_id: int, by: int) -> bool:
         """Marks a valid learning as replaced; False if there is none."""
-        cursor = self._tx.execute(
+        cursor = self.tx.execute(
             "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND id <> ?1 AND superseded_by IS NULL",
             (by, learning_id),
         )
@@ -169,7 +175,7 @@ class Projected:
 
     def add_version(self, name: str, content: str, sha256: str, *, curation_id: int, at: float, source: str) -> None:
         """Stores the next version of a curated file."""
-        self._tx.execute(
+        self.tx.execute(
             "INSERT INTO file_versions (name, version, curation_id, created_at, source, content, sha256) "
             "VALUES (?1, (SELECT coalesce(max(version), 0) + 1 FROM file_versions WHERE name = ?1), "
             "?2, ?3, ?4, ?5, ?6)",
@@ -178,14 +184,14 @@ class Projected:
 
     def latest_content(self, name: str) -> str | None:
         """A curated file as it stands, None while it is as shipped."""
-        row = self._tx.execute(
+        row = self.tx.execute(
             "SELECT content FROM file_versions WHERE name = ? ORDER BY version DESC LIMIT 1", (name,)
         ).fetchone()
         return str(row[0]) if row else None
 
     def changed_by_a_person(self, name: str, since: int) -> bool:
         """Whether a person changed a curated file in a curation later than this one."""
-        row = self._tx.execute(
+        row = self.tx.execute(
             "SELECT 1 FROM file_versions WHERE name = ? AND source = 'person' AND curation_id > ? LIMIT 1",
             (name, since),
         ).fetchone()
@@ -193,6 +199,4 @@ class Projected:
 
     def report(self, curation_id: int, kind: str, detail: str) -> None:
         """Keeps why a part of a curation was refused."""
-        self._tx.execute(
-            "INSERT INTO reports (curation_id, kind, detail) VALUES (?, ?, ?)", (curation_id, kind, detail)
-        )
+        self.tx.execute("INSERT INTO reports (curation_id, kind, detail) VALUES (?, ?, ?)", (curation_id, kind, detail))

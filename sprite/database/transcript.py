@@ -389,12 +389,16 @@ class TranscriptDB:
     # --- forgetting ---
 
     async def forget(
-        self, observations: Sequence[Observation], responses: Mapping[int, str], tombstone: Mapping[str, Any]
+        self,
+        observations: Sequence[Observation],
+        responses: Mapping[int, str],
+        decisions: Mapping[int, str],
+        tombstone: Mapping[str, Any],
     ) -> int:
         """The one exception to "never changed": takes words out of rows, in one transaction with its tombstone.
 
-        `responses` are the new responses of curations by id. Returns the tombstone's id. What the pages of the file
-        still hold goes with `purge`.
+        `responses` and `decisions` are the new ones of curations by id. Returns the tombstone's id. `purge` then
+        removes what the pages of the file still hold.
         """
 
         def write(tx: sqlite3.Connection) -> int:
@@ -419,6 +423,10 @@ class TranscriptDB:
                 )
             tx.executemany(
                 "UPDATE curations SET response = ? WHERE id = ?", [(text, key) for key, text in responses.items()]
+            )
+            tx.executemany(
+                "UPDATE curations SET decision_json = ?1 WHERE id = ?2 AND decision_json IS NOT ?1",
+                [(text, key) for key, text in decisions.items()],
             )
             tx.execute("DELETE FROM turn_journal")
             for _, sql in frozen:

@@ -175,5 +175,10 @@ SCHEMA = Schema(
         CREATE TRIGGER asked_by_frozen BEFORE UPDATE ON observations WHEN OLD.asked_by IS NOT NEW.asked_by
         BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
         """,
+        # What a batch did to memory, noted by a forget: its guards are not asked again about turns that lost words.
+        """
+        ALTER TABLE curations
+            ADD COLUMN decision_json TEXT CHECK (decision_json IS NULL OR json_valid(decision_json));
+        """,
     ],
 )

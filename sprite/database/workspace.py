@@ -12,7 +12,7 @@ import json
 import sqlite3
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -202,27 +202,39 @@ Effect = TurnBegan | MissionMoved | ChatAdded | CardSaved
 
 _TOOLS = msgspec.json.Decoder(list[UsedTool])
 
-#: Where people's words stand: (table, key, column); a column of JSON says so in its name.
-_TEXT_COLUMNS = (
-    ("chat_messages", "id", "text"),
-    ("chat_messages", "id", "tools_json"),
-    ("missions", "id", "text"),
-    ("cards", "card_id", "title"),
-    ("cards", "card_id", "blocks_json"),
-    ("stacks", "stack_id", "name"),
-    ("canvas_changes", "id", "was"),
+#: Where people's words stand: (table, key, column, the column with the mission it belongs to, if there is one); a
+#: column of JSON says so in its name.
+TEXT_COLUMNS = (
+    ("chat_messages", "id", "text", "mission_id"),
+    ("chat_messages", "id", "tools_json", "mission_id"),
+    ("missions", "id", "text", "id"),
+    ("cards", "card_id", "title", None),
+    ("cards", "card_id", "blocks_json", None),
+    ("stacks", "stack_id", "name", None),
+    ("canvas_changes", "id", "was", None),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenText:
+    """A text in one column of one row, with the mission it belongs to."""
+
+    table: str
+    key: str
+    column: str
+    row: str | int
+    text: str
+    mission: str | None
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the text is JSON."""
+        return self.column.endswith("_json")
 
 
 def _drop_events(tx: sqlite3.Connection, pruned_to: int) -> None:
     tx.execute("DELETE FROM events")
     tx.execute("INSERT OR REPLACE INTO meta VALUES ('pruned_to', ?)", (str(pruned_to),))
-
-
-def _scrubbed(column: str, text: str, scrub: Callable[[Any], Any]) -> str:
-    if column.endswith("_json"):
-        return json.dumps(scrub(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
-    return str(scrub(text))
 
 
 class WorkspaceDB:
@@ -365,8 +377,22 @@ class WorkspaceDB:
 
     # --- forgetting ---
 
-    async def forget(self, missions: Collection[str], cards: Collection[str], scrub: Callable[[Any], Any]) -> None:
-        """Takes words out of chat, cards and inbox (`scrub` takes a JSON value), and drops all events.
+    async def texts(self) -> list[SeenText]:
+        """Everything that people see in words, but for the events."""
+        found: list[SeenText] = []
+        for table, key, column, mission in TEXT_COLUMNS:
+            rows = await self._db.fetch_all(
+                f"SELECT {key}, {column}, {mission or 'NULL'} FROM {table} WHERE {column} IS NOT NULL"  # noqa: S608 - ours
+            )
+            found += [SeenText(table, key, column, *row) for row in rows]
+        return found
+
+    async def event_frames(self) -> list[bytes]:
+        """The frames of all events."""
+        return [row[0] for row in await self._db.fetch_all("SELECT frame FROM events ORDER BY seq")]
+
+    async def forget(self, missions: Collection[str], cards: Collection[str], rewritten: Sequence[SeenText]) -> None:
+        """Takes words out of chat, cards and inbox (`rewritten` are texts as they will be), and drops all events.
 
         A client that resumes later finds its events pruned and gets the state as it now is.
         """
@@ -377,10 +403,8 @@ class WorkspaceDB:
             tx.executemany("UPDATE missions SET text = '' WHERE id = ?", [(mission,) for mission in missions])
             for table in ("cards", "canvas_changes"):
                 tx.executemany(f"DELETE FROM {table} WHERE card_id = ?", [(card_id,) for card_id in cards])  # noqa: S608
-            for table, key, column in _TEXT_COLUMNS:
-                rows = tx.execute(f"SELECT {key}, {column} FROM {table}").fetchall()  # noqa: S608 - our own
-                changed = [(new, row[0]) for row in rows if (new := _scrubbed(column, row[1], scrub)) != row[1]]
-                tx.executemany(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", changed)  # noqa: S608 - our own
+            for new in rewritten:
+                tx.execute(f"UPDATE {new.table} SET {new.column} = ? WHERE {new.key} = ?", (new.text, new.row))  # noqa: S608 - ours
             # One number is left out, so that also a client who had seen the newest event gets the state anew.
             _drop_events(tx, last_seq + 1)
 

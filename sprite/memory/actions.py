@@ -33,7 +33,7 @@ from sprite.memory.projection.action_rows import (
     Updated,
     Zoned,
 )
-from sprite.memory.projection.fold import Change
+from sprite.memory.projection.decision import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.words import said
 from sprite.privacy.redaction import discreet
@@ -156,11 +156,15 @@ class Actions:
         tz: str | None = None,
         priority: int | None = None,
         mission_id: str | None = None,
+        seen: int | None = None,
     ) -> Action:
-        """Changes an action: None stays as it is, an empty `due` or `rrule` takes it away. PeerError as for `add`."""
+        """Changes an action: None stays as it is, an empty `due` or `rrule` takes it away.
+
+        PeerError as for `add`; StaleActionError as for `resolve`.
+        """
 
         async def decide() -> tuple[AnyRecord, int | None]:
-            action = await self.action(action_id)
+            action = await self._as_seen(action_id, seen)
             record = Updated(action=action_id, by=by, mission=mission_id)
             if content is not None:
                 record.content = self._content(content)
@@ -186,15 +190,17 @@ class Actions:
         note: str = "",
         once: bool = False,
         mission_id: str | None = None,
+        seen: int | None = None,
     ) -> Action:
         """A new status: open, done, dismissed or failed; a closed one fires no more, its repeat neither.
 
-        `once` leaves one that repeats open: only this time is done. PeerError for another status, or no such action.
+        `once` leaves one that repeats open: only this time is done. PeerError for another status, or no such action;
+        StaleActionError where it has another version than the one that was `seen`.
         """
         known = _status(status)
 
         async def decide() -> tuple[AnyRecord, int | None]:
-            action = await self.action(action_id)
+            action = await self._as_seen(action_id, seen)
             if known == "open" and action.status != "open" and action.due is not None:
                 await self._check_room()
             record = Resolved(
@@ -265,6 +271,12 @@ class Actions:
         for change in changes:
             self._announce(change)
         return curation_id
+
+    async def _as_seen(self, action_id: int, seen: int | None) -> Action:
+        action = await self.action(action_id)
+        if seen is not None and seen != action.version:
+            raise StaleActionError(action)
+        return action
 
     async def _of(self, action: Action, record: _Changed) -> tuple[_Changed, int | None]:
         """The row with what makes it mean this action for good, and the turn that taught the action."""
@@ -344,6 +356,14 @@ class Actions:
             reason = f"{MOST_BY_SCHEDULES} such actions are open already"
         if reason:
             raise PeerError(f"In a turn that a schedule began: {reason}.", code="within_schedule")
+
+
+class StaleActionError(PeerError):
+    """An action changed since it was seen; `action` is how it is now."""
+
+    def __init__(self, action: Action) -> None:
+        super().__init__("The action has changed since you saw it: look at it again first.", code="conflict")
+        self.action = action
 
 
 class _AlreadyThereError(Exception):

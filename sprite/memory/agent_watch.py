@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from sprite.errors import SpriteError
-from sprite.memory.projection.fold import Change
+from sprite.memory.projection.decision import Change
 from sprite.memory.projection.projection import Projection
 
 log = logging.getLogger(__name__)

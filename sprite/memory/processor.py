@@ -36,7 +36,7 @@ from sprite.memory.last_error import (
     last_error,
     note_error,
 )
-from sprite.memory.projection.fold import Change
+from sprite.memory.projection.decision import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.rest import Rest
 from sprite.tasks import TaskSet, owned_task

@@ -83,6 +83,7 @@ PARTS: Final = (
         "transcript.db",
         "curations",
         "everything that changed memory: the curator's answers as they came, edits by hand, what was forgotten",
+        later=("decision_json",),
     ),
     Part("log/lost_calls.jsonl", "transcript.db", "lost_calls", "calls that were paid for and gave no answer"),
     Part(

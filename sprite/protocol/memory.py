@@ -139,7 +139,10 @@ class AddActionRequest(MemoryRequest, tag="add_action"):
 
 
 class UpdateActionRequest(MemoryRequest, tag="update_action"):
-    """Changes an action: what is left out stays as it is, and an empty `due` or `rrule` takes it away."""
+    """Changes an action: what is left out stays as it is, and an empty `due` or `rrule` takes it away.
+
+    `version` as for `resolve_action`.
+    """
 
     id: RowId
     content: str | None = None
@@ -147,13 +150,19 @@ class UpdateActionRequest(MemoryRequest, tag="update_action"):
     rrule: str | None = None
     tz: str | None = None
     priority: int | None = None
+    version: int | None = None
 
 
 class ResolveActionRequest(MemoryRequest, tag="resolve_action"):
-    """An action's new status: open, done, dismissed or failed."""
+    """An action's new status: open, done, dismissed or failed.
+
+    `version` is the one that was seen: where the action has another one by now, the answer is an error `conflict` with
+    the `action` as it is.
+    """
 
     id: RowId
     status: str
+    version: int | None = None
 
 
 class UserFilesRequest(MemoryRequest, tag="user_files"):
@@ -383,7 +392,11 @@ class RetryResult(MemoryResult, tag="retry"):
 
 
 class ForgetResult(MemoryResult, tag="forget"):
-    """What would go, or (`done`) what went."""
+    """What would go, or what went.
+
+    `done`: it is gone, and the bridge's copy, if there is one, has confirmed that. False is also the answer to a forget
+    that the copy did not confirm in time: `forgotten.still` says so, and the copy is told until it does.
+    """
 
     forgotten: Forgotten
     done: bool

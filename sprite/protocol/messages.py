@@ -207,7 +207,7 @@ class Ack(Payload):
 
 
 class Error(Payload, omit_defaults=False):
-    """What went wrong, in words a person understands; `block` is what stands where an edit came too late.
+    """What went wrong, in words a person understands; `block` or `action` is what stands where a change came too late.
 
     `newest` is the newest lease's epoch, for a bridge that is refused since it has an older one.
     """
@@ -216,6 +216,7 @@ class Error(Payload, omit_defaults=False):
     message: str
     block: Block | None = None
     newest: int | UnsetType = UNSET
+    action: ActionRow | UnsetType = UNSET
 
 
 class StateSync(Payload, omit_defaults=False):

@@ -44,7 +44,7 @@ class ActionRow(Struct):
 
     `due` and `fired_at` are Unix seconds: when it fires next, and when it fired last. `rrule` is the repeat (RFC 5545),
     computed in `tz`, an IANA zone. `origin` says who made it: curator, person, agent, or schedule (an agent within a
-    turn that a schedule began). `history` is oldest first.
+    turn that a schedule began). `history` is oldest first. `version` grows with each change.
     """
 
     id: int
@@ -59,6 +59,7 @@ class ActionRow(Struct):
     fired_at: float | None = None
     origin: str = "curator"
     history: list[ActionChange] = []
+    version: int = 1
 
 
 class UserFile(Struct):
@@ -266,8 +267,19 @@ class Health(Struct):
     drift: list[Drifted] = []
 
 
+class Place(Struct, frozen=True):
+    """A text, and where it stands, in words: "user.md", "learning 4", "turn 7, the reply"."""
+
+    where: str
+    text: str
+
+
 class Forgotten(Struct):
-    """What a forget touches, in numbers; `remains` names the deployed files that say it, too."""
+    """What a forget touches, in numbers and in words (`gone`; `more` counts what is not listed).
+
+    `remains` names the deployed files that say it, too. `still` is what was found afterwards, in every store: empty,
+    all of it is gone. A preview has looked for nothing yet.
+    """
 
     by: str
     turns: list[int]
@@ -276,3 +288,6 @@ class Forgotten(Struct):
     lines: int
     cards: int
     remains: list[str]
+    gone: list[Place] = []
+    more: int = 0
+    still: list[Place] = []

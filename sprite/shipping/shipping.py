@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 #: A sprite that is stopped waits no longer for a store to take what was written last.
 _FINISH_SECONDS = 5.0
+#: How often it is looked whether the store has forgotten what it was told to.
+CONFIRMED_SECONDS = 0.1
 
 
 class Shipping:
@@ -151,3 +153,13 @@ class Shipping:
             if table != ROWS
         }
         await self._state.put(TOMBSTONES, {str(newest): msgspec.json.encode({"rows": rows}).decode()})
+
+    async def has_forgotten(self, seconds: float) -> bool:
+        """Wait until the store has confirmed every forget; False where it has not within this time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while await self._state.tombstones():  # noqa: ASYNC110 - its row goes when the store has said so
+                    await asyncio.sleep(CONFIRMED_SECONDS)
+        except TimeoutError:
+            return False
+        return True

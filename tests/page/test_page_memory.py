@@ -456,11 +456,12 @@ async def test_a_forget_shows_every_place_first_then_what_remains_and_the_words_
         await expect(preview).to_contain_text("1 turn")
         await expect(preview).to_contain_text("1 learning")
         await expect(preview).to_contain_text("1 entry in the history of memory")
+        await expect(preview).to_contain_text("user.md")
         await expect(preview).to_contain_text(f"Turns: {turn_of(stack, 'Quibblewort')}")
         await shoot(page, "memory-forget")
         await preview.get_by_role("button", name="Forget").click()
         done = page.get_by_role("dialog", name="Forgotten")
-        await expect(done).to_contain_text("the words stand nowhere in memory any more")
+        await expect(done).to_contain_text("All stores were searched: gone.")
         await expect(done).to_contain_text("What remains")
         assert await violations(page) == []
         await done.get_by_role("button", name="Close").click()

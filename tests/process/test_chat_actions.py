@@ -36,7 +36,7 @@ async def test_actions_are_listed_and_closed_by_their_numbers() -> None:
         assert "Long done" not in chat.seen
         for word, status in (("done", "done"), ("dismiss", "dismissed"), ("reopen", "open")):
             message = await asked(chat, f"/actions {word} 4")
-            assert message["payload"] == {"op": "resolve_action", "id": 4, "status": status}
+            assert message["payload"] == {"op": "resolve_action", "id": 4, "status": status, "version": 1}
             await chat.visitor.send(ResolveActionResult([]), reply_to=message["id"])
         chat.type("/actions done ficus\n")
         await chat.until_seen("Which one, and how?")

@@ -14,6 +14,7 @@ import random
 import secrets
 import shutil
 from collections.abc import AsyncIterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from sprite.database.memory import open_memory
 from sprite.database.transcript import open_transcript
 from sprite.database.workspace import open_workspace
 from sprite.errors import PeerError
-from sprite.memory.files import CURATED
+from sprite.memory.files import CURATED, DEPLOYED
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.forgetting.scrub import Scrubber
+from sprite.memory.forgetting.stores import FileStore
 from sprite.memory.words import FORGOTTEN
 from sprite.protocol.rows import Forgotten
 from tests.command_line import command, forget, killed, rebuild, restart_server
@@ -97,10 +99,15 @@ async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(
 async def test_the_command_shows_what_would_go_and_says_that_it_went(workspace: Path) -> None:
     code, out, err = await command(workspace, "memory", "forget", "--text", "Quibblewort", "--yes")
     assert (code, err) == (0, "")
-    assert out == (
-        "Forgetting this by its text takes away for good: 2 turns, 1 learning, 3 curated lines.\n"
-        "Forgotten. What is left is a tombstone that says when, and how much; not what.\n"
-    )
+    lines = out.splitlines()
+    assert lines[0] == "Forgetting this by its text takes away for good: 2 turns, 1 learning, 4 curated lines."
+    assert "  turn 2: My codename is Quibblewort." in lines
+    assert any(line.startswith("  user.md: ") and "Quibblewort" in line for line in lines)
+    assert any(line.startswith("  the chat: ") for line in lines)
+    assert lines[-2:] == [
+        "Forgotten. What is left is a tombstone that says when, and how much; not what.",
+        "All stores were searched: gone.",
+    ]
     assert files_containing(workspace, "Quibblewort") == []
 
 
@@ -146,8 +153,8 @@ async def test_a_tombstone_says_when_and_how_much_and_not_what(
 ) -> None:
     await forget(workspace, text="Quibblewort")
     summary = json.loads(capsys.readouterr().out)
-    assert summary.pop("remains") == []
-    assert summary == {"by": "text", "turns": [2, 6], "learnings": 1, "curations": 3, "lines": 3, "cards": 0}
+    assert [summary.pop(name) for name in ("remains", "gone", "still", "more")] == [[], [], [], 0]
+    assert summary == {"by": "text", "turns": [2, 6], "learnings": 1, "curations": 3, "lines": 4, "cards": 0}
     tombstone = curations(workspace)[-1]
     assert (tombstone["kind"], json.loads(tombstone["response"])) == ("forget", summary)
     turns = {o["id"]: o for o in observations(workspace)}
@@ -207,6 +214,22 @@ async def test_many_turns_are_forgotten_only_by_somebody_who_says_so_twice(tmp_p
     assert files_containing(workspace, "Zanzibar")
     await forget(workspace, text="zanzibar")
     assert files_containing(workspace, "Zanzibar") == []
+
+
+def test_every_file_of_a_workspace_is_registered(curated: Path) -> None:
+    """A file below `.os/` is a database of the registry, memory's, searched by `FileStore`, or free of words."""
+    system = curated / ".os"
+    databases = {"memory/transcript.db", "memory/memory.db", "workspace.db"}
+    known = {*databases, *(f"memory/{name}" for name in (*DEPLOYED, *CURATED))}
+
+    def is_known(path: Path) -> bool:
+        name = str(path.relative_to(system))
+        if name in known or any(name in {f"{each}-wal", f"{each}-shm"} for each in databases):
+            return True
+        patterns = (*FileStore.FILES, *FileStore.FREE)
+        return any(fnmatch(name, pattern.replace("**", "*")) for pattern in patterns)
+
+    assert [path for path in system.rglob("*") if path.is_file() and not is_known(path)] == []
 
 
 # Killed
@@ -298,10 +321,11 @@ async def test_a_forget_waits_for_the_mission_before_it_and_takes_it_along(
         mission = client.send("mission", {"text": "My parrot is Zebedee."})
         client.send("mission", {"text": "hello there"})
         await client.event("tool_use")
-        # What the log does not have yet, the wire's preview cannot see; by the time it is done, it is there.
+        # The log does not have it yet; by the time the forget is done, it has.
         look = client.send("memory", {"op": "forget", "text": "Zebedee", "preview": True})
-        refused = (await client.reply(look))["payload"]
-        assert (refused["code"], "when it ends" in refused["message"]) == ("not_found", True)
+        shown = (await client.reply(look))["payload"]["forgotten"]
+        assert {"where": "a message that you sent", "text": "My parrot is Zebedee."} in shown["gone"]
+        assert (shown["turns"], shown["gone"][-1]["where"]) == ([], "the turn under way")
         answer = client.send("memory", {"op": "forget", "text": "Zebedee"})
         (workspace / "go").touch()
         assert (await client.end_of(mission))["event"] == "complete"

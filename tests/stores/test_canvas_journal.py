@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,8 @@ async def test_forgetting_takes_the_names_and_the_cards_out_of_the_journal(works
     await workspace.canvas_changes_told((await workspace.canvas_changes())[-1].id)
     await workspace.change_stack((await workspace.stacks())[0].stack_id, name="Other papers")
     await workspace.move_card("c", Point(1, 0), None)
-    await workspace.forget([], ["c"], lambda value: value.replace("Papers", "…") if isinstance(value, str) else value)
+    texts = [replace(each, text="…") for each in await workspace.texts() if each.text == "Papers"]
+    await workspace.forget([], ["c"], texts)
     (left,) = await workspace.canvas_changes()
     assert (left.kind, left.was) == ("renamed", "…")
 

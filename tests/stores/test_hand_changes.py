@@ -253,7 +253,7 @@ async def test_a_hand_edit_over_the_limits_stands_and_is_said(stores: Stores) ->
 async def test_what_is_forgotten_goes_from_drift_too(stores: Stores) -> None:
     await drifted(stores)
     made = await plan(Target(text="bank trusts"), stores.transcript, stores.memory)
-    await stores.transcript.forget([], made.curations, made.summary())
+    await stores.transcript.forget([], made.curations, {}, made.summary())
     (drift,) = (await stores.transcript.curations.open_drift()).values()
     assert drift.content == PERSON
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -53,6 +54,19 @@ async def test_the_store_is_told_which_rows_and_status_says_so_until_it_has_hear
         same(copy, await stage.expected(), stage.settings)
 
 
+async def test_forget_is_confirmed_by_the_copys_acknowledgement(tmp_path: Path) -> None:
+    async with shipping_stage(tmp_path) as stage:
+        await lived(stage)
+        assert await stage.shipping.has_forgotten(0.1), "nobody follows"
+        copy = Copy()
+        await stage.follow(copy)
+        await forget(stage, "Quibblewort")
+        assert not await stage.shipping.has_forgotten(0.1)
+        confirmed = asyncio.create_task(stage.shipping.has_forgotten(30))
+        await stage.follow(copy)
+        assert await confirmed
+
+
 async def test_rows_as_they_now_are_come_before_the_word_that_older_ones_go(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
@@ -92,7 +106,7 @@ async def test_a_forget_that_was_cut_off_is_told_when_it_is_finished(tmp_path: P
         async def cut() -> None:
             raise KeyboardInterrupt
 
-        forgetter._tell_store = cut
+        forgetter._copy.tell = cut
         with pytest.raises(KeyboardInterrupt):
             await forgetter.forget(Target(text="Quibblewort"), sure=True)
     async with shipping_stage(tmp_path) as stage:

@@ -84,7 +84,8 @@ export class Actions extends View {
     const form = new ActionForm(
       action,
       async (draft) => {
-        if (Object.keys(draft).length > 0) this.#all = await this.client.updateAction(action.id, draft);
+        if (Object.keys(draft).length > 0)
+          this.#all = await this.client.updateAction(action.id, draft, action.version);
       },
       () => {
         this.#changing.delete(action.id);
@@ -111,12 +112,18 @@ export class Actions extends View {
   async #resolve(action, status) {
     this.#busy.add(action.id);
     this.draw();
-    const all = await this.attempt('Nothing was changed', () => this.client.resolve(action.id, status));
+    const all = await this.attempt('Nothing was changed', () =>
+      this.client.resolve(action.id, status, action.version),
+    );
     this.#busy.delete(action.id);
     if (all) {
       this.#all = all;
-      const undo = { label: 'Undo', run: () => void this.#resolve(action, action.status) };
+      const now = all.find(({ id }) => id === action.id) ?? action;
+      const undo = { label: 'Undo', run: () => void this.#resolve(now, action.status) };
       this.page.toast({ kind: 'success', text: `${DONE[status] ?? 'Open again'}: ${action.content}`, action: undo });
+    } else {
+      // Somebody may have changed it meanwhile.
+      await this.load();
     }
     this.draw();
   }

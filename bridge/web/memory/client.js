@@ -79,13 +79,15 @@ export function createClient({ connection }) {
      * Every action, with the one as it now is.
      * @param {number} id
      * @param {ActionDraft} draft  what is to change
+     * @param {number} [version]  as for `resolve`
      */
-    updateAction: async (id, draft) => (await ask({ op: 'update_action', id, ...draft })).actions,
+    updateAction: async (id, draft, version) => (await ask({ op: 'update_action', id, ...draft, version })).actions,
     /**
      * @param {number} id
      * @param {string} status
+     * @param {number} [version]  the one that was seen: another one by now is a conflict
      */
-    resolve: async (id, status) => (await ask({ op: 'resolve_action', id, status })).actions,
+    resolve: async (id, status, version) => (await ask({ op: 'resolve_action', id, status, version })).actions,
     /**
      * A turn that was set aside waits again to be learned from.
      * @param {number} id

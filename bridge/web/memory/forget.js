@@ -5,7 +5,7 @@ import { codeOf, wordsOf } from '../problem.js';
 import { html } from '../vendor/lit-html/lit-html.js';
 import { touched } from './labels.js';
 
-/** @import { ForgetTarget, Forgotten, MemoryClient, Page } from '../types/page.js' */
+/** @import { ForgetTarget, Forgotten, MemoryClient, Page, Place } from '../types/page.js' */
 
 /** More turns than this need a second word. */
 const MANY = 10;
@@ -41,7 +41,7 @@ export async function forget(page, client, target, what) {
   try {
     const gone = await client.forget(target);
     done();
-    await say(page, client, target, gone);
+    await say(page, target, gone);
     return true;
   } catch (problem) {
     done();
@@ -106,10 +106,18 @@ function previewOf(preview, what) {
           </p>`
         : null
     }
-    ${remaining(preview)}
+    ${places(preview.gone ?? [])} ${preview.more ? html`<p>And ${preview.more} more.</p>` : null} ${remaining(preview)}
     <p>This cannot be undone: no version and no backup of memory keeps it.</p>
   </div>`;
 }
+
+/** @param {Place[]} listed */
+const places = (listed) =>
+  listed.length
+    ? html`<ul class="forget-places small-text">
+        ${listed.map(({ where, text }) => html`<li><strong>${where}</strong> ${text}</li>`)}
+      </ul>`
+    : null;
 
 /** @param {Forgotten} forgotten */
 const remaining = ({ remains }) =>
@@ -121,40 +129,30 @@ const remaining = ({ remains }) =>
 
 /**
  * @param {Page} page
- * @param {MemoryClient} client
  * @param {ForgetTarget} target
  * @param {Forgotten} gone
  */
-async function say(page, client, target, gone) {
-  const left = await leftOf(client, target);
-  const places = touched(gone).map((place) => place.what);
+async function say(page, target, gone) {
+  const touchedPlaces = touched(gone).map((place) => place.what);
+  const still = gone.still ?? [];
+  const isWhole = target.turn !== undefined || target.session !== undefined;
   const body = html`<div class="forget-preview">
-    <p>Gone from ${places.join(', ')}.</p>
-    ${left === null ? null : html`<p>${left}</p>`} ${remaining(gone)}
+    ${touchedPlaces.length ? html`<p>Taken out of ${touchedPlaces.join(', ')}.</p>` : null}
+    ${
+      still.length
+        ? html`<p class="memory-banner warn">All stores were searched. It still stands here:</p>
+            ${places(still)}`
+        : html`<p>All stores were searched: gone.</p>`
+    }
+    ${remaining(gone)}
     <h3>What remains</h3>
     <ul class="forget-places">
       <li>
-        In the log, the turns keep their number and
-        time${target.text === undefined ? ', with nothing in them' : ', without those words'}.
+        In the log, the turns keep their number and time${isWhole ? ', with nothing in them' : ', without those words'}.
       </li>
       <li>One line of memory’s history says that something was forgotten, when and how much; not what.</li>
       <li>Files in documents and artifacts are yours and were not touched.</li>
     </ul>
   </div>`;
   await page.dialog({ title: 'Forgotten', body, actions: [{ label: 'Close', value: null, primary: true }] });
-}
-
-/**
- * Looked for again, since a promise is good and a look is better.
- * @param {MemoryClient} client
- * @param {ForgetTarget} target
- */
-async function leftOf(client, target) {
-  if (target.text === undefined) return null;
-  try {
-    const left = await client.preview(target);
-    return `Looked again: the words still stand in ${plural(left.turns.length, 'turn')}.`;
-  } catch (problem) {
-    return codeOf(problem) === 'not_found' ? 'Looked again: the words stand nowhere in memory any more.' : null;
-  }
 }

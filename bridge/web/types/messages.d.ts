@@ -354,6 +354,8 @@ export interface AddActionRequest {
 }
 /**
  * Changes an action: what is left out stays as it is, and an empty `due` or `rrule` takes it away.
+ *
+ *     `version` as for `resolve_action`.
  */
 export interface UpdateActionRequest {
   op: "update_action";
@@ -363,14 +365,19 @@ export interface UpdateActionRequest {
   rrule?: string | null;
   tz?: string | null;
   priority?: number | null;
+  version?: number | null;
 }
 /**
  * An action's new status: open, done, dismissed or failed.
+ *
+ *     `version` is the one that was seen: where the action has another one by now, the answer is an error `conflict` with
+ *     the `action` as it is.
  */
 export interface ResolveActionRequest {
   op: "resolve_action";
   id: number;
   status: string;
+  version?: number | null;
 }
 /**
  * The files of the user's folders, or of one of them.
@@ -534,7 +541,7 @@ export interface Stopped {
   kind: ("mission" | "turn") | ("agent" | "command" | "task");
 }
 /**
- * What went wrong, in words a person understands; `block` is what stands where an edit came too late.
+ * What went wrong, in words a person understands; `block` or `action` is what stands where a change came too late.
  *
  *     `newest` is the newest lease's epoch, for a bridge that is refused since it has an older one.
  */
@@ -543,6 +550,7 @@ export interface Error {
   message: string;
   block?: Block | null;
   newest?: number;
+  action?: ActionRow;
 }
 /**
  * One piece of a card. `version` counts its changes, from 1; `by` is who made the last one.
@@ -555,6 +563,36 @@ export interface Block {
   };
   version?: number;
   by?: "agent" | "person";
+}
+/**
+ * Something to be done. `status` is open, done, dismissed or failed.
+ *
+ *     `due` and `fired_at` are Unix seconds: when it fires next, and when it fired last. `rrule` is the repeat (RFC 5545),
+ *     computed in `tz`, an IANA zone. `origin` says who made it: curator, person, agent, or schedule (an agent within a
+ *     turn that a schedule began). `history` is oldest first. `version` grows with each change.
+ */
+export interface ActionRow {
+  id: number;
+  created_at: number;
+  content: string;
+  priority: number;
+  status: string;
+  source_learning_id: number | null;
+  due?: number | null;
+  rrule?: string | null;
+  tz?: string | null;
+  fired_at?: number | null;
+  origin?: string;
+  history?: ActionChange[];
+  version?: number;
+}
+/**
+ * One entry of an action's history: when, who (curator, person, agent, schedule or sprite), and what, in words.
+ */
+export interface ActionChange {
+  at: number;
+  by: string;
+  what: string;
 }
 /**
  * Everything a client needs to draw itself.
@@ -1076,35 +1114,6 @@ export interface ActionsResult {
   actions: ActionRow[];
 }
 /**
- * Something to be done. `status` is open, done, dismissed or failed.
- *
- *     `due` and `fired_at` are Unix seconds: when it fires next, and when it fired last. `rrule` is the repeat (RFC 5545),
- *     computed in `tz`, an IANA zone. `origin` says who made it: curator, person, agent, or schedule (an agent within a
- *     turn that a schedule began). `history` is oldest first.
- */
-export interface ActionRow {
-  id: number;
-  created_at: number;
-  content: string;
-  priority: number;
-  status: string;
-  source_learning_id: number | null;
-  due?: number | null;
-  rrule?: string | null;
-  tz?: string | null;
-  fired_at?: number | null;
-  origin?: string;
-  history?: ActionChange[];
-}
-/**
- * One entry of an action's history: when, who (curator, person, agent, schedule or sprite), and what, in words.
- */
-export interface ActionChange {
-  at: number;
-  by: string;
-  what: string;
-}
-/**
  * The file as it now is.
  */
 export interface EditResult {
@@ -1185,7 +1194,10 @@ export interface RetryResult {
   quarantined: QuarantinedTurn[];
 }
 /**
- * What would go, or (`done`) what went.
+ * What would go, or what went.
+ *
+ *     `done`: it is gone, and the bridge's copy, if there is one, has confirmed that. False is also the answer to a forget
+ *     that the copy did not confirm in time: `forgotten.still` says so, and the copy is told until it does.
  */
 export interface ForgetResult {
   op: "forget";
@@ -1193,7 +1205,10 @@ export interface ForgetResult {
   done: boolean;
 }
 /**
- * What a forget touches, in numbers; `remains` names the deployed files that say it, too.
+ * What a forget touches, in numbers and in words (`gone`; `more` counts what is not listed).
+ *
+ *     `remains` names the deployed files that say it, too. `still` is what was found afterwards, in every store: empty,
+ *     all of it is gone. A preview has looked for nothing yet.
  */
 export interface Forgotten {
   by: string;
@@ -1203,6 +1218,16 @@ export interface Forgotten {
   lines: number;
   cards: number;
   remains: string[];
+  gone?: Place[];
+  more?: number;
+  still?: Place[];
+}
+/**
+ * A text, and where it stands, in words: "user.md", "learning 4", "turn 7, the reply".
+ */
+export interface Place {
+  where: string;
+  text: string;
 }
 /**
  * Curations, newest first.

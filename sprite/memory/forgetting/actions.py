@@ -74,7 +74,7 @@ class ActionScrubber:
         if of is None or of.content == FORGOTTEN:
             return False
         known = self._learnings.get(record.action) == of.content
-        return known or self._scrubber.takes_learning(of.content, None, of.turn)
+        return known or self._scrubber.takes_learning(of.content, of.turn)
 
     def _takes(self, text: str, record: Added | Changed) -> bool:
         if record.mission in self._missions:

@@ -1,4 +1,4 @@
-"""Forgetting: takes words out of everything below `.os/`, so that a search over its bytes finds nothing.
+"""Forgetting: takes words out of every store, so that a search over their bytes finds nothing.
 
 The order makes it safe to be killed at any moment. What people see, the CLI's own logs and every derived file go
 first, while the log still has the words to look for: a killed forget is simply asked for again. Then the log, in one
@@ -10,29 +10,34 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB
 from sprite.database.workspace import WorkspaceDB
 from sprite.errors import PeerError
-from sprite.memory.files import DEPLOYED, MemoryFiles
-from sprite.memory.forgetting.plan import (
-    Plan,
-    Target,
-    plan,
+from sprite.memory.files import MemoryFiles
+from sprite.memory.forgetting.plan import Plan, Target, plan
+from sprite.memory.forgetting.stores import (
+    MARKER,
+    CopyStore,
+    FileStore,
+    LogStore,
+    MemoryStore,
+    SeenStore,
+    Store,
+    TheirFiles,
 )
 from sprite.memory.projection.projection import Projection
-from sprite.protocol.rows import Forgotten
-from sprite.userfiles.scan import is_there
+from sprite.protocol.rows import Forgotten, Place
 
 log = logging.getLogger(__name__)
 
 #: More turns than this are forgotten only by somebody who says so twice.
 MANY_TURNS = 10
-_MARKER = "purge"
+#: So many places are listed; the others are counted.
+MOST_PLACES = 200
 
 
 class Forgetter:
@@ -52,91 +57,90 @@ class Forgetter:
         self._memory = memory
         self._workspace = workspace
         self._projection = projection
-        self._tell_store = tell_store
+        self._theirs = TheirFiles(settings)
+        self._log = LogStore(settings, transcript, memory)
+        self._copy = CopyStore(workspace, tell_store)
+        #: Every store, in the order in which words leave them; those after the log follow it.
+        self.stores: tuple[Store, ...] = (
+            SeenStore(workspace),
+            FileStore(settings),
+            self._log,
+            MemoryStore(memory, MemoryFiles(settings.memory)),
+            self._copy,
+            self._theirs,
+        )
 
     async def preview(self, target: Target) -> Forgotten:
-        """What a forget would touch."""
+        """Return what a forget would take away, in numbers and in words."""
         made = await plan(target, self._transcript, self._memory)
-        return Forgotten(**made.summary(), remains=self._remains(made))
+        gone = await self._find(made, *(store for store in self.stores if store not in {self._copy, self._theirs}))
+        self._refuse_nothing(made, gone)
+        return self._told(made, gone=gone)
 
     async def forget(self, target: Target, *, sure: bool) -> Forgotten:
-        """Forgets, and says in numbers what went. PeerError if nothing matches, or too much and `sure` is not set."""
+        """Forget, then search every store here; return what went, in numbers, and each place that still has it.
+
+        The copy at the bridge is for the caller to wait for. PeerError if nothing matches, or too much and `sure` is
+        not set.
+        """
         # An edit between the plan and its writing would bring back what is being forgotten.
         async with self._projection.held() as settle:
             # What hands have written meanwhile has to be in the log, or it would be taken for theirs afterwards.
             await settle()
             made = await plan(target, self._transcript, self._memory)
+            if not made.observations and not made.curations:
+                self._refuse_nothing(made, await self._find(made, *self.stores[:3]))
             if len(made.observations) > MANY_TURNS and not sure:
                 raise PeerError(
                     f"That would forget {len(made.observations)} turns. If you are sure, say so (--yes).",
                     code="too_much",
                 )
-            (self._settings.run / _MARKER).touch()
-            await self._workspace.forget(made.missions, made.cards, made.scrubber.value)
-            self._sweep(made)
-            await self._transcript.user_files.forget(
-                lambda path: is_there(self._settings.workspace, path), lambda path: _names(path, made)
-            )
-            await self._transcript.forget(list(made.observations.values()), made.curations, made.summary())
+            (self._settings.run / MARKER).touch()
+            for store in self.stores[: self.stores.index(self._log) + 1]:
+                await store.remove(made)
             await self._finish(settle)
-        return Forgotten(**made.summary(), remains=self._remains(made))
+        found = await self._find(made, *(store for store in self.stores if store is not self._copy))
+        return self._told(made, still=[*found, *await self._says_it_too(made)])
 
     async def finish_interrupted(self) -> None:
-        """Completes what a killed process had begun."""
-        if (self._settings.run / _MARKER).exists():
+        """Complete what a killed process had begun."""
+        if (self._settings.run / MARKER).exists():
             log.warning("a forget was cut off and is finished now")
             async with self._projection.held() as settle:
                 await self._finish(settle)
 
     async def _finish(self, settle: Callable[[], Awaitable[object]]) -> None:
+        shutil.rmtree(self._settings.run / "forget", ignore_errors=True)
         await settle()
         # A copy elsewhere has to forget it, too; once this is noted no kill can take that back.
-        await self._tell_store()
+        await self._copy.tell()
         await self._transcript.purge()
         await self._memory.purge()
         await self._workspace.purge()
-        (self._settings.run / _MARKER).unlink(missing_ok=True)
+        (self._settings.run / MARKER).unlink(missing_ok=True)
 
-    def _sweep(self, made: Plan) -> None:
-        """Deletes every other file that has the words, or is made of what has them."""
-        # The CLI's logs serve to resume a conversation, and none is resumed that knows what was forgotten; the prompt
-        # of the last one holds memory as it was, and so does what sessions elsewhere are told.
-        shutil.rmtree(self._settings.cli_state, ignore_errors=True)
-        self._settings.boot_prompt.unlink(missing_ok=True)
-        shutil.rmtree(self._settings.boot_files, ignore_errors=True)
-        for path in self._settings.system.rglob("*"):
-            if path.is_file() and not path.is_symlink() and not self._keeps(path):
-                derived = path.parent == self._settings.memory
-                if derived or _has(path, made):
-                    path.unlink(missing_ok=True)
+    @staticmethod
+    async def _find(made: Plan, *stores: Store) -> list[Place]:
+        return list(dict.fromkeys([place for store in stores for place in await store.find(made)]))
 
-    def _remains(self, made: Plan) -> list[str]:
-        """Deployed files are not memory and are not scrubbed: the person is told which of them have the words."""
-        files = MemoryFiles(self._settings.memory)
-        return [name for name in DEPLOYED if files.exists(name) and made.scrubber.finds(files.on_disk(name))]
+    @staticmethod
+    def _refuse_nothing(made: Plan, found: list[Place]) -> None:
+        if not found and not made.observations and not made.curations:
+            raise PeerError("Nothing in memory matches that.", code="not_found")
 
-    def _keeps(self, path: Path) -> bool:
-        """Whether a file is scrubbed row by row, or is none of what memory made."""
-        settings = self._settings
-        system = settings.system
-        # What guards or names the running process.
-        left_alone = {settings.lock.name, settings.token_file.name, settings.address_file.name, _MARKER}
-        if path.name in left_alone or path.is_relative_to(system / "src") or path.is_relative_to(system / ".venv"):
-            return True
-        if path.parent == settings.memory and path.name in DEPLOYED:
-            return True
-        # A journal has its database's name; a copy that was set aside has more of one, and is not kept.
-        stores = (settings.transcript_db, settings.memory_db, settings.workspace_db)
-        return any(str(path) in {f"{store}{suffix}" for suffix in ("", "-wal", "-shm")} for store in stores)
+    async def _says_it_too(self, made: Plan) -> list[Place]:
+        """Learnings that stay and say it in more words."""
+        return [
+            Place(f"learning {row.id}, which says more", row.content)
+            for row in await self._memory.learnings(limit=2**31)
+            if made.scrubber.stands_in(row.content)
+        ]
 
-
-def _has(path: Path, made: Plan) -> bool:
-    try:
-        text = path.read_bytes().decode("utf-8", errors="replace")
-    except OSError:
-        return False
-    return _names(text.replace("\\n", "\n").replace('\\"', '"'), made)
-
-
-def _names(text: str, made: Plan) -> bool:
-    return made.scrubber.finds(text) or any(word in text.casefold() for word in made.scrubber.words)
+    def _told(self, made: Plan, *, gone: Sequence[Place] = (), still: Sequence[Place] = ()) -> Forgotten:
+        return Forgotten(
+            **made.summary(),
+            remains=self._theirs.deployed(made.scrubber),
+            gone=list(gone[:MOST_PLACES]),
+            more=max(0, len(gone) + len(still) - MOST_PLACES),
+            still=list(still[:MOST_PLACES]),
+        )

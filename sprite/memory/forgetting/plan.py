@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -25,13 +26,11 @@ from sprite.memory.curation.answer import (
 )
 from sprite.memory.files import CURATED, template
 from sprite.memory.forgetting.actions import ActionScrubber
-from sprite.memory.forgetting.scrub import (
-    Scrubber,
-    map_strings,
-)
+from sprite.memory.forgetting.scrub import Said, Scrubber, Spared, bare, core, map_strings
 from sprite.memory.projection.voices import text_of
 from sprite.memory.unkept import read_all
-from sprite.memory.words import FORGOTTEN, content_words, said, share, words_of
+from sprite.memory.words import FORGOTTEN, content_words, share, words_of
+from sprite.protocol.rows import Place
 
 #: Rows read at once while the whole log is looked through.
 CHUNK = 500
@@ -39,13 +38,16 @@ CHUNK = 500
 SHORTEST_TEXT = 3
 #: A message with fewer meaning-carrying words ("yes, go on") is not specific, and stays where others said it.
 OWN_SENTENCE_WORDS = 4
+#: A phrase with fewer could mean anything.
+OWN_PHRASE_WORDS = 3
+#: Of a text that goes, so much is shown.
+MOST_SHOWN_CHARS = 300
 #: A turn that has this part of a learning's words is about it.
 ABOUT_IT = 0.5
-#: Learnings that share this part of their words could be taken for one another.
-ALIKE = 0.3
 
 #: The strings of a tool call that carry words; its name and ids do not.
 _SPOKEN = ("input", "result")
+_PIECES = re.compile(r"(?<=[.!?])\s+|\n+")
 _CARD_ID = re.compile(r'"card_id": ?"([^"]+)"')
 _Row = TypeVar("_Row", Learning, Observation, Curation)
 
@@ -77,10 +79,20 @@ class Plan:
     whole_turns: set[int] = field(default_factory=set)
     observations: dict[int, Observation] = field(default_factory=dict)
     curations: dict[int, str] = field(default_factory=dict)
+    #: What the batches did, without what goes.
+    decisions: dict[int, str] = field(default_factory=dict)
     missions: set[str] = field(default_factory=set)
     emptied_missions: set[str] = field(default_factory=set)
     cards: set[str] = field(default_factory=set)
-    learnings: int = 0
+    #: The words of the learning that goes, by which turns about it are known.
+    about: frozenset[str] = frozenset()
+    #: The learnings that go, by number; the lines that a person typed.
+    gone: dict[int, str] = field(default_factory=dict)
+    typed: set[str] = field(default_factory=set)
+    #: All that goes, in words.
+    places: dict[Place, None] = field(default_factory=dict)
+    #: Turns that taught what stays.
+    teaching: frozenset[int] = frozenset()
     lines: int = 0
 
     def summary(self) -> dict[str, Any]:
@@ -88,22 +100,75 @@ class Plan:
         return {
             "by": self.by,
             "turns": sorted(self.observations),
-            "learnings": self.learnings,
+            "learnings": len(self.gone),
             "curations": len(self.curations),
             "lines": self.lines,
             "cards": len(self.cards),
         }
 
+    def again(self) -> Plan:
+        """The same target, with nothing found of it yet."""
+        return Plan(self.by, self.scrubber, whole_turns=set(self.whole_turns), about=self.about, teaching=self.teaching)
+
+    def take(self, turn: Observation, left: Observation) -> bool:
+        """Note what is left of a turn; False where that is all of it."""
+        if left == turn:
+            return False
+        self.observations[turn.id] = left
+        where = f"turn {turn.id}"
+        self.say(where, turn.user_message, left.user_message)
+        self.say(f"{where}, the reply", turn.agent_response, left.agent_response)
+        self.say(where, turn.notice, left.notice)
+        after = {call.get("tool_use_id"): call for call in left.tool_calls}
+        for call in turn.tool_calls:
+            rest = after.get(call.get("tool_use_id"), {})
+            for part in _SPOKEN:
+                if call.get(part) != rest.get(part):
+                    self.say(f"{where}, {call.get('name', 'a tool')}", text_of(call.get(part)), text_of(rest.get(part)))
+        return True
+
+    def note(self, curation: Curation, response: str) -> None:
+        """Note what is left of an answer, an edit or a change of an action."""
+        self.curations[curation.id] = response
+        before, after = _edited(curation), _edited(replace(curation, response=response))
+        if before is not None:
+            how = "changed while the agent was at work" if curation.kind == "drift" else "edited by hand"
+            where = f"{json.loads(curation.response).get('name')}, {how}"
+        elif curation.kind == "action":
+            where, before, after = "an action", _action_words(curation.response), _action_words(response)
+        else:
+            where, before, after = f"entry {curation.id} of the log", curation.response, response
+        self.say(where, before, after or "")
+        self.lines += _line_count(before) - _line_count(after or "")
+
+    def say(self, where: str, before: str, after: str) -> None:
+        """Add the lines and sentences that a text loses, in words, each once."""
+        left = Counter(_pieces(after))
+        for piece in _pieces(before):
+            if left[piece]:
+                left[piece] -= 1
+            elif piece:
+                self.tell(where, piece)
+
+    def tell(self, where: str, text: str) -> None:
+        """Add one text that goes."""
+        place = Place(where, text[:MOST_SHOWN_CHARS])
+        if place not in self.places:
+            self.places[place] = None
+
     def empty(self, turn: Observation) -> None:
         """Takes everything that a turn holds, and what it drew."""
         self.whole_turns.add(turn.id)
-        self.observations[turn.id] = replace(
+        self.take(
             turn,
-            user_message=FORGOTTEN if turn.user_message else "",
-            agent_response=FORGOTTEN if turn.agent_response else "",
-            tool_calls=[],
-            notice="",
-            unkept={},
+            replace(
+                turn,
+                user_message=FORGOTTEN if turn.user_message else "",
+                agent_response=FORGOTTEN if turn.agent_response else "",
+                tool_calls=[],
+                notice="",
+                unkept={},
+            ),
         )
         if turn.mission_id:
             self.missions.add(turn.mission_id)
@@ -112,19 +177,45 @@ class Plan:
 
 
 async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB) -> Plan:
-    """Finds everything that a forget touches. PeerError if there is nothing to forget."""
+    """Work out what a forget takes out of the log and of memory. PeerError if there is no such thing."""
     by = target.by
+    learnings = [each async for each in _all_learnings(memory)]
     if by == "text":
-        made = await _plan_text(target.text or "", transcript)
+        made = _plan_text(target.text or "")
     elif by == "learning":
-        made = await _plan_learning(target.learning or 0, transcript, memory)
+        made = await _plan_learning(await _learning_of(target, memory), learnings, transcript)
     else:
-        made = await _plan_turns(by, await _turns_of(target, transcript), transcript)
-    await _add_curations(made, transcript, memory)
-    made.learnings = len(await _gone_learnings(made, memory))
-    if not made.observations and not made.curations:
-        raise PeerError("Nothing in memory matches that.", code="not_found")
+        made = await _plan_turns(by, await _turns_of(target, transcript), transcript, learnings)
+    await survey(made, transcript, memory)
     return made
+
+
+async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB) -> None:
+    """Add every row of the log that has what goes, as it will be without it."""
+    made.typed = {line.strip() async for lines in _typed(transcript) for line in lines}
+    made.gone = await _gone_learnings(made, memory)
+    async for turn in _all_turns(transcript):
+        _take(made, turn)
+    actions = ActionScrubber(made.scrubber, made.emptied_missions, made.gone)
+    async for curation in _all_curations(transcript):
+        if curation.kind == "action":
+            response = actions.row(curation.id, curation.response)
+        else:
+            response = _scrubbed(curation, made.scrubber, made.typed)
+        if response != curation.response:
+            made.note(curation, response)
+
+
+def _take(made: Plan, turn: Observation) -> None:
+    """Plans for one turn: nothing of it, some sentences, or some phrases."""
+    about = made.about
+    if turn.id in made.whole_turns:
+        made.empty(turn)
+    elif about and (turn.id in made.scrubber.sources or share(about, words_of(_texts(turn))) >= ABOUT_IT):
+        # In turns about it, each sentence that has of it what nothing else has; elsewhere, a word is just a word.
+        _take_sentences(made, turn)
+    else:
+        _take_phrases(made, turn)
 
 
 # --- turns ---
@@ -137,23 +228,42 @@ async def _turns_of(target: Target, transcript: TranscriptDB) -> list[Observatio
     return await transcript.observations_of_session(target.session or "")
 
 
-async def _plan_turns(by: str, turns: list[Observation], transcript: TranscriptDB) -> Plan:
+async def _plan_turns(
+    by: str, turns: list[Observation], transcript: TranscriptDB, learnings: Sequence[Learning]
+) -> Plan:
     if not turns:
         raise PeerError(f"There is no such {by}.", code="not_found")
     ids = {turn.id for turn in turns}
     words = words_of(text for turn in turns for text in _texts(turn)) - await _others_words(ids, transcript)
     sentences = {text.strip() for turn in turns for text in (turn.user_message, turn.agent_response)}
-    own = Scrubber(tuple(text for text in sentences if len(content_words(text)) >= OWN_SENTENCE_WORDS))
-    phrases = set(own.phrases)
+    phrases = {text for text in sentences if len(content_words(text)) >= OWN_SENTENCE_WORDS}
     async for other in _all_turns(transcript):
         if other.id not in ids:
             texts = _texts(other)
             words -= words_of(texts)
             phrases = {phrase for phrase in phrases if not _stands_in(phrase, texts)}
-    made = Plan(by, Scrubber(tuple(phrases), frozenset(ids), frozenset(words)))
-    for turn in turns:
-        made.empty(turn)
+    taught = [each async for each in _learned(transcript)]
+    elsewhere = {core(each.content) for each in taught if each.turn_id not in ids}
+    gone, stays = _told_apart(
+        learnings, lambda each: each.source_observation_id in ids and core(each.content) not in elsewhere
+    )
+    gone += [
+        Said(each.content, each.quote or "")
+        for each in taught
+        if each.turn_id in ids and core(each.content) not in elsewhere
+    ]
+    scrubber = Scrubber(phrases, turns=ids, words=words, gone=gone, spared=Spared(stays), is_exact=True)
+    made = Plan(by, scrubber)
+    made.whole_turns |= ids
     return made
+
+
+def _told_apart(learnings: Sequence[Learning], is_gone: Callable[[Learning], bool]) -> tuple[list[Said], list[Said]]:
+    """The learnings that go, and those that stay."""
+    parts: tuple[list[Said], list[Said]] = ([], [])
+    for each in learnings:
+        parts[not is_gone(each)].append(Said(each.content, each.evidence or ""))
+    return parts
 
 
 def _stands_in(phrase: str, texts: Collection[str]) -> bool:
@@ -181,28 +291,23 @@ def _cards_drawn(turn: Observation) -> set[str]:
 # --- text ---
 
 
-async def _plan_text(text: str, transcript: TranscriptDB) -> Plan:
+def _plan_text(text: str) -> Plan:
     if len(text.strip()) < SHORTEST_TEXT:
         raise PeerError(f"A text to forget needs {SHORTEST_TEXT} characters at least.")
-    made = Plan("text", Scrubber(phrases=(text,)))
-    await _replace_phrases(made, transcript)
-    return made
+    return Plan("text", Scrubber((text,)))
 
 
-async def _replace_phrases(made: Plan, transcript: TranscriptDB) -> None:
-    """Every turn that has one of the phrases, as it is without them."""
+def _take_phrases(made: Plan, turn: Observation) -> None:
     scrub = made.scrubber.text
-    async for turn in _all_turns(transcript):
-        scrubbed = replace(
-            turn,
-            user_message=scrub(turn.user_message),
-            agent_response=scrub(turn.agent_response),
-            tool_calls=map_strings(turn.tool_calls, scrub),
-            notice=scrub(turn.notice),
-            unkept=_unkept_without(turn.unkept, made.scrubber),
-        )
-        if scrubbed != turn:
-            made.observations[turn.id] = scrubbed
+    scrubbed = replace(
+        turn,
+        user_message=scrub(turn.user_message),
+        agent_response=scrub(turn.agent_response),
+        tool_calls=map_strings(turn.tool_calls, scrub),
+        notice=scrub(turn.notice),
+        unkept=_unkept_without(turn.unkept, made.scrubber),
+    )
+    made.take(turn, scrubbed)
 
 
 def _unkept_without(unkept: dict[str, Any], scrubber: Scrubber) -> dict[str, Any]:
@@ -214,27 +319,43 @@ def _unkept_without(unkept: dict[str, Any], scrubber: Scrubber) -> dict[str, Any
 # --- a learning ---
 
 
-async def _plan_learning(learning_id: int, transcript: TranscriptDB, memory: MemoryDB) -> Plan:
-    learning = await memory.learning(learning_id)
+async def _plan_learning(learning: Learning, learnings: Sequence[Learning], transcript: TranscriptDB) -> Plan:
+    same = core(learning.content)
+    gone, stays = _told_apart(learnings, lambda each: core(each.content) == same)
+    words = content_words(learning.content) - words_of(each.content for each in stays)
+    taught = [(each.source_observation_id or 0, each.content) for each in learnings]
+    taught += [(each.turn_id or 0, each.content) async for each in _learned(transcript)]
+    spared = Spared(stays)
+    phrases = [learning.content.rstrip(".!? ")] if len(content_words(learning.content)) > 1 else []
+    phrases += [text for text in (bare(learning.content),) if _is_specific(text)]
+    # A quote that says what stays as well is no phrase: it goes word by word.
+    phrases += [
+        each.quote for each in gone if _is_specific(each.quote) and not spared.is_said_in(content_words(each.quote))
+    ]
+    scrubber = Scrubber(
+        phrases,
+        words=words,
+        gone=gone,
+        sources={turn for turn, content in taught if core(content) == same},
+        spared=spared,
+        is_exact=True,
+    )
+    teaching = {turn for turn, content in taught if core(content) != same}
+    return Plan("learning", scrubber, about=content_words(learning.content), teaching=frozenset(teaching))
+
+
+async def _learning_of(target: Target, memory: MemoryDB) -> Learning:
+    learning = await memory.learning(target.learning or 0)
     if learning is None:
-        raise PeerError(f"There is no learning {learning_id}.", code="not_found")
-    own = content_words(f"{learning.content} {learning.evidence or ''}")
-    sayings = frozenset({said(learning.content)})
-    async for other in _all_learnings(memory):
-        if said(other.content) not in sayings:
-            own -= content_words(other.content)
-    texts = (learning.content, learning.evidence or "")
-    phrases = tuple(text for text in texts if len(content_words(text)) >= OWN_SENTENCE_WORDS)
-    made = Plan("learning", Scrubber(phrases, words=own, sayings=sayings))
-    words = content_words(learning.content)
-    async for turn in _all_turns(transcript):
-        # In turns about it, each sentence that has of it what nothing else has; elsewhere, a word is just a word.
-        if turn.id == learning.source_observation_id or share(words, words_of(_texts(turn))) >= ABOUT_IT:
-            _take_sentences(made, turn, whole=turn.id == learning.source_observation_id)
-    return made
+        raise PeerError(f"There is no learning {target.learning}.", code="not_found")
+    return learning
 
 
-def _take_sentences(made: Plan, turn: Observation, *, whole: bool) -> None:
+def _is_specific(text: str) -> bool:
+    return len(content_words(text)) >= OWN_PHRASE_WORDS
+
+
+def _take_sentences(made: Plan, turn: Observation) -> None:
     scrub = made.scrubber.sentences
     scrubbed = replace(
         turn,
@@ -244,45 +365,15 @@ def _take_sentences(made: Plan, turn: Observation, *, whole: bool) -> None:
         notice=scrub(turn.notice),
         unkept=_unkept_without(turn.unkept, made.scrubber),
     )
-    if scrubbed != turn:
-        made.observations[turn.id] = scrubbed
-        made.cards |= _cards_drawn(turn)
+    if made.take(turn, scrubbed):
         if turn.mission_id:
             made.missions.add(turn.mission_id)
-    elif whole:
+    elif turn.id in made.scrubber.sources - made.teaching and not any(FORGOTTEN in text for text in _texts(turn)):
         # Nothing says which of its words it was learned from, and a later extraction would find it there again.
         made.empty(turn)
 
 
 # --- curations ---
-
-
-async def _add_curations(made: Plan, transcript: TranscriptDB, memory: MemoryDB) -> None:
-    """What was learned of it, in every answer and every edit since."""
-    if made.by != "text":
-        await _tell_apart(made, transcript)
-    typed = {line.strip() async for lines in _typed(transcript) for line in lines}
-    actions = ActionScrubber(made.scrubber, made.emptied_missions, await _gone_learnings(made, memory))
-    async for curation in _all_curations(transcript):
-        if curation.kind == "action":
-            response = actions.row(curation.id, curation.response)
-        else:
-            response = _scrubbed(curation, made.scrubber, typed)
-        if response != curation.response:
-            made.curations[curation.id] = response
-            made.lines += _line_count(curation.response) - _line_count(response)
-
-
-async def _tell_apart(made: Plan, transcript: TranscriptDB) -> None:
-    """Which lines of files rest on what goes, and which on something like it that stays."""
-    gone: list[str] = []
-    stays: list[str] = []
-    async for learning in _learned(transcript):
-        taken = made.scrubber.takes_learning(learning.content, learning.quote, learning.turn_id)
-        (gone if taken else stays).append(learning.content)
-    words = [content_words(content) for content in gone]
-    spared = [text for text in dict.fromkeys(stays) if any(share(w, content_words(text)) >= ALIKE for w in words)]
-    made.scrubber = replace(made.scrubber, contents=tuple(dict.fromkeys(gone)), spared=tuple(spared))
 
 
 def _scrubbed(curation: Curation, scrubber: Scrubber, typed: Collection[str]) -> str:
@@ -340,17 +431,31 @@ async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:
             yield [line for line in content.split("\n") if line.strip() and line.strip() not in curated]
 
 
+def _action_words(response: str) -> str:
+    """The words in a row about an action, a line each."""
+    try:
+        row = json.loads(response)
+    except ValueError:
+        return response
+    of = row.get("of") or {}
+    said = (row.get("content"), row.get("note"), row.get("what"), of.get("content"))
+    return "\n".join(text for text in said if isinstance(text, str))
+
+
 def _line_count(text: str) -> int:
     return sum(bool(line.strip()) and FORGOTTEN not in line for line in text.split("\n"))
+
+
+def _pieces(text: str) -> list[str]:
+    """The sentences and lines of a text, without what was forgotten in them."""
+    return [piece.strip() for piece in _PIECES.split(text) if piece.strip() and piece.strip() != FORGOTTEN]
 
 
 async def _gone_learnings(made: Plan, memory: MemoryDB) -> dict[int, str]:
     """What the learnings that go say, by their numbers."""
     taken = made.scrubber.takes_learning
     return {
-        row.id: row.content
-        async for row in _all_learnings(memory)
-        if taken(row.content, row.evidence, row.source_observation_id)
+        row.id: row.content async for row in _all_learnings(memory) if taken(row.content, row.source_observation_id)
     }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from sprite.memory.curation.answer import read_learning
@@ -12,81 +13,224 @@ from sprite.memory.curation.answer_edits import forgetful
 from sprite.memory.curation.answer_files import read_header
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 
-#: A line that has this part of a forgotten learning's words rests on it, unless it has more of another's.
+#: A text that has this part of a learning's words, or a learning that has this part of the text's, is about it.
 ABOUT_SHARE = 0.6
+#: A text that has this part of a learning's words says it.
+SAYS_SHARE = 0.8
+#: With a smaller part of its words in a line, a learning is not what the line says.
+_CLOSE = 0.5
+#: A learning of one word ("Ada.") says too little to keep a text for it.
+_SPARED_WORDS = 2
+_Words = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Scrubber:
-    """What has to go: `phrases` wherever they stand, and lines that are about what is forgotten.
+class Said:
+    """A learning as far as its words go: what it says, and the quote that it rests on."""
 
-    Phrases are found whatever their case and white space. A line is about it if it has one of `words` (which nothing
-    else in memory has), or rests on one of the forgotten learnings (`contents`) more than on any that stays
-    (`spared`). Of a curator's learnings, those go that cite `turns` or say one of `sayings`.
+    content: str
+    quote: str = ""
+
+
+class Spared:
+    """What stays, looked up by its words."""
+
+    def __init__(self, learnings: Iterable[Said] = ()) -> None:
+        self._cores: set[str] = set()
+        #: The words of each content and of each quote, and which of the two it is.
+        self._sets: list[tuple[_Words, bool]] = []
+        self._with: defaultdict[str, list[int]] = defaultdict(list)
+        self.contents: list[str] = []
+        for learning in learnings:
+            self._cores.add(core(learning.content))
+            self.contents.append(learning.content)
+            self._add(learning.content, is_quote=False)
+            self._add(learning.quote, is_quote=True)
+
+    def _add(self, text: str, *, is_quote: bool) -> None:
+        words = content_words(text)
+        if len(words) >= _SPARED_WORDS:
+            for word in words:
+                self._with[word].append(len(self._sets))
+            self._sets.append((words, is_quote))
+
+    def says(self, text: str) -> bool:
+        """Whether a text is one of these learnings, word for word."""
+        return core(text) in self._cores
+
+    def is_said_in(self, words: _Words) -> bool:
+        """Whether a text of these words says one of the learnings."""
+        return any(not is_quote and share(other, words) >= SAYS_SHARE for other, is_quote in self.near(words))
+
+    def near(self, words: _Words) -> list[tuple[_Words, bool]]:
+        """The words of each content and quote that has at least one of these, and whether it is a quote."""
+        found = Counter(number for word in words for number in self._with.get(word, ()))
+        return [self._sets[number] for number in found]
+
+
+class Scrubber:
+    """What has to go: `phrases` wherever they stand, and what is about the `gone` learnings.
+
+    Phrases are found whatever their case and white space; `is_exact` ones only as whole words, and not inside what
+    is `spared`. A line is about a gone learning if it is that learning word for word, has most of its words, or has
+    one of `words` (which nothing that stays has). What a spared learning says stays, also inside such a line. Of a
+    curator's learnings, those go that cite `turns` or are one of the gone.
     """
 
-    phrases: tuple[str, ...] = ()
-    turns: frozenset[int] = frozenset()
-    words: frozenset[str] = frozenset()
-    sayings: frozenset[str] = frozenset()
-    contents: tuple[str, ...] = ()
-    spared: tuple[str, ...] = ()
-    _patterns: tuple[re.Pattern[str], ...] = field(init=False, repr=False)
+    def __init__(
+        self,
+        phrases: Iterable[str] = (),
+        *,
+        turns: Collection[int] = (),
+        words: Collection[str] = (),
+        gone: Iterable[Said] = (),
+        sources: Collection[int] = (),
+        spared: Spared | None = None,
+        is_exact: bool = False,
+    ) -> None:
+        self.phrases = tuple(dict.fromkeys(phrase for phrase in phrases if phrase.strip()))
+        self.turns = frozenset(turns)
+        self.words = frozenset(words)
+        self.gone = tuple(gone)
+        #: The turns that taught what goes.
+        self.sources = frozenset(sources)
+        self.spared = spared or Spared()
+        self._cores = {core(learning.content) for learning in self.gone} - {""}
+        self._is_exact = is_exact
+        self._contents = [words for learning in self.gone if (words := content_words(learning.content))]
+        quotes = [content_words(learning.quote) for learning in self.gone]
+        # A quote in the learning's own words may say more than it.
+        self._about = [*self._contents, *(words for words in quotes if words and not self._has_gone(words))]
+        self._gone_words = frozenset[str]().union(self.words, *self._about)
+        self._patterns = [_pattern(phrase, is_exact=is_exact) for phrase in self.phrases]
+        contents = self.spared.contents if is_exact else []
+        self._held = _any_of([text for text in contents if any(found.search(text) for found in self._patterns)])
+        self._taken: dict[str, str | None] = {}
 
-    def __post_init__(self) -> None:
-        """Compiles the phrases once."""
-        object.__setattr__(self, "_patterns", tuple(_pattern(phrase) for phrase in self.phrases if phrase.strip()))
+    # --- phrases ---
 
     def finds(self, text: str) -> bool:
         """Whether a phrase stands in the text."""
         # The mark of an earlier forget is not text.
-        plain = text.replace(FORGOTTEN, "")
-        return any(pattern.search(plain) for pattern in self._patterns)
+        return any(map(self.stands_in, self._open(text.replace(FORGOTTEN, ""))))
+
+    def stands_in(self, text: str) -> bool:
+        """Whether a phrase stands in the text, also inside of what is spared."""
+        return any(pattern.search(text) for pattern in self._patterns)
 
     def text(self, text: str) -> str:
         """The text with every phrase replaced."""
-        for pattern in self._patterns:
-            text = FORGOTTEN.join(pattern.sub(FORGOTTEN, part) for part in text.split(FORGOTTEN))
-        return text
+        return self._without_phrases(text, FORGOTTEN)
 
     def value(self, value: Any) -> Any:
         """A JSON value with every phrase replaced in all its strings, names included."""
         return map_strings(value, self.text)
 
-    def takes_line(self, line: str) -> bool:
-        """Whether a line of a file has to go."""
-        if self.finds(line):
-            return True
-        words = content_words(line)
-        if not words or line.lstrip().startswith("#"):
-            return False
-        if not words.isdisjoint(self.words):
-            return True
-        rests = _closest(words, self.contents)
-        return rests >= ABOUT_SHARE and rests > _closest(words, self.spared)
+    def _open(self, text: str) -> list[str]:
+        """The parts of a text in which phrases are looked for."""
+        return self._held.split(text)[::2] if self._held is not None else [text]
 
-    def takes_learning(self, content: str, quote: str | None, turn_id: int | None) -> bool:
+    def _without_phrases(self, text: str, mark: str) -> str:
+        parts = self._held.split(text) if self._held is not None else [text]
+        for at in range(0, len(parts), 2):
+            for pattern in self._patterns:
+                parts[at] = FORGOTTEN.join(pattern.sub(mark, part) for part in parts[at].split(FORGOTTEN))
+        return "".join(parts)
+
+    # --- learnings ---
+
+    def takes_learning(self, content: str, turn_id: int | None) -> bool:
         """Whether a learning has to go: what another turn taught as well stays."""
-        if turn_id in self.turns or said(content) in self.sayings:
+        if turn_id in self.turns or core(content) in self._cores:
             return True
-        text = f"{content}\n{quote or ''}"
-        return self.finds(text) or not content_words(text).isdisjoint(self.words)
+        if self.spared.says(content):
+            return False
+        words = content_words(content)
+        if self.finds(content) or not words.isdisjoint(self.words):
+            return True
+        return turn_id in self.sources and any(share(gone, words) >= ABOUT_SHARE for gone in self._contents)
+
+    # --- sentences ---
 
     def sentences(self, text: str) -> str:
-        """A text without the sentences that have one of the phrases or of the words."""
-        return "".join(
-            FORGOTTEN if self.finds(part) or not content_words(part).isdisjoint(self.words) else part
-            for part in _SENTENCES.split(text)
-        )
+        """A text without the sentences that are about it; what else they say stays."""
+        return "".join(part if at % 2 else self._sentence(part) for at, part in enumerate(_SENTENCES.split(text)))
+
+    def _sentence(self, sentence: str) -> str:
+        found = self._about_it(sentence)
+        if found is None:
+            return self.text(sentence)
+        own, kept = found
+        if not kept:
+            return FORGOTTEN
+        return _cut(self.text(sentence), own, kept, FORGOTTEN)
+
+    def _about_it(self, text: str) -> tuple[_Words, _Words] | None:
+        """(the words to be taken out, the words of what stays), or None for a text that is not about it."""
+        words = content_words(text.replace(FORGOTTEN, ""))
+        nearest = max((_alike(words, gone) for gone in self._about), default=0.0)
+        is_about = any(share(gone, words) >= ABOUT_SHARE or share(words, gone) >= ABOUT_SHARE for gone in self._about)
+        has_own = not words.isdisjoint(self.words)
+        if not words or not (is_about or has_own or self.finds(text)):
+            return None
+        rest = words - self._gone_words
+        others = [
+            other
+            for other, is_quote in self.spared.near(words)
+            if share(other, words) >= SAYS_SHARE
+            or (not is_quote and _alike(other, words) > max(nearest, _CLOSE))
+            or (not is_quote and rest and other >= rest and share(other, words) >= _CLOSE)
+            if not (is_quote and self._has_gone(other))
+        ]
+        kept = frozenset[str]().union(*others) & words
+        if kept and not is_about and not self.finds(text):
+            # One word of it in what says something else.
+            return None
+        own = (self._gone_words & words) - kept
+        return (own, kept) if own or not kept else None
+
+    def _has_gone(self, words: _Words) -> bool:
+        """Whether a quote says what is forgotten, too: it keeps nothing."""
+        return any(share(gone, words) >= ABOUT_SHARE for gone in self._contents)
+
+    # --- lines ---
+
+    def takes_line(self, line: str) -> bool:
+        """Whether a line of a file has to go, or a part of it."""
+        return self._line(line) != line
 
     def lines(self, text: str, *, keep: Collection[str] = ()) -> str:
         """A file without the lines that have to go, and without phrases that span lines; `keep` only lose phrases."""
-        kept = [
-            line
-            for line in text.split("\n")
-            if not (self.finds(line) if line.strip() in keep else self.takes_line(line))
-        ]
+        kept = []
+        for line in text.split("\n"):
+            left = self._typed_line(line) if line.strip() in keep else self._line(line)
+            if left is not None:
+                kept.append(left)
         return self.text("\n".join(kept))
+
+    def _typed_line(self, line: str) -> str | None:
+        return None if self.finds(line) or core(line) in self._cores else line
+
+    def _line(self, line: str) -> str | None:
+        """What is left of a line; None where nothing is."""
+        if line not in self._taken:
+            self._taken[line] = self._left_of(line)
+        return self._taken[line]
+
+    def _left_of(self, line: str) -> str | None:
+        if not line.strip() or line.lstrip().startswith("#"):
+            return None if self.finds(line) else line
+        if core(line) in self._cores:
+            return None
+        if self.spared.says(line):
+            return line
+        own, kept = self._about_it(line) or (frozenset(), None)
+        if kept is None and not self.finds(line):
+            return line
+        if not kept and not (kept is None and self._is_exact):
+            return None
+        left = _tidy(_cut(self._without_phrases(line, ""), own, kept or frozenset(), ""))
+        return left if content_words(left) else None
 
     def answer(self, text: str, *, keep: Collection[str] = ()) -> str:
         """A curator's answer without what has to go.
@@ -100,8 +244,10 @@ class Scrubber:
             learning = read_learning(line)
             if learning is None:
                 head.append(line if not self.takes_line(line) else "")
-            elif self.takes_learning(learning.content, learning.quote, learning.turn_id):
+            elif self.takes_learning(learning.content, learning.turn_id):
                 head.append(f"{learning.type}: {FORGOTTEN}")
+            elif learning.quote and (quote := self.sentences(learning.quote)) != learning.quote:
+                head.append(line.replace(learning.quote, quote))
             else:
                 head.append(line)
         # An edit whose words go still takes away the lines it meant, or they would stand again.
@@ -115,14 +261,68 @@ class Scrubber:
 
 #: Sentences and what stands between them, alternating.
 _SENTENCES = re.compile(r"((?<=[.!?])\s+|\n+)")
+_WORD = re.compile(r"\w+")
+_MARK = re.compile(r"\s*(?:[-*+•]\s+|[0-9]{1,3}[.)]\s+)?")
+_SUBJECT = re.compile(r"(?:the\s+)?user(?:['’]s)?\s+", re.IGNORECASE)  # noqa: RUF001 - as people write it
+_JOINS = r"\b(?:and|but|or|who|und|aber|oder|och|et|y)\b"
+_LOOSE_END = re.compile(rf"(?:[\s,;:(/–—-]+|{_JOINS})+([.!?]?)\s*$")  # noqa: RUF001
+_LOOSE_START = re.compile(rf"^(\s*(?:[-*+•]\s+)?)(?:[\s,;:)/.–—]+|{_JOINS})+")  # noqa: RUF001
 
 
-def _closest(words: frozenset[str], texts: Collection[str]) -> float:
-    return max((share(words, content_words(text)) for text in texts), default=0.0)
+def core(text: str) -> str:
+    """What a learning or a line says, without a list's mark, its subject ("The user ..."), case and punctuation."""
+    return said(bare(text))
 
 
-def _pattern(phrase: str) -> re.Pattern[str]:
-    return re.compile(r"\s+".join(re.escape(word) for word in phrase.split()), re.IGNORECASE)
+def bare(text: str) -> str:
+    """The same as it is written."""
+    return _SUBJECT.sub("", _MARK.sub("", text.strip(), count=1), count=1).rstrip(".!? ")
+
+
+def _alike(one: _Words, other: _Words) -> float:
+    return len(one & other) / len(one | other) if one or other else 1.0
+
+
+def _cut(text: str, own: _Words, kept: _Words, mark: str) -> str:
+    """A text without its own words and what stands between them; words that are kept, and what is before, stay.
+
+    What follows the last of them goes to the end of the text, unless a kept word comes.
+    """
+    parts: list[str] = []
+    begun: int | None = None
+    at = ended = 0
+    for word in _WORD.finditer(text):
+        forms = content_words(word[0])
+        if forms & kept:
+            if begun is not None:
+                parts += [text[at:begun], mark]
+                at, begun = ended, None
+        elif forms & own:
+            begun, ended = word.start() if begun is None else begun, word.end()
+    if begun is not None:
+        stop = re.search(r"[.!?)\s]*$", text)
+        rest = text[stop.start() :] if stop is not None else ""
+        return "".join([*parts, text[at:begun], mark, rest])
+    return "".join([*parts, text[at:]])
+
+
+def _tidy(line: str) -> str:
+    """A line of a file without what the cut left hanging."""
+    line = re.sub(r"(?<=\S)\s{2,}(?=\S)", " ", line)
+    return _LOOSE_START.sub(r"\1", _LOOSE_END.sub(r"\1", line))
+
+
+def _pattern(phrase: str, *, is_exact: bool) -> re.Pattern[str]:
+    words = r"\s+".join(re.escape(word) for word in phrase.split())
+    return re.compile(rf"(?<!\w){words}(?!\w)" if is_exact else words, re.IGNORECASE)
+
+
+def _any_of(texts: Collection[str]) -> re.Pattern[str] | None:
+    if not texts:
+        return None
+    longest = sorted({bare(text) for text in texts}, key=len, reverse=True)
+    patterns = (r"\s+".join(map(re.escape, text.split())) for text in longest)
+    return re.compile(f"({'|'.join(patterns)})", re.IGNORECASE)
 
 
 def map_strings(value: Any, change: Callable[[str], str]) -> Any:

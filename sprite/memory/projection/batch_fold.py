@@ -123,7 +123,8 @@ class BatchFold:
             known = self._echoed(learning.content)
             if known is None and not learning.supersedes and self._is_stale_echo(learning.content):
                 return
-        learning_id = self._repeat(known, evidence) if known else self._add(number, learning, evidence)
+        new = self._new(number, learning, evidence)
+        learning_id = self._repeat(known, new, evidence) if known else self._add(new)
         if known is None and evidence.type == "ACTION" and evidence.origin in {"user", "assistant"}:
             self._open_action(number, asked, evidence)
         for replaced in learning.supersedes:
@@ -133,7 +134,7 @@ class BatchFold:
         """What a session came to: one at a time, and nobody's word, however much of it the person said."""
         evidence = digest_evidence(learning, self._provenance)
         self._weighed.append((learning, evidence))
-        self._add(number, learning, evidence)
+        self._add(self._new(number, learning, evidence))
         if evidence.turn is not None:
             for earlier in self._tx.digests_of(evidence.turn.session_id):
                 self._tx.supersede(earlier, number)
@@ -154,8 +155,9 @@ class BatchFold:
     def _nearest(self, text: str) -> list[Known]:
         return self._tx.nearest(any_term(significant(text)), NEAREST)
 
-    def _repeat(self, known: Known, evidence: Evidence) -> int:
+    def _repeat(self, known: Known, new: NewLearning, evidence: Evidence) -> int:
         """Said before: counted, and (where this time the evidence is better) resting on it from now on."""
+        self._tx.repeated(known.id, new)
         if evidence.origin in _COUNTED:
             self._tx.count_again(known.id, self._curation.created_at)
         if evidence.turn is not None and _is_better(evidence, known):
@@ -169,11 +171,10 @@ class BatchFold:
             )
         return known.id
 
-    def _add(self, number: int, learning: ParsedLearning, evidence: Evidence) -> int:
-        at = self._dated(evidence)
-        new = NewLearning(
+    def _new(self, number: int, learning: ParsedLearning, evidence: Evidence) -> NewLearning:
+        return NewLearning(
             id=number,
-            created_at=at,
+            created_at=self._dated(evidence),
             session_id=evidence.turn.session_id if evidence.turn else None,
             type=evidence.type,
             content=learning.content,
@@ -185,9 +186,11 @@ class BatchFold:
             said=said(learning.content),
             project=_project_of(evidence),
         )
+
+    def _add(self, new: NewLearning) -> int:
         self._tx.add_learning(new)
-        self._taught[number] = new
-        return number
+        self._taught[new.id] = new
+        return new.id
 
     def _dated(self, evidence: Evidence) -> float:
         if evidence.turn is not None and self._rules.dates_by_turn:

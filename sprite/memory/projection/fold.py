@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sprite.database.curations import Curation
 from sprite.database.projected import Projected
@@ -17,6 +17,7 @@ from sprite.memory.files import CURATED, sha256
 from sprite.memory.projection.action_fold import fold_action, status_words
 from sprite.memory.projection.action_rows import ACTION_STATUSES
 from sprite.memory.projection.batch_fold import BatchFold
+from sprite.memory.projection.decision import Change, redo
 from sprite.memory.projection.disguises import told_apart
 from sprite.memory.projection.rules import rules_of
 from sprite.memory.recall.query import near_each_other
@@ -30,20 +31,6 @@ _MOST_TRACED = 60
 _WORK = frozenset(CURATED) - {"user.md"}
 #: What older logs call how an action stands.
 _OLD_STATUSES = {"pending": "open", "completed": "done"}
-
-
-@dataclass(slots=True)
-class Change:
-    """What one curation changed: the files rewritten, the ids of the learnings added, and of the actions changed.
-
-    `is_of_memory` is False where it was about the list of actions alone: nothing was looked through or learned.
-    """
-
-    curation_id: int
-    files: list[str] = field(default_factory=list)
-    learnings: list[int] = field(default_factory=list)
-    actions: list[int] = field(default_factory=list)
-    is_of_memory: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +53,7 @@ class _FileEdit:
 
 def turns_needed(curation: Curation) -> tuple[int, int] | None:
     """The inclusive range of turns that the fold of this curation asks for, or None if it asks for none."""
-    if curation.kind != "batch":
+    if curation.kind != "batch" or curation.decision_json is not None:
         return None
     return (curation.first_observation_id or 0) - EARLIER_TURNS, curation.last_observation_id or 0
 
@@ -90,7 +77,9 @@ def phrases_to_trace(curation: Curation) -> str | None:
 def fold(tx: Projected, curation: Curation, turns: Sequence[Observation]) -> Change:
     """Applies one curation; `turns` are those of `turns_needed`, and earlier ones with words of its lines."""
     change = Change(curation.id)
-    if curation.kind == "batch":
+    if curation.decision_json is not None:
+        redo(tx, curation, change)
+    elif curation.kind == "batch":
         _fold_batch(tx, curation, turns, change)
     elif curation.kind == "edit":
         _fold_edit(tx, curation, change)

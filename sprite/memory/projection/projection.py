@@ -14,15 +14,16 @@ from contextlib import asynccontextmanager
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.curations import Curation, Drift
 from sprite.database.memory import MemoryDB
+from sprite.database.projected import Projected
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.projection.action_fold import pass_over
 from sprite.memory.projection.action_rows import AnyRecord, write_record
+from sprite.memory.projection.decision import Change
 from sprite.memory.projection.fold import (
     DISTANT_TURNS,
     RECENT_TURNS,
-    Change,
     fold,
     phrases_to_trace,
     turns_needed,
@@ -226,7 +227,11 @@ class Projection:
         """
         needed = turns_needed(curation)
         turns = await self._heard(curation, *needed) if needed else []
-        return await self._memory.apply(lambda tx: fold(tx, curation, turns), cursor=cursor)
+        return await self._memory.apply(lambda tx: self.fold(tx, curation, turns), cursor=cursor)
+
+    def fold(self, tx: Projected, curation: Curation, turns: Sequence[Observation]) -> Change:
+        """Fold one curation inside a transaction."""
+        return fold(tx, curation, turns)
 
     async def _heard(self, curation: Curation, first: int, last: int) -> list[Observation]:
         """The turns of a batch, those before it, and those long before that had words of its lines."""

@@ -20,12 +20,14 @@ from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import (
     BOOT_ORDER,
+    DEPLOYED,
     LINE_LIMITS,
     MemoryFiles,
     line_count,
     lines_shown,
     managed_by,
     over_limits,
+    template,
 )
 from sprite.memory.recall.as_of import file_as_of
 from sprite.memory.recall.hits import Found
@@ -116,9 +118,14 @@ class MemoryView:
         ]
 
     async def file(self, name: str) -> tuple[str, int]:
-        """A file's content and version (0 while it is as shipped). PeerError for an unknown name."""
-        latest = await self._memory.latest_version(known_file(name))
-        return self._files.read(name), latest.version if latest else 0
+        """A file's content and version (0 while it is as shipped). PeerError for an unknown name.
+
+        Both are of one row: an edit of this content that names this version takes nothing back.
+        """
+        if known_file(name) in DEPLOYED:
+            return self._files.read(name), 0
+        latest = await self._memory.latest_version(name)
+        return (latest.content, latest.version) if latest else (template(name), 0)
 
     async def file_at(self, name: str, at: float, scratch: Path) -> tuple[str, int]:
         """The same as it was at a time, in Unix seconds; `scratch` is a folder to work in."""

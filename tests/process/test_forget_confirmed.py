@@ -1,0 +1,63 @@
+"""A forget is done when the bridge's copy is rid of it: a machine that is lost at that moment brings nothing back."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from bridge.config import Settings
+from bridge.store.sealed_store import open_store
+from tests.bridge_harness import PageClient, running_bridge
+from tests.in_thread import PATIENCE
+from tests.inspection import eventually
+
+WORD = "Quibblewort"
+
+
+async def rows_kept(data: Path, aside: Path) -> str:
+    """Everything that the store has at this moment, in a copy of its files."""
+    kept, copy = data / "store/local/log.db", aside / "store/local/log.db"
+    if not kept.exists():
+        return ""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.unlink(missing_ok=True)
+    shutil.copy(data / "store.key", aside)
+    with closing(sqlite3.connect(kept)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    async with open_store(Settings(aside), None) as store:
+        return repr([row async for row in store.rows("local")])
+
+
+async def told(page: PageClient) -> None:
+    await page.link("ready")
+    await page.mission(f"My codename is {WORD}.")
+    await page.ask("system", {"action": "flush"})
+
+
+async def test_forget_is_done_once_the_copy_has_confirmed(tmp_path: Path) -> None:
+    data, aside = tmp_path / "data", tmp_path / "aside"
+    async with running_bridge(data) as bridge, bridge.page(await bridge.login(), resume={}) as page:
+        await told(page)
+        async with asyncio.timeout(PATIENCE):
+            while WORD not in await rows_kept(data, aside):  # noqa: ASYNC110 - the store has no event
+                await asyncio.sleep(0.2)
+        done = (await page.ask("memory", {"op": "forget", "text": WORD}))["payload"]
+        assert WORD not in await rows_kept(data, aside)
+        assert (done["done"], done["forgotten"]["still"]) == (True, [])
+
+
+async def test_forget_is_not_done_while_the_copy_is_stuck(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    kept = data / "store/local/log.db"
+    async with running_bridge(data) as bridge, bridge.page(await bridge.login(), resume={}) as page:
+        await told(page)
+        await eventually(kept.exists, "nothing was stored")
+        with closing(sqlite3.connect(kept, isolation_level=None)) as store:
+            store.execute("BEGIN IMMEDIATE")
+            done = (await page.ask("memory", {"op": "forget", "text": WORD}))["payload"]
+            store.execute("ROLLBACK")
+        assert done["done"] is False
+        assert [place["where"] for place in done["forgotten"]["still"]] == ["the copy at the bridge"]

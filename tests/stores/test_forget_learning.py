@@ -1,0 +1,293 @@
+"""A learning that is forgotten goes with its sentence and its lines from every store, and nothing else goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sprite.config import Settings
+from sprite.database.workspace import open_workspace
+from sprite.errors import PeerError
+from sprite.memory.files import CURATED
+from sprite.memory.forgetting.plan import Target
+from sprite.protocol.rows import Forgotten, Place
+from tests.curated_workspace import files_containing
+from tests.looks import dump
+from tests.memory_stores import Stores, forgetter_of, open_stores, rebuilt
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
+    folder = tmp_path / ".os/memory"
+    folder.mkdir(parents=True)
+    (tmp_path / ".os/run").mkdir()
+    async with open_stores(folder) as opened:
+        await opened.projection.settle()
+        yield opened
+
+
+async def forget_in(stores: Stores, *, preview: bool = False, **target: Any) -> Forgotten:
+    workspace = Settings(stores.folder.parent.parent)
+    async with open_workspace(workspace.system / "workspace.db") as seen:
+        forgetter = forgetter_of(workspace, stores, seen)
+        if preview:
+            return await forgetter.preview(Target(**target))
+        return await forgetter.forget(Target(**target), sure=True)
+
+
+async def numbered(stores: Stores) -> dict[int, str]:
+    return {row.id: row.content for row in await stores.learnings()}
+
+
+def user_md(*lines: str) -> str:
+    return "\n".join(["USER_MD_UPDATE:", "# User", "", *lines, ""])
+
+
+def lines_of(stores: Stores, name: str = "user.md") -> list[str]:
+    return [line for line in stores.path(name).read_text().split("\n") if line.startswith("- ")]
+
+
+HOT = "I prefer hot cocoa to milk at work"
+
+
+async def cocoa(stores: Stores) -> None:
+    await stores.learn(
+        'PREFERENCE [t] The user prefers cocoa to milk. | "I prefer cocoa to milk"\n'
+        + user_md("- Prefers cocoa to milk"),
+        "I prefer cocoa to milk",
+    )
+    await stores.learn(
+        f'PREFERENCE [t] The user prefers hot cocoa to milk at work. | "{HOT}"\n'
+        + user_md("- Prefers cocoa to milk", "- Prefers hot cocoa to milk at work"),
+        HOT,
+    )
+    assert lines_of(stores) == ["- Prefers cocoa to milk", "- Prefers hot cocoa to milk at work"]
+
+
+async def test_forget_learning_beside_similar_one_removes_line(stores: Stores) -> None:
+    await cocoa(stores)
+    done = await forget_in(stores, learning=1)
+    assert lines_of(stores) == ["- Prefers hot cocoa to milk at work"]
+    assert files_containing(stores.folder.parent.parent, "prefers cocoa", "prefer cocoa") == []
+    assert await numbered(stores) == {2: "The user prefers hot cocoa to milk at work."}
+    assert done.still == []
+
+
+async def test_forget_similar_learning_keeps_the_shorter_line(stores: Stores) -> None:
+    await cocoa(stores)
+    await forget_in(stores, learning=2)
+    assert lines_of(stores) == ["- Prefers cocoa to milk"]
+    assert await numbered(stores) == {1: "The user prefers cocoa to milk."}
+    assert files_containing(stores.folder.parent.parent, "hot cocoa") == []
+
+
+async def tea(stores: Stores) -> None:
+    first = "My name is Ada, and I prefer tea to coffee."
+    await stores.learn(
+        f'FACT [t] The user\'s name is Ada. | "{first}"\n'
+        f'PREFERENCE [t] The user prefers tea to coffee. | "{first}"\n'
+        + user_md("- Name: Ada", "- Prefers tea to coffee"),
+        first,
+    )
+    second = "I live in Malmö and I prefer tea to coffee."
+    await stores.learn(
+        f'FACT [t] The user lives in Malmö. | "{second}"\n'
+        f'PREFERENCE [t] The user prefers tea to coffee. | "{second}"\n'
+        + user_md("- Name: Ada", "- Prefers tea to coffee", "- Lives in Malmö"),
+        second,
+    )
+    assert lines_of(stores) == ["- Name: Ada", "- Prefers tea to coffee", "- Lives in Malmö"]
+
+
+async def test_forget_learning_keeps_others_of_the_same_sentence(stores: Stores) -> None:
+    await tea(stores)
+    before = {row.id: row for row in await stores.learnings()}
+    done = await forget_in(stores, learning=2)
+    assert lines_of(stores) == ["- Name: Ada", "- Lives in Malmö"]
+    left = {row.id: row for row in await stores.learnings()}
+    assert list(left) == [number for number in before if number != 2]
+    assert all(left[number].origin == before[number].origin for number in left)
+    assert [turn.user_message for turn in await stores.observations()] == [
+        "My name is Ada, and I [forgotten].",
+        "I live in Malmö and I [forgotten].",
+    ]
+    assert files_containing(stores.folder.parent.parent, "coffee") == []
+    assert done.still == []
+    made = dump(stores.folder / "memory.db")
+    assert made["learnings"]
+
+
+async def test_forget_learning_survives_a_rebuild(stores: Stores) -> None:
+    await tea(stores)
+    await forget_in(stores, learning=2)
+    before = dump(stores.folder / "memory.db")
+    assert await rebuilt(stores.folder, without_files=False) == before
+
+
+async def test_forget_twice_keeps_what_the_first_kept(stores: Stores) -> None:
+    await tea(stores)
+    await forget_in(stores, learning=2)
+    await forget_in(stores, learning=1)
+    assert lines_of(stores) == ["- Lives in Malmö"]
+    assert await numbered(stores) == {3: "The user lives in Malmö."}
+
+
+async def test_forget_cuts_merged_line_in_two(stores: Stores) -> None:
+    first = "My name is Ada, and I prefer tea to coffee."
+    await stores.learn(
+        f'FACT [t] The user\'s name is Ada. | "{first}"\n'
+        f'PREFERENCE [t] The user prefers tea to coffee. | "{first}"\n'
+        + user_md("- Name is Ada, and prefers tea to coffee."),
+        first,
+    )
+    await forget_in(stores, learning=2)
+    assert lines_of(stores) == ["- Name is Ada."]
+
+
+async def test_what_a_forgotten_correction_replaced_stays_replaced(stores: Stores) -> None:
+    await stores.learn('FACT [t] Reports are in EUR. | "in EUR"', "Reports are in EUR")
+    await stores.learn('CORRECTION [t] supersedes L1: Reports are in SEK. | "in SEK"', "no, in SEK")
+    await forget_in(stores, learning=2)
+    (left,) = await stores.learnings()
+    assert (left.content, left.superseded_by) == ("Reports are in EUR.", 2)
+
+
+async def test_learning_that_says_more_is_named_afterwards(stores: Stores) -> None:
+    await stores.learn('FACT [t] The user lives in Lund. | "I live in Lund"', "I live in Lund")
+    await stores.learn('FACT [t] The user lives in Lund with Bo. | "I live in Lund with Bo"', "I live in Lund with Bo")
+    done = await forget_in(stores, learning=1)
+    assert await numbered(stores) == {2: "The user lives in Lund with Bo."}
+    assert done.still == [Place("learning 2, which says more", "The user lives in Lund with Bo.")]
+
+
+# The preview
+
+
+async def test_preview_lists_text_of_files_edited_by_hand(stores: Stores) -> None:
+    stores.path("user.md").write_text("# User\n\n- Allergic to saffron\n")
+    shown = await forget_in(stores, preview=True, text="saffron")
+    assert shown.gone == [Place("user.md", "- Allergic to saffron")]
+    await stores.projection.settle()
+    shown = await forget_in(stores, preview=True, text="saffron")
+    assert [place.text for place in shown.gone] == ["- Allergic to saffron"] * 2
+    done = await forget_in(stores, text="saffron")
+    assert (done.gone, done.still) == ([], [])
+    assert files_containing(stores.folder.parent.parent, "saffron") == []
+
+
+async def test_preview_names_every_store(stores: Stores) -> None:
+    await tea(stores)
+    workspace = Settings(stores.folder.parent.parent)
+    async with open_workspace(workspace.system / "workspace.db") as seen:
+        await seen.create_stack("Coffee and tea")
+    (workspace.run / "last_error").write_text("a model said: coffee is bad")
+    (workspace.workspace / "documents").mkdir()
+    (workspace.workspace / "documents/recipe.txt").write_text("a cup of coffee")
+    shown = await forget_in(stores, preview=True, text="coffee")
+    assert {place.where for place in shown.gone} == {
+        *("turn 1", "turn 2", "learning 2", "user.md", "a stack's name"),
+        *("the quote of learning 1", "the quote of learning 3", "a file of the program's"),
+        *("entry 1 of the log", "entry 2 of the log"),
+    }
+    assert Place("learning 2", "The user prefers tea to coffee.") in shown.gone
+    done = await forget_in(stores, text="coffee")
+    assert done.still == [Place("a file of yours, which stays", "documents/recipe.txt")]
+    assert (workspace.workspace / "documents/recipe.txt").exists()
+
+
+async def test_forget_finds_what_stands_on_the_canvas_alone(stores: Stores) -> None:
+    workspace = Settings(stores.folder.parent.parent)
+    async with open_workspace(workspace.system / "workspace.db") as seen:
+        await seen.create_stack("Zanzibar")
+    assert (await forget_in(stores, preview=True, text="zanzibar")).gone == [Place("a stack's name", "Zanzibar")]
+    assert (await forget_in(stores, text="zanzibar")).still == []
+    with pytest.raises(PeerError, match="Nothing in memory matches"):
+        await forget_in(stores, text="zanzibar")
+
+
+# Any learning of any history
+
+_THINGS = ["tea", "cocoa", "milk", "coffee", "Lund", "Malmö", "Python", "rust", "herons", "egrets", "maps", "kites"]
+_SAYINGS = [
+    "prefers {0} to {1}",
+    "prefers hot {0} to {1} at work",
+    "lives near {0}",
+    "writes about {0} and {1}",
+    "keeps {0} in the shed",
+    "never mentions {0}",
+]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[list[str]], int]:
+    """Sayings by turn, in which some come again, and the place of the one that is forgotten."""
+    saying = st.builds(
+        lambda form, pair: form.format(*pair),
+        st.sampled_from(_SAYINGS),
+        st.permutations(_THINGS).map(lambda things: things[:2]),
+    )
+    turns = draw(st.lists(st.lists(saying, min_size=1, max_size=3, unique=True), min_size=2, max_size=6))
+    if draw(st.booleans()):
+        turns[-1] = [*turns[-1], *(each for each in turns[0] if each not in turns[-1])][:4]
+    every = list(dict.fromkeys(each for turn in turns for each in turn))
+    return turns, draw(st.integers(0, len(every) - 1))
+
+
+def first_person(saying: str) -> str:
+    verb, _, rest = saying.partition(" ")
+    return f"never mention {rest.removeprefix('mentions ')}" if verb == "never" else f"{verb.removesuffix('s')} {rest}"
+
+
+async def live(stores: Stores, turns: list[list[str]]) -> None:
+    """Each turn is one message of all its sayings, learned one by one, with a line for each."""
+    lines: list[str] = []
+    for turn in turns:
+        message = "I " + ", and I ".join(map(first_person, turn)) + "."
+        learned = [f'PREFERENCE [t] The user {saying}. | "I {first_person(saying)}"' for saying in turn]
+        lines += [line for saying in turn if (line := f"- {saying[0].upper()}{saying[1:]}") not in lines]
+        await stores.learn("\n".join([*learned, user_md(*lines)]), message, "Noted.")
+
+
+def stands(text: str, saying: str) -> bool:
+    return re.search(rf"\b{re.escape(saying)}\b", text, re.IGNORECASE) is not None
+
+
+@settings(max_examples=25)
+@given(histories())
+async def test_any_learning_goes_alone(history: tuple[list[list[str]], int]) -> None:
+    turns, place = history
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / ".os/memory"
+        folder.mkdir(parents=True)
+        (Path(root) / ".os/run").mkdir()
+        async with open_stores(folder) as stores:
+            await stores.projection.settle()
+            await live(stores, turns)
+            rows = await stores.learnings()
+            target = rows[place % len(rows)]
+            saying = target.content.removeprefix("The user ").removesuffix(".")
+            before = {name: stores.path(name).read_text() for name in CURATED}
+            versions = {name: await stores.memory.versions(name) for name in CURATED}
+            done = await forget_in(stores, learning=target.id)
+
+            assert done.still == []
+            left = await stores.learnings()
+            assert [(r.id, r.content, r.type, r.origin, r.seen) for r in left] == [
+                (r.id, r.content, r.type, r.origin, r.seen) for r in rows if r.id != target.id
+            ]
+            line = f"- {saying[0].upper()}{saying[1:]}"
+            for name in CURATED:
+                assert stores.path(name).read_text() == before[name].replace(f"{line}\n", "")
+                after = await stores.memory.versions(name)
+                assert [v.content for v in after] == [v.content.replace(f"{line}\n", "") for v in versions[name]]
+            for path in (Path(root) / ".os").rglob("*"):
+                if path.is_file():
+                    assert not stands(path.read_bytes().decode(errors="replace"), saying), path

@@ -1,0 +1,105 @@
+"""Every column and every file that can hold people's words is one that a forget looks into."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bridge.database import open_database
+from sprite.database import memory, transcript_schema, workspace
+from sprite.database.connection import Schema, empty_database
+from sprite.memory.forgetting.stores import COLUMNS
+
+#: Columns without words of a person's: ids, names that the program gives, times, hashes, numbers as JSON.
+FREE = {
+    "transcript.db": {
+        "sessions": ("id", "cli_session_id"),
+        "observations": (
+            *("session_id", "outcome", "mission_id", "trigger", "import_key"),
+            # Where a turn was said, and by which program: a folder's path, a repository's address.
+            *("project", "source", "asked_by"),
+        ),
+        "turn_journal": ("turn_key", "session_id", "event"),
+        "curations": ("kind", "model", "prompt_sha256", "usage_json"),
+        "lost_calls": ("model", "reason", "usage_json"),
+        "log_identity": ("id",),
+        "turn_outlines": ("session_id",),
+        "file_deeds": ("what",),
+        "ship_changes": ("part",),
+    },
+    "memory.db": {
+        "learnings": ("session_id", "type", "origin", "project"),
+        "file_versions": ("name", "source", "sha256"),
+        "written_files": ("name", "sha256"),
+        "reports": ("kind",),
+        "projection": ("tz",),
+        "log_seen": ("log_id",),
+        "pending_actions": ("status", "rrule", "tz", "origin", "mission_id"),
+    },
+    "workspace.db": {
+        "meta": ("key", "value"),
+        "stacks": ("stack_id",),
+        "cards": ("card_id", "stack_id", "card_type", "position_json", "size_json"),
+        "chat_messages": ("role", "mission_id", "origin", "asked_by"),
+        "missions": ("id", "stack_id", "status", "session_id", "origin", "error_code", "asked_by"),
+        "canvas_changes": ("kind", "stack_id", "card_id", "block_id"),
+        "ship_changes": ("part",),
+        "ship_state": ("numbering",),
+        # Names are hashes of paths, facts are sizes and hashes: see `sprite/shipping/files.py`.
+        "ship_rows": ("part", "name", "facts"),
+    },
+}
+#: The bridge's tables that hold people's words. Its copy of the log forgets when it is told (`CopyStore`); what is to
+#: be told is emptied as soon as it was.
+BRIDGES = {
+    "stored_rows": ("name", "sealed"),
+    "stored_chunks": ("name", "sealed"),
+    "notices": ("title", "body"),
+    "webhook_outbox": ("body",),
+}
+#: The bridge's tables that hold none: people, tokens, money, leases.
+BRIDGES_FREE = {
+    *("people", "login_links", "sessions", "person_tokens", "cookie_key", "sprite_tokens", "calls", "spending"),
+    *("notify_settings", "waking", "push_key", "push_subscriptions", "told_until", "webhook_key", "oauth_clients"),
+    *("oauth_codes", "oauth_grants", "oauth_spent", "granted_access", "leases", "homes", "restores", "audit"),
+    *("oidc_identities", "passkeys", "spent_challenges", "bridges"),
+    *("stored_sprites", "stored_positions", "stored_moments", "stored_references"),
+}
+
+
+def words_columns(schema: Schema) -> dict[str, set[str]]:
+    """Every column of text, bytes or no declared type, by table; FTS5's own tables are made of the others."""
+    found: dict[str, set[str]] = {}
+    with empty_database(schema) as connection:
+        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        indexes = [name for name in names if name.endswith("_fts")]
+        for name in names:
+            if any(name.startswith(f"{index}_") for index in indexes) or name.startswith("sqlite_"):
+                continue
+            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({name})") if row[2] in _HOLD_WORDS}
+            if columns:
+                found[name] = columns
+    return found
+
+
+_HOLD_WORDS = {"TEXT", "BLOB", ""}
+
+
+@pytest.mark.parametrize("schema", [transcript_schema.SCHEMA, memory.SCHEMA, workspace.SCHEMA], ids=lambda s: s.name)
+def test_every_column_of_words_is_registered_or_free(schema: Schema) -> None:
+    registered, free = COLUMNS[schema.name], FREE[schema.name]
+    assert words_columns(schema) == {
+        table: {*registered.get(table, ()), *free.get(table, ())} for table in {*registered, *free}
+    }
+    for table in registered:
+        assert not {*registered[table]} & {*free.get(table, ())}
+
+
+async def test_every_table_of_the_bridge_is_known(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "bridge.db") as database:
+        rows = await database.read(
+            lambda db: db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        )
+    tables = {row["name"] for row in rows if not row["name"].startswith("sqlite_")}
+    assert tables == {*BRIDGES, *BRIDGES_FREE}
