@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from sprite.agent.mission_end import ended, failed, rows
+from sprite.agent.mission_end import cut_off, ended, failed, rows
 from sprite.agent.session import Session
 from sprite.agent.turn_result import TurnResult
 from sprite.agent.used_tools import used_tools
@@ -180,4 +180,6 @@ class OwnTurns:
             return Complete(turn.id, "\n\n".join(turn.texts), None, None, duration_ms)
         if observation.outcome == "interrupted":
             return Interrupted(turn.id)
+        if observation.outcome == "crashed":
+            return cut_off(turn.id, "agent")
         return failed(turn.id, AgentError(turn.death))

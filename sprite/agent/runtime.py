@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from sprite.agent.background import Background
 from sprite.agent.inbox import Errand, Inbox
-from sprite.agent.mission_end import failed, left_open, rows
+from sprite.agent.mission_end import cut_off, failed, left_open, rows
 from sprite.agent.own_turns import OwnTurns
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.session import Session
@@ -77,6 +77,7 @@ class AgentRuntime:
         self._inbox = Inbox()
         self._stream = TextStream(feed)
         self._turn: Turn | None = None
+        self._is_stopping = False
         #: Whether a schedule began the newest mission.
         self._last_is_scheduled = False
         self._when_scheduled_ends: Callable[[], None] | None = None
@@ -228,11 +229,12 @@ class AgentRuntime:
 
     async def restore(self) -> None:
         """Takes up what an earlier process left: its session, its queue, and missions it was killed in."""
-        await self._recorder.recover()
-        for mission in await self._workspace.open_missions():
+        missions = await self._workspace.open_missions()
+        await self._recorder.recover({mission.id for mission in missions if mission.may_begin_again})
+        for mission in missions:
             turn = await self._transcript.turn_of(mission.id)
             by_message = mission.origin != "agent"
-            if turn is None and mission.session_id is not None and by_message:
+            if turn is None and mission.session_id is not None and by_message and not mission.may_begin_again:
                 # Killed between its start and its first hook: nothing but the words is known.
                 self._recorder.begin_session(mission.session_id)
                 self._recorder.open_mission(mission.id, mission.text, _trigger(mission), asked_by=mission.asked_by)
@@ -269,10 +271,11 @@ class AgentRuntime:
                 log.error("the session could not be closed and stays open: %s", error)  # noqa: TRY400 - said in words
 
     def stop(self) -> None:
-        """Lets `run` end: the turn is interrupted and stored, the session ends, memory is flushed."""
+        """Lets `run` end: the turn is cut off and stored, the session ends, memory is flushed."""
+        self._is_stopping = True
         self._inbox.close()
         if self._turn is not None:
-            self._turn.interrupt()
+            self._turn.cut_off()
         self._desk.withdraw_all()
 
     async def _run_errand(self, errand: Errand) -> None:
@@ -294,7 +297,7 @@ class AgentRuntime:
             await self._end_session(SESSION_FLUSH_SECONDS)
 
     async def _close_session(self) -> None:
-        await self._session.close()
+        await self._session.close("crashed" if self._is_stopping else "interrupted")
         self._desk.session_ended()
 
     async def _end_session(self, flush_seconds: float) -> None:
@@ -314,7 +317,7 @@ class AgentRuntime:
                 await self._end_session(SESSION_FLUSH_SECONDS)
             await self._session.begin()
             effects: list[Effect] = [MissionMoved(mission.id, "running", self._session.id)]
-            self._feed.publish(Started(mission.id, mission.origin), effects)
+            self._feed.publish(Started(mission.id, mission.origin, mission.attempt + 1), effects)
             self._recorder.open_mission(mission.id, mission.text, _trigger(mission), asked_by=mission.asked_by)
             outcome, event = await turn.play()
         except Exception as error:
@@ -322,9 +325,26 @@ class AgentRuntime:
             if not isinstance(error, SpriteError) and not is_shortage(error):
                 log.exception("a mission failed unexpectedly")
             outcome, event = "error", failed(mission.id, error)
+        if turn.is_cut_off and outcome != "complete" and turn.observation is None:
+            if await self._begins_again(mission):
+                return
+            outcome, event = "crashed", cut_off(mission.id, mission.origin)
         observation = await self._recorder.close_mission(outcome, event.message if isinstance(event, Failed) else "")
         turn.observation = observation or turn.observation
         await self._end(turn, outcome, event)
+
+    async def _begins_again(self, mission: StoredMission) -> bool:
+        """Whether a mission that was cut off starts once more with the sprite, since it has done nothing yet."""
+        if not replace(mission, attempt=mission.attempt + 1).may_begin_again:
+            return False
+        try:
+            is_dropped = await self._recorder.drop_mission()
+        except StorageError as error:
+            log.warning("a schedule's turn that was cut off cannot begin again: %s", error)
+            return False
+        if is_dropped:
+            self._turn = None
+        return is_dropped
 
     async def _end(self, turn: Turn, outcome: Outcome, event: AnyEnding) -> None:
         mission = turn.mission
@@ -421,7 +441,11 @@ class AgentRuntime:
         """See Listener."""
         await self._told_news()
         turn = self._turn
-        if turn is not None and turn.waits_for(result):
+        if self._is_stopping and result.outcome != "complete" and not self._is_stopped_by_person():
+            # It is written as cut off when the mission, or the session, is closed.
+            if turn is not None and turn.waits_for(result):
+                turn.end(result)
+        elif turn is not None and turn.waits_for(result):
             notice = result.failure[1] if result.failure else ""
             turn.observation = await self._recorder.close_mission(result.outcome, notice)
             turn.end(result)
@@ -457,6 +481,9 @@ class AgentRuntime:
         except StorageError as error:
             # It is told again with the next prompt after a restart, and that is all.
             log.warning("what the agent was told of the canvas is not noted: %s", error)
+
+    def _is_stopped_by_person(self) -> bool:
+        return self.is_interrupted and not (self._turn is not None and self._turn.is_cut_off)
 
     def _is_in_mission(self) -> bool:
         """Whether what the agent does now is the mission's: its words were sent, and are not held up."""

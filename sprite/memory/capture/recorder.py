@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sprite.database.transcript import NewObservation, Outcome, TranscriptDB, Trigger
 from sprite.database.turn_journal import JournalEntry
 from sprite.errors import StorageError
 from sprite.memory.capture.subagents import Subagents
-from sprite.memory.capture.turn_buffer import TurnBuffer
+from sprite.memory.capture.turn_buffer import TOLD, TurnBuffer
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
 from sprite.tasks import TaskSet
@@ -119,6 +119,24 @@ class TurnRecorder:
         mission, self._mission = self._mission, None
         return None if mission is None else await self._write(mission, outcome, notice)
 
+    async def drop_mission(self) -> bool:
+        """Drops the open mission's turn, if any, unless the agent has called a tool in it; whether none is left.
+
+        The mission can begin again then, as if it never had.
+        """
+        mission = self._mission
+        if mission is None:
+            return True
+        if mission.has_effects:
+            return False
+        if self._entries:
+            # Written later, one would pass for what a crash had left.
+            await asyncio.wait(self._entries)
+        for key in mission.keys:
+            await self._transcript.journal.drop(key)
+        self._mission = None
+        return True
+
     async def close_task(self, outcome: Outcome, notice: str = "") -> None:
         """The turn that the CLI began by itself has ended: writes its observation."""
         task, self._task = self._task, None
@@ -128,10 +146,10 @@ class TurnRecorder:
             if self._task_ended is not None:
                 await self._task_ended(observation)
 
-    async def close_session(self) -> None:
-        """Nothing more will come: what is still open is written as it stands."""
-        await self.close_mission("interrupted")
-        await self.close_task("interrupted")
+    async def close_session(self, outcome: Outcome = "interrupted") -> None:
+        """Nothing more will come: what is still open is written as it stands, with this outcome."""
+        await self.close_mission(outcome)
+        await self.close_task(outcome)
         rest = list(self._agents.take_rest())
         if rest:
             for agent in rest[1:]:
@@ -139,8 +157,11 @@ class TurnRecorder:
             await self._write(rest[0], "complete")
         await self._write_unsaved()
 
-    async def recover(self) -> None:
-        """Writes what a killed process left in the journal, one crashed turn each, in the order they began in."""
+    async def recover(self, begin_again: Collection[str] = ()) -> None:
+        """Writes what a killed process left in the journal, one crashed turn each, in the order they began in.
+
+        Of the missions that may `begin_again`, a turn without a tool call is dropped instead.
+        """
         entries = await self._transcript.journal.entries()
         for key, mission in {entry.turn_key: entry.data["mission_id"] for entry in entries}.items():
             if mission is not None and await self._transcript.turn_of(mission) is not None:
@@ -149,6 +170,10 @@ class TurnRecorder:
                 entries = [entry for entry in entries if entry.turn_key != key]
         for key, turn in _turns(entries).items():
             buffer = TurnBuffer.replayed(key, turn)
+            if buffer.mission_id in begin_again and not buffer.has_effects:
+                for dropped in buffer.keys:
+                    await self._transcript.journal.drop(dropped)
+                continue
             log.warning("a turn of session %s was cut off by a crash", buffer.session_id)
             await self._transcript.add_observation(buffer.observation("crashed"), turn_keys=buffer.keys, at=turn[-1].at)
 
@@ -211,7 +236,7 @@ class TurnRecorder:
 
     async def noted(self, prompt_id: str, name: str, given: Mapping[str, str], result: str) -> None:
         """Something that is told with a prompt: the turn has it as the call of a tool, which the agent never made."""
-        turn, call_id = self._turn_of(prompt_id, ""), f"told_{uuid.uuid4().hex}"
+        turn, call_id = self._turn_of(prompt_id, ""), f"{TOLD}{uuid.uuid4().hex}"
         call = turn.end_tool(call_id, name, dict(given), result, is_error=False)
         await self._journal(turn, "tool", {"call": call, "unkept": turn.unkept(call_id)})
 
