@@ -11,6 +11,8 @@ from sprite.errors import ShortageError, SpriteError, is_shortage
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
 from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
 
+#: The error that a turn ends with when the day's money is gone.
+BUDGET_USED_UP = "budget_used_up"
 CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept; send it again."
 #: Nobody had asked for it, so nobody can send it again.
 OWN_CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept."

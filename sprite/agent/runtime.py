@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
 from sprite.agent.background import Background
 from sprite.agent.inbox import Errand, Inbox
-from sprite.agent.mission_end import cut_off, failed, left_open, rows
+from sprite.agent.mission_end import BUDGET_USED_UP, cut_off, failed, left_open, rows
 from sprite.agent.own_turns import OwnTurns
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.session import Session
@@ -22,6 +23,7 @@ from sprite.agent.spare import Spare
 from sprite.agent.text_stream import TextStream
 from sprite.agent.turn import Turn
 from sprite.agent.turn_result import TurnResult
+from sprite.agent.unattended import Unattended
 from sprite.agent.used_tools import used_tools
 from sprite.database.transcript import Outcome, TranscriptDB, Trigger
 from sprite.database.workspace import Effect, MissionMoved, StoredMission, WorkspaceDB
@@ -43,6 +45,8 @@ SESSION_FLUSH_SECONDS = 30.0
 #: Under the CLI's own timeout for hooks (60 s), which would otherwise abandon the callback.
 COMPACTION_FLUSH_SECONDS = 45.0
 SHUTDOWN_FLUSH_SECONDS = 20.0
+#: What a person says by "Go on".
+GO_ON = "Go on."
 #: What the agent is told beside a message that a program has sent.
 ASKED_BY_PROGRAM = (
     "This message was sent by the program {name}, which the person has let ask you; they did not type it. Do what it "
@@ -82,12 +86,13 @@ class AgentRuntime:
         self._last_is_scheduled = False
         self._when_scheduled_ends: Callable[[], None] | None = None
         self._spare = Spare(self._inbox, session, self, spare_seconds, make_way=self._end_rested)
-        self._unattended_seconds = unattended_seconds
+        self._unattended = Unattended(unattended_seconds)
         self._own = OwnTurns(
-            *(session, recorder, unattended_seconds),
+            *(session, recorder, self._unattended),
             publish=self._publish,
             after_end=processor.turn_ended,
             on_replaced=self._process_replaced,
+            on_paused=self._tell_session,
         )
         session.background.watch(self._tell_session)
 
@@ -120,6 +125,7 @@ class AgentRuntime:
             busy=self.is_busy,
             background=self.background.works(),
             held_until=self._held_until(),
+            paused=self._unattended.paused,
         )
 
     def queued(self) -> list[str]:
@@ -163,6 +169,12 @@ class AgentRuntime:
         self._inbox.put(mission)
         return True
 
+    async def go_on(self) -> None:
+        """The person's word to a session that is paused: it goes on where it was. Nothing where it is not paused."""
+        if self._unattended.heard():
+            self._tell_session()
+            await self.submit(str(uuid.uuid4()), GO_ON, None)
+
     def take_back(self, mission_id: str) -> bool:
         """Takes back a mission that waits: it ends as interrupted when its turn comes. False if it does not wait."""
         return self._inbox.take_back(mission_id)
@@ -182,6 +194,8 @@ class AgentRuntime:
             own = self._own.current
             stopped = [Stopped(own.id, "turn")] if own is not None else []
             stopped += [Stopped(work.id, work.kind) for work in self.background.works()]
+            if self._unattended.heard():
+                self._tell_session()
             await self._end_session(SESSION_FLUSH_SECONDS)
             return stopped
 
@@ -316,6 +330,8 @@ class AgentRuntime:
             if self._session.has_rested:
                 await self._end_session(SESSION_FLUSH_SECONDS)
             await self._session.begin()
+            if mission.asked_by is None and self._unattended.heard():
+                self._tell_session()
             effects: list[Effect] = [MissionMoved(mission.id, "running", self._session.id)]
             self._feed.publish(Started(mission.id, mission.origin, mission.attempt + 1), effects)
             self._recorder.open_mission(mission.id, mission.text, _trigger(mission), asked_by=mission.asked_by)
@@ -352,6 +368,9 @@ class AgentRuntime:
             # A schedule keeps no conversation going: one that nobody takes part in would never rest, and only grow.
             self._session.turn_ended()
         self._turn = None
+        if mission.origin == "person" and isinstance(event, Failed) and event.code == BUDGET_USED_UP:
+            self._unattended.pause("budget", event.message)
+            self._tell_session()
         tools = used_tools([] if turn.observation is None else turn.observation.tool_calls)
         said = "\n\n".join(turn.texts)
         effects = rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools, cost_usd=turn.cost_usd)
@@ -373,8 +392,7 @@ class AgentRuntime:
         return self._recorder.task_id
 
     def _held_until(self) -> float | None:
-        newest = max((work.since for work in self.background.works()), default=None)
-        return None if newest is None else newest + self._unattended_seconds
+        return self._unattended.held_until if self.background.works() else None
 
     # --- what the conversation tells and asks: see Listener ---
 
@@ -412,6 +430,11 @@ class AgentRuntime:
         if own is not None and not self._is_in_mission():
             return own.is_interrupted
         return self._turn is not None and self._turn.is_interrupted
+
+    def paid(self, usd: float) -> None:
+        """See Listener. A mission's own calls are paid for on the person's, or the schedule's, word."""
+        if not self._is_in_mission():
+            self._own.paid(usd)
 
     async def began(self, cli_session_id: str, model: str | None) -> None:
         """See Listener."""

@@ -50,6 +50,7 @@ class TurnRecorder:
         self._session_id = ""
         self._mission: TurnBuffer | None = None
         self._task: TurnBuffer | None = None
+        self._may_begin: Callable[[], bool] = lambda: True
         self._task_began: Callable[[str], None] | None = None
         self._task_ended: Callable[[NewObservation], Awaitable[None]] | None = None
         self._agents = Subagents()
@@ -67,9 +68,14 @@ class TurnRecorder:
         """Turns from here on belong to this session."""
         self._session_id = session_id
 
-    def watch_tasks(self, began: Callable[[str], None], ended: Callable[[NewObservation], Awaitable[None]]) -> None:
-        """Whom to tell of turns that the CLI begins by itself, each with an id of its own, and how each was written."""
-        self._task_began, self._task_ended = began, ended
+    def watch_tasks(
+        self,
+        may_begin: Callable[[], bool],
+        began: Callable[[str], None],
+        ended: Callable[[NewObservation], Awaitable[None]],
+    ) -> None:
+        """Set whom to ask whether the CLI may begin a turn by itself, and to tell of its id and how it was written."""
+        self._may_begin, self._task_began, self._task_ended = may_begin, began, ended
 
     def open_mission(
         self, mission_id: str, text: str, trigger: Trigger = "user", *, asked_by: str | None = None
@@ -179,8 +185,11 @@ class TurnRecorder:
 
     # --- hooks: each makes one small insert, and never raises for the disk's sake ---
 
-    async def prompt_submitted(self, prompt_id: str, prompt: str) -> None:
-        """A prompt enters the conversation: the mission's words, or a notice of the CLI's own."""
+    async def prompt_submitted(self, prompt_id: str, prompt: str) -> bool:
+        """A prompt enters the conversation: the mission's words, or a notice of the CLI's own.
+
+        Returns whether the agent may act on it: a turn of its own may be one too many.
+        """
         prompt, mission = clean(prompt), self._mission
         if mission is not None and mission.prompt_id is None and prompt.split() == mission.user_message.split():
             if self._task is not None and self._task.prompt_id == prompt_id:
@@ -192,15 +201,17 @@ class TurnRecorder:
                 await self._journal(mission, "prompt", {"user_message": mission.discreet_message})
             else:
                 await self._journal(mission, "notice", {"notice": self._confidences.others(mission.user_message)})
-            return
+            return True
         if mission is not None and mission.prompt_id == prompt_id:
             await self._noticed(mission, prompt)
-            return
+            return True
         if self._task is not None and self._task.prompt_id != prompt_id:
             # The next turn of the CLI's own; the end of the one before is on its way.
             await self._wait_for_no_task(_NEXT_TASK_SECONDS)
         task, is_new = self._task, self._task is None
         if task is None:
+            if not self._may_begin():
+                return False
             self._no_task.clear()
             task = self._task = self._new_task()
             task.mission_id = None if self._task_began is None else str(uuid.uuid4())
@@ -208,6 +219,7 @@ class TurnRecorder:
         await self._noticed(task, prompt)
         if is_new and self._task_began is not None and task.mission_id is not None:
             self._task_began(task.mission_id)
+        return True
 
     async def tool_starting(
         self, prompt_id: str, tool_use_id: str, name: str, tool_input: Any, *, agent_id: str | None
