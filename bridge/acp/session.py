@@ -73,6 +73,7 @@ class _ShownTurn:
     """What of a turn is on the screen: its whole texts, and its calls, those that still run with what they are."""
 
     stream: TextStream
+    attempt: int = 1
     texts: list[str] = field(default_factory=list)
     calls: set[str] = field(default_factory=set)
     running: dict[str, ToolUse] = field(default_factory=dict)
@@ -170,10 +171,10 @@ class Session:
         """What a turn has shown so far, of which we have a part or nothing, and its growing text where known."""
         if turn in self._hidden:
             return
-        shown = self._shown(turn)
         for event in events:
-            if not self._is_known(shown, event):
+            if not self._is_known(self._shown(turn), event):
                 await self.show(event, said=None)
+        shown = self._shown(turn)
         if partial is None:
             shown.stream.lose()
         else:
@@ -191,6 +192,9 @@ class Session:
                 self._hidden.discard(turn)
             return
         match event:
+            case Started(attempt=attempt) if attempt > 1 and turn in self._turns:
+                await self.note(drawing.BEGUN_AGAIN)
+                self._turns[turn] = _ShownTurn(TextStream(), attempt)
             case Started(origin=origin) if not is_ours:
                 await self._began(origin, said)
                 self._turns[turn] = _ShownTurn(TextStream())
@@ -301,6 +305,8 @@ class Session:
     @staticmethod
     def _is_known(shown: _ShownTurn, event: AgentEvent) -> bool:
         match event:
+            case Started(attempt=attempt):
+                return attempt <= shown.attempt
             case WholeText(text=text):
                 return text in shown.texts
             case ToolUse(tool_use_id=call):

@@ -101,6 +101,10 @@ def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
     return line(mark, (f"{who}{outcome}", "red" if is_error else "dim"))
 
 
+#: Said of a turn whose earlier attempt did nothing.
+BEGUN_AGAIN = "Begun again: Sprite was stopped before it had done anything."
+
+
 def began(origin: Origin) -> Text:
     """Draws who began a turn that nobody asked for here."""
     return note(f"▸ {_BEGAN[origin]}")

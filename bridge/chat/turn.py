@@ -105,6 +105,8 @@ class Turns:
         if isinstance(event, Ending):
             await self._end(event)
             return
+        if isinstance(event, Started) and event.attempt > 1:
+            await self._begin_again(event)
         turn = self._turn(event)
         match event:
             case TextDelta() | WholeText():
@@ -159,6 +161,13 @@ class Turns:
         # A result right below its call needs no name; one of several at once does.
         shown = "" if event.tool_use_id == self._newest_tool and not self._tools else name
         await self._screen.line(drawing.tool_ended(shown, event.summary, is_error=event.is_error))
+
+    async def _begin_again(self, event: Started) -> None:
+        """Leaves what the attempt before had said, which is void, and begins a new text."""
+        if event.mission_id == self._streamed:
+            await self._screen.reply(self._reply.finish(), "")
+        self._under_way = [turn for turn in self._under_way if turn.mission_id != event.mission_id]
+        await self._screen.line(drawing.note(drawing.BEGUN_AGAIN))
 
     async def _end(self, event: Ending) -> None:
         has_text = any(turn.has_text for turn in self._under_way if turn.mission_id == event.mission_id)

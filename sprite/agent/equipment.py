@@ -28,6 +28,7 @@ from claude_agent_sdk import (
 from claude_agent_sdk.types import TERMINAL_TASK_STATUSES
 
 from sprite.agent.background import Background
+from sprite.agent.call_costs import CallCosts
 from sprite.agent.conversation import (
     Conversation,
     Equipment,
@@ -100,6 +101,10 @@ class Listener(Protocol):
         """Whether somebody asked for the end of the turn under way."""
         ...
 
+    def paid(self, usd: float) -> None:
+        """A call of the model's has cost so many US dollars, or that much more."""
+        ...
+
     async def began(self, cli_session_id: str, model: str | None) -> None:
         """What the CLI calls this conversation, and its model."""
         ...
@@ -160,11 +165,14 @@ class Agent:
     def conversation(self, listener: Listener) -> Conversation:
         """A conversation, not yet connected; the listener is told what happens in it."""
         broken = BrokenStream()
+        costs = CallCosts()
 
         async def on_message(message: Message) -> None:
             if (unsaid := broken.before(message)) is not None:
                 await on_message(unsaid)
             self._capture(message)
+            if (usd := costs.take(message)) and not self._settings.is_offline:
+                listener.paid(usd)
             _note_background(message, listener)
             await self._follow_work(message)
             if not _is_of_background(message, listener.background):

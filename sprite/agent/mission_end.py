@@ -11,11 +11,14 @@ from sprite.errors import ShortageError, SpriteError, is_shortage
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
 from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
 
+#: The error that a turn ends with when the day's money is gone.
+BUDGET_USED_UP = "budget_used_up"
 CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept; send it again."
 #: Nobody had asked for it, so nobody can send it again.
 OWN_CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept."
 SCHEDULE_CRASHED_MESSAGE = (
-    "The sprite was stopped in the middle of this. What had happened by then is kept; the list of actions says so, too."
+    "This was cut off: the sprite was stopped in the middle of it. What had happened by then is kept, and it is not "
+    "begun again by itself."
 )
 
 _STATUS: dict[Outcome, MissionStatus] = {
@@ -55,6 +58,11 @@ def left_open(mission_id: str, turn: Observation | None, origin: Origin) -> AnyE
         return Complete(mission_id, text=turn.agent_response, usage=None, cost_usd=None, duration_ms=0)
     if turn is not None and turn.outcome == "interrupted":
         return Interrupted(mission_id)
+    return cut_off(mission_id, origin)
+
+
+def cut_off(mission_id: str, origin: Origin) -> Failed:
+    """The end of a turn that was cut off, since the sprite was stopped or killed."""
     by_person = origin == "person"
     words = {"person": CRASHED_MESSAGE, "agent": OWN_CRASHED_MESSAGE, "schedule": SCHEDULE_CRASHED_MESSAGE}[origin]
     return Failed(mission_id, "crashed", words, retryable=by_person)

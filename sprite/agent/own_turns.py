@@ -11,9 +11,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from sprite.agent.mission_end import ended, failed, rows
+from sprite.agent.mission_end import BUDGET_USED_UP, cut_off, ended, failed, rows
 from sprite.agent.session import Session
 from sprite.agent.turn_result import TurnResult
+from sprite.agent.unattended import Unattended
 from sprite.agent.used_tools import used_tools
 from sprite.database.transcript import NewObservation
 from sprite.database.workspace import Effect, TurnBegan
@@ -42,35 +43,39 @@ class OwnTurn:
         self.result: TurnResult | None = None
         self.death = ""
         self.is_interrupted = False
-        self.is_too_long = False
+        #: Why it was ended though nobody asked: an error's code and words.
+        self.bound: tuple[str, str] | None = None
         self.over = asyncio.Event()
 
 
 class OwnTurns:
     """`publish` hands on an event with what it implies; `after_end` is awaited after each end.
 
-    `on_replaced` is told why the agent's process was ended to stop one, since a mission may have been sent there.
+    `on_replaced` is told why the agent's process was ended to stop one, since a mission may have been sent there;
+    `on_paused` is called when one was not let begin, or was stopped, and the agent waits for the person's word.
     """
 
     def __init__(
         self,
         session: Session,
         recorder: TurnRecorder,
-        unattended_seconds: float,
+        unattended: Unattended,
         *,
         publish: Callable[[AnyAgentEvent, list[Effect]], None],
         after_end: Callable[[], Awaitable[None]],
         on_replaced: Callable[[str], None],
+        on_paused: Callable[[], None],
     ) -> None:
         self._session = session
         self._recorder = recorder
-        self._unattended_seconds = unattended_seconds
+        self._unattended = unattended
         self._publish = publish
         self._after_end = after_end
         self._on_replaced = on_replaced
+        self._on_paused = on_paused
         self._turns: dict[str, OwnTurn] = {}
         self._guards = TaskSet()
-        recorder.watch_tasks(self._began, self._ended)
+        recorder.watch_tasks(self._may_begin, self._began, self._ended)
 
     @property
     def current(self) -> OwnTurn | None:
@@ -134,14 +139,40 @@ class OwnTurns:
         await self._recorder.close_task("interrupted")
 
     async def _end_the_endless(self, turn: OwnTurn) -> None:
+        seconds = self._unattended.turn_seconds
         try:
-            async with asyncio.timeout(self._unattended_seconds):
+            async with asyncio.timeout(seconds):
                 await turn.over.wait()
         except TimeoutError:
-            turn.is_too_long = True
+            hours = f"{seconds / 3600:.3g} hours"
+            words = f"Sprite had gone on by itself for {hours} and was stopped. Say so if it should go on."
+            turn.bound = ("too_long", words)
             await self.stop(background=False)
 
+    def paid(self, usd: float) -> None:
+        """Something was spent without the person's word; stops what spends where that was too much."""
+        if self._unattended.paid(usd):
+            self._on_paused()
+            self._guards.start(self._stop_spending(), "stop spending")
+
+    async def _stop_spending(self) -> None:
+        """Stops the turn under way and agents in the background; a command costs nothing, and goes on."""
+        turn, paused = self.current, self._unattended.paused
+        if turn is not None and paused is not None:
+            turn.bound = ("paused", paused.why)
+            await self.stop(background=False)
+        agents = [work for work in self._session.background.works() if work.kind == "agent"]
+        if agents:
+            await self._stop_all(agents, None)
+
     # --- what the recorder says ---
+
+    def _may_begin(self) -> bool:
+        was_paused = self._unattended.paused is not None
+        may_begin = self._unattended.may_begin()
+        if not may_begin and not was_paused:
+            self._on_paused()
+        return may_begin
 
     def _began(self, turn_id: str) -> None:
         turn = self._turns[turn_id] = OwnTurn(turn_id)
@@ -156,21 +187,22 @@ class OwnTurns:
         event = self._event(turn, observation)
         effects = rows(
             turn.id,
-            "error" if turn.is_too_long else observation.outcome,
+            "error" if turn.bound is not None else observation.outcome,
             "\n\n".join(turn.texts),
             event,
             origin="agent",
             tools=used_tools(observation.tool_calls),
         )
         self._session.acted()
+        if isinstance(event, Failed) and event.code == BUDGET_USED_UP:
+            self._unattended.pause("budget", event.message)
+            self._on_paused()
         self._publish(event, effects)
         await self._after_end()
 
     def _event(self, turn: OwnTurn, observation: NewObservation) -> AnyEnding:
-        if turn.is_too_long:
-            hours = f"{self._unattended_seconds / 3600:.3g} hours"
-            words = f"Sprite had gone on by itself for {hours} and was stopped. Say so if it should go on."
-            return Failed(turn.id, "too_long", words, retryable=False)
+        if turn.bound is not None:
+            return Failed(turn.id, *turn.bound, retryable=False)
         duration_ms = int((time.monotonic() - turn.started_at) * 1000)
         if turn.result is not None:
             cost = self._session.cost_of_turn(turn.result.total_cost_usd)
@@ -180,4 +212,6 @@ class OwnTurns:
             return Complete(turn.id, "\n\n".join(turn.texts), None, None, duration_ms)
         if observation.outcome == "interrupted":
             return Interrupted(turn.id)
+        if observation.outcome == "crashed":
+            return cut_off(turn.id, "agent")
         return failed(turn.id, AgentError(turn.death))

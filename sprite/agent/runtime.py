@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
 from sprite.agent.background import Background
 from sprite.agent.inbox import Errand, Inbox
-from sprite.agent.mission_end import failed, left_open, rows
+from sprite.agent.mission_end import BUDGET_USED_UP, cut_off, failed, left_open, rows
 from sprite.agent.own_turns import OwnTurns
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.session import Session
@@ -23,6 +24,7 @@ from sprite.agent.spare import Spare
 from sprite.agent.text_stream import TextStream
 from sprite.agent.turn import Turn
 from sprite.agent.turn_result import TurnResult
+from sprite.agent.unattended import Unattended
 from sprite.agent.used_tools import used_tools
 from sprite.database.transcript import Outcome, TranscriptDB, Trigger
 from sprite.database.workspace import Effect, MissionMoved, StoredMission, WorkspaceDB
@@ -48,6 +50,8 @@ COMPACTION_FLUSH_SECONDS = 45.0
 SHUTDOWN_FLUSH_SECONDS = 20.0
 #: How often it is looked whether something takes too long.
 SLOW_LOOK_SECONDS = 5.0
+#: What a person says by "Go on".
+GO_ON = "Go on."
 #: What the agent is told beside a message that a program has sent.
 ASKED_BY_PROGRAM = (
     "This message was sent by the program {name}, which the person has let ask you; they did not type it. Do what it "
@@ -82,16 +86,18 @@ class AgentRuntime:
         self._inbox = Inbox()
         self._stream = TextStream(feed)
         self._turn: Turn | None = None
+        self._is_stopping = False
         #: Whether a schedule began the newest mission.
         self._last_is_scheduled = False
         self._when_scheduled_ends: Callable[[], None] | None = None
         self._spare = Spare(self._inbox, session, self, spare_seconds, make_way=self._end_rested)
-        self._unattended_seconds = unattended_seconds
+        self._unattended = Unattended(unattended_seconds)
         self._own = OwnTurns(
-            *(session, recorder, unattended_seconds),
+            *(session, recorder, self._unattended),
             publish=self._publish,
             after_end=processor.turn_ended,
             on_replaced=self._process_replaced,
+            on_paused=self._tell_session,
         )
         session.background.watch(self._tell_session)
 
@@ -125,6 +131,7 @@ class AgentRuntime:
             background=self.background.works(),
             held_until=self._held_until(),
             slow=self._slow(),
+            paused=self._unattended.paused,
         )
 
     def queued(self) -> list[str]:
@@ -172,6 +179,12 @@ class AgentRuntime:
         self._inbox.put(mission)
         return True
 
+    async def go_on(self) -> None:
+        """The person's word to a session that is paused: it goes on where it was. Nothing where it is not paused."""
+        if self._unattended.heard():
+            self._tell_session()
+            await self.submit(str(uuid.uuid4()), GO_ON, None)
+
     def take_back(self, mission_id: str) -> bool:
         """Takes back a mission that waits: it ends as interrupted when its turn comes. False if it does not wait."""
         return self._inbox.take_back(mission_id)
@@ -191,6 +204,8 @@ class AgentRuntime:
             own = self._own.current
             stopped = [Stopped(own.id, "turn")] if own is not None else []
             stopped += [Stopped(work.id, work.kind) for work in self.background.works()]
+            if self._unattended.heard():
+                self._tell_session()
             await self._end_session(SESSION_FLUSH_SECONDS)
             return stopped
 
@@ -238,11 +253,12 @@ class AgentRuntime:
 
     async def restore(self) -> None:
         """Takes up what an earlier process left: its session, its queue, and missions it was killed in."""
-        await self._recorder.recover()
-        for mission in await self._workspace.open_missions():
+        missions = await self._workspace.open_missions()
+        await self._recorder.recover({mission.id for mission in missions if mission.may_begin_again})
+        for mission in missions:
             turn = await self._transcript.turn_of(mission.id)
             by_message = mission.origin != "agent"
-            if turn is None and mission.session_id is not None and by_message:
+            if turn is None and mission.session_id is not None and by_message and not mission.may_begin_again:
                 # Killed between its start and its first hook: nothing but the words is known.
                 self._recorder.begin_session(mission.session_id)
                 self._recorder.open_mission(mission.id, mission.text, _trigger(mission), asked_by=mission.asked_by)
@@ -279,10 +295,11 @@ class AgentRuntime:
                 log.error("the session could not be closed and stays open: %s", error)  # noqa: TRY400 - said in words
 
     def stop(self) -> None:
-        """Lets `run` end: the turn is interrupted and stored, the session ends, memory is flushed."""
+        """Lets `run` end: the turn is cut off and stored, the session ends, memory is flushed."""
+        self._is_stopping = True
         self._inbox.close()
         if self._turn is not None:
-            self._turn.interrupt()
+            self._turn.cut_off()
         self._desk.withdraw_all()
 
     async def _run_errand(self, errand: Errand) -> None:
@@ -304,7 +321,7 @@ class AgentRuntime:
             await self._end_session(SESSION_FLUSH_SECONDS)
 
     async def _close_session(self) -> None:
-        await self._session.close()
+        await self._session.close("crashed" if self._is_stopping else "interrupted")
         self._desk.session_ended()
 
     async def _end_session(self, flush_seconds: float) -> None:
@@ -323,8 +340,10 @@ class AgentRuntime:
             if self._session.has_rested:
                 await self._end_session(SESSION_FLUSH_SECONDS)
             await self._session.begin()
+            if mission.asked_by is None and self._unattended.heard():
+                self._tell_session()
             effects: list[Effect] = [MissionMoved(mission.id, "running", self._session.id)]
-            self._feed.publish(Started(mission.id, mission.origin), effects)
+            self._feed.publish(Started(mission.id, mission.origin, mission.attempt + 1), effects)
             self._recorder.open_mission(mission.id, mission.text, _trigger(mission), asked_by=mission.asked_by)
             outcome, event = await turn.play()
         except Exception as error:
@@ -332,9 +351,26 @@ class AgentRuntime:
             if not isinstance(error, SpriteError) and not is_shortage(error):
                 log.exception("a mission failed unexpectedly")
             outcome, event = "error", failed(mission.id, error)
+        if turn.is_cut_off and outcome != "complete" and turn.observation is None:
+            if await self._begins_again(mission):
+                return
+            outcome, event = "crashed", cut_off(mission.id, mission.origin)
         observation = await self._recorder.close_mission(outcome, event.message if isinstance(event, Failed) else "")
         turn.observation = observation or turn.observation
         await self._end(turn, outcome, event)
+
+    async def _begins_again(self, mission: StoredMission) -> bool:
+        """Whether a mission that was cut off starts once more with the sprite, since it has done nothing yet."""
+        if not replace(mission, attempt=mission.attempt + 1).may_begin_again:
+            return False
+        try:
+            is_dropped = await self._recorder.drop_mission()
+        except StorageError as error:
+            log.warning("a schedule's turn that was cut off cannot begin again: %s", error)
+            return False
+        if is_dropped:
+            self._turn = None
+        return is_dropped
 
     async def _end(self, turn: Turn, outcome: Outcome, event: AnyEnding) -> None:
         mission = turn.mission
@@ -342,6 +378,9 @@ class AgentRuntime:
             # A schedule keeps no conversation going: one that nobody takes part in would never rest, and only grow.
             self._session.turn_ended()
         self._turn = None
+        if mission.origin == "person" and isinstance(event, Failed) and event.code == BUDGET_USED_UP:
+            self._unattended.pause("budget", event.message)
+            self._tell_session()
         tools = used_tools([] if turn.observation is None else turn.observation.tool_calls)
         said = "\n\n".join(turn.texts)
         effects = rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools, cost_usd=turn.cost_usd)
@@ -380,8 +419,7 @@ class AgentRuntime:
         return self._recorder.task_id
 
     def _held_until(self) -> float | None:
-        newest = max((work.since for work in self.background.works()), default=None)
-        return None if newest is None else newest + self._unattended_seconds
+        return self._unattended.held_until if self.background.works() else None
 
     # --- what the conversation tells and asks: see Listener ---
 
@@ -420,6 +458,11 @@ class AgentRuntime:
             return own.is_interrupted
         return self._turn is not None and self._turn.is_interrupted
 
+    def paid(self, usd: float) -> None:
+        """See Listener. A mission's own calls are paid for on the person's, or the schedule's, word."""
+        if not self._is_in_mission():
+            self._own.paid(usd)
+
     async def began(self, cli_session_id: str, model: str | None) -> None:
         """See Listener."""
         try:
@@ -448,7 +491,11 @@ class AgentRuntime:
         """See Listener."""
         await self._told_news()
         turn = self._turn
-        if turn is not None and turn.waits_for(result):
+        if self._is_stopping and result.outcome != "complete" and not self._is_stopped_by_person():
+            # It is written as cut off when the mission, or the session, is closed.
+            if turn is not None and turn.waits_for(result):
+                turn.end(result)
+        elif turn is not None and turn.waits_for(result):
             notice = result.failure[1] if result.failure else ""
             turn.observation = await self._recorder.close_mission(result.outcome, notice)
             turn.end(result)
@@ -484,6 +531,9 @@ class AgentRuntime:
         except StorageError as error:
             # It is told again with the next prompt after a restart, and that is all.
             log.warning("what the agent was told of the canvas is not noted: %s", error)
+
+    def _is_stopped_by_person(self) -> bool:
+        return self.is_interrupted and not (self._turn is not None and self._turn.is_cut_off)
 
     def _is_in_mission(self) -> bool:
         """Whether what the agent does now is the mission's: its words were sent, and are not held up."""

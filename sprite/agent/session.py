@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sprite.agent.background import Background
 from sprite.agent.cli_files import clear_cli_files, keep_cli_session
 from sprite.config import STAND_IN, Settings
-from sprite.database.transcript import TranscriptDB
+from sprite.database.transcript import Outcome, TranscriptDB
 from sprite.errors import AgentError
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.recall.boot_prompt import BootPrompt
@@ -108,10 +108,13 @@ class Session:
         """Something happened in it."""
         self._last_active = time.time()
 
-    async def close(self) -> None:
-        """Ends the agent's process, writes what is open, and ends the session; the agent's own files go with it."""
+    async def close(self, outcome: Outcome = "interrupted") -> None:
+        """Ends the agent's process, writes what is open, and ends the session; the agent's own files go with it.
+
+        `outcome` is how turns that are still open end.
+        """
         await self.end_process()
-        await self._recorder.close_session()
+        await self._recorder.close_session(outcome)
         if self.id is not None:
             await self._transcript.end_sessions()
             self.id = self.started_at = self._cli_session_id = None

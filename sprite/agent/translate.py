@@ -18,6 +18,7 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
+from sprite.agent.mission_end import BUDGET_USED_UP
 from sprite.agent.turn_result import TurnResult
 from sprite.config import NO_KEY
 from sprite.database.transcript import Outcome
@@ -78,7 +79,7 @@ _GATEWAY = re.compile(r" If it persists, check your inference gateway \([^)]*\)\
 _ERROR_CODES = {
     400: "invalid_request",
     401: "unauthorized_model",
-    402: "budget_used_up",
+    402: BUDGET_USED_UP,
     403: "forbidden_model",
     404: "unknown_model",
     413: "request_too_large",

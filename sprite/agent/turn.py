@@ -41,6 +41,8 @@ class Turn:
         self._message_uuid = str(uuid.uuid4())
         self._started_at = time.monotonic()
         self._interrupted = asyncio.Event()
+        #: Whether the sprite's own end is what ends it, and nobody's wish.
+        self.is_cut_off = False
         #: Gets the CLI's result, or None when there will be none.
         self._ended: asyncio.Future[TurnResult | None] = asyncio.get_running_loop().create_future()
         self._death = ""
@@ -63,6 +65,11 @@ class Turn:
     def interrupt(self) -> None:
         """Asks for its end."""
         self._interrupted.set()
+
+    def cut_off(self) -> None:
+        """Asks for its end, since the sprite ends; where somebody asked before, it is they who stop it."""
+        self.is_cut_off = not self.is_interrupted
+        self.interrupt()
 
     def waits_for(self, result: TurnResult) -> bool:
         """Whether a result ends the mission: it took its message in, or (interrupted) it names none at all."""

@@ -182,13 +182,15 @@ class Restore:
                     raise self._archive.bad_row(file, reading.line, str(error)) from error
 
     async def _check_workspace(self) -> None:
-        """That what people see can be shown."""
+        """That what people see can be shown; a mission that was under way is not begun again."""
         async with open_workspace(self._folder / "workspace.db") as workspace:
             try:
                 await workspace.cards()
                 newest: int | None = None
                 while lines := await workspace.chat(_ROWS_A_STEP, newest):
                     newest = lines[0].id
+                # The newest of the journal may be lost, and a tool call with it.
+                await workspace.begin_none_again()
             except (TypeError, ValueError, KeyError, msgspec.MsgspecError) as error:
                 raise ArchiveError(
                     f"{self._archive.path.name}: a card or a line of chat in it cannot be shown ({error}). "

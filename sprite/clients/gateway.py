@@ -215,6 +215,8 @@ class Gateway:
             await self._processor.flush_all_within(FLUSH_SECONDS)
         elif system.action == "revoke":
             self._desk.rules.revoke(system.rule_id)
+        elif system.action == "go_on":
+            await self._runtime.go_on()
         elif system.action == "zone":
             await self._actions.set_zone(system.tz or "")
         answers, words = await self._model_check() if system.action == "check_model" else (None, None)

@@ -40,6 +40,8 @@ from sprite.protocol.shapes import (
 )
 from sprite.protocol.shipping import Lease
 
+#: How often a schedule's mission is begun at most: once, and twice more where it was cut off.
+MOST_ATTEMPTS = 3
 #: The events kept for replay; a client further behind gets a `gap` and a fresh state.
 EVENTS_KEPT = 5000
 
@@ -113,6 +115,8 @@ SCHEMA = Schema(
         ALTER TABLE missions ADD COLUMN asked_by TEXT;
         ALTER TABLE chat_messages ADD COLUMN asked_by TEXT;
         """,
+        # How often a mission was begun.
+        "ALTER TABLE missions ADD COLUMN attempt INTEGER NOT NULL DEFAULT 0",
     ],
 )
 
@@ -136,6 +140,13 @@ class StoredMission:
     due: float | None = None
     #: The program whose words these are; None for the person's own.
     asked_by: str | None = None
+    #: How often it was begun; 0 while it has never been.
+    attempt: int = 0
+
+    @property
+    def may_begin_again(self) -> bool:
+        """Whether it may start once more if it is cut off before its first tool call."""
+        return self.origin == "schedule" and self.attempt < MOST_ATTEMPTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,10 +344,14 @@ class WorkspaceDB:
     async def open_missions(self) -> list[StoredMission]:
         """Missions that have not ended, in order."""
         rows = await self._db.fetch_all(
-            "SELECT id, text, stack_id, status, session_id, origin, action_id, due, asked_by FROM missions "
+            "SELECT id, text, stack_id, status, session_id, origin, action_id, due, asked_by, attempt FROM missions "
             "WHERE status IN ('queued', 'running') ORDER BY position"
         )
         return [StoredMission(**dict(row)) for row in rows]
+
+    async def begin_none_again(self) -> None:
+        """Lets no mission that has begun begin again: what its turn did may not be known here."""
+        await self._db.execute("UPDATE missions SET attempt = ? WHERE status = 'running'", (MOST_ATTEMPTS,))
 
     # --- missions of schedules ---
 
@@ -593,8 +608,8 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
             tx.execute(
                 "UPDATE missions SET status = ?1, session_id = coalesce(?2, session_id), "
                 "text = CASE WHEN ?3 THEN '' ELSE text END, ended_at = CASE WHEN ?3 THEN ?4 END, "
-                "cost_usd = ?5, error_code = ?6 WHERE id = ?7",
-                (status, session_id, ended, now, cost_usd, error_code, mission_id),
+                "cost_usd = ?5, error_code = ?6, attempt = attempt + ?8 WHERE id = ?7",
+                (status, session_id, ended, now, cost_usd, error_code, mission_id, status == "running"),
             )
         case ChatAdded(role, text, mission_id, origin, tools, asked_by):
             tx.execute(

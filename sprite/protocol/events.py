@@ -22,9 +22,13 @@ class AgentEvent(Payload, tag_field="event"):
 
 
 class Started(AgentEvent, tag="started", omit_defaults=False):
-    """A turn has begun; `origin` says who began it. A turn of the agent's own may run while a mission waits for it."""
+    """A turn has begun; `origin` says who began it. A turn of the agent's own may run while a mission waits for it.
+
+    With an `attempt` above 1 it begins again: it was cut off before its first tool call, and what it had said is void.
+    """
 
     origin: Origin = "person"
+    attempt: int = 1
 
 
 class TextDelta(AgentEvent, tag="text_delta"):
@@ -77,7 +81,7 @@ class Complete(Ending, tag="complete"):
 
 
 class Interrupted(Ending, tag="interrupted"):
-    """A person stopped the mission."""
+    """A person stopped the mission; a sprite that is shut down ends it with `error` (`crashed`)."""
 
 
 class Failed(Ending, tag="error"):

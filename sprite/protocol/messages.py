@@ -114,16 +114,18 @@ class Permission(Payload):
 
 
 class System(Payload):
-    """`status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`, `zone`.
+    """`status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`, `zone`, `go_on`.
 
     Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
     good: the rule with this id, or (without one) all of them. `zone` says in which time zone the person is: `tz`, an
-    IANA name.
+    IANA name. `go_on` is the person's word to a session that is paused; with `raise_limit` the bridge first raises what
+    may be spent today by one daily budget.
     """
 
-    action: Literal["status", "new_session", "flush", "check_model", "revoke", "zone"]
+    action: Literal["status", "new_session", "flush", "check_model", "revoke", "zone", "go_on"]
     rule_id: str | None = None
     tz: str | None = None
+    raise_limit: bool = False
 
 
 class Ping(Payload):
@@ -304,7 +306,7 @@ class ScheduleUpdate(Payload, omit_defaults=False):
 
 
 class SessionUpdate(Payload, omit_defaults=False):
-    """The session as it now is, after background work began or ended."""
+    """The session as it now is, after background work began or ended, or it was paused or goes on."""
 
     session: SessionState
 

@@ -141,13 +141,24 @@ class SlowWork(Struct):
     since: float
 
 
+class Paused(Struct):
+    """Why the agent does nothing more by itself: `why` in words, `since` in Unix seconds.
+
+    `by`: it went on for too many turns, or for too much money, or the day's budget is used up.
+    """
+
+    why: str
+    by: Literal["turns", "cost", "budget"]
+    since: float
+
+
 class SessionState(Struct):
     """The conversation under way; `session_id` is null until its first mission.
 
     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
     `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on. `slow` names work that
-    takes longer than a minute.
+    takes longer than a minute. Where it is `paused` the agent waits for the person's word.
     """
 
     session_id: str | None
@@ -159,6 +170,7 @@ class SessionState(Struct):
     background: list[BackgroundWork] = []
     held_until: float | None = None
     slow: list[SlowWork] = []
+    paused: Paused | None = None
 
 
 class FileState(Struct):

@@ -172,7 +172,7 @@ async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_an
     log = (workspace.parent / "stderr.log").read_text().splitlines()
     assert sum(f'CRITICAL sprite.tasks: the task "{name}" was cancelled' in line for line in log) == 1
     assert log[-1] == f'sprite: The task "{name}" was cancelled; see the log.'
-    assert [row["outcome"] for row in observations(workspace)] == ["complete", "interrupted"]
+    assert [row["outcome"] for row in observations(workspace)] == ["complete", "crashed"]
     assert "Wilhelmina" in memory_file(workspace, "user.md")
     assert not [pid for pid in processes if runs(pid)]
     assert not vm.tasks, "the VM is let go"
@@ -181,7 +181,7 @@ async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_an
         assert mission not in endings(workspace)
         async with sprite_process(workspace, model.url):
             pass
-    assert endings(workspace)[mission] == ["interrupted"]
+    assert endings(workspace)[mission] == ["error"]
 
 
 async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
@@ -239,7 +239,7 @@ async def test_bridge_whose_task_dies_stops_its_sprites(tmp_path: Path) -> None:
     assert log[-1] == f'bridge: The task "{name}" was cancelled; see the log.'
     said = {line["message"] for line in map(json.loads, log[:-1]) if line["level"] == "critical"}
     assert said == {f'the task "{name}" was cancelled'}
-    assert [row["outcome"] for row in observations(bridge.workspace)] == ["interrupted"]
+    assert [row["outcome"] for row in observations(bridge.workspace)] == ["crashed"]
     assert not runs(sprite)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
+from sprite.agent.unattended import MOST_TURNS
 from sprite.config import DEFAULT_UNATTENDED_SECONDS
 from tests.emulator import Emulator, Machine
 from tests.harness import Client, Message, observations, running_sprite, sprite_process
@@ -26,6 +27,7 @@ from tests.inspection import (
     eventually,
     journal,
     observation_of,
+    prompts,
     request_seen,
     runs,
     shared_sprite,
@@ -70,6 +72,8 @@ def until(name: str) -> str:
 ENDLESS = until("go")
 #: Ends when the turn that began it is over: within it, its notice would be a part of that turn.
 QUICK = until("quick")
+#: Ends after the turn that began it.
+SOON = "sleep 1"
 
 
 def in_background(command: str, title: str = "the build") -> dict[str, Any]:
@@ -150,7 +154,8 @@ async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_on
             assert sync["chat"] == []
         async with sprite.client(resume=start) as again:
             replayed = await again.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "started")
-            assert replayed["payload"] == {"event": "started", "mission_id": mission, "origin": "person"}
+            wanted = {"event": "started", "mission_id": mission, "origin": "person", "attempt": 1}
+            assert replayed["payload"] == wanted
             assert await own_turn(again) == own
             assert (await again.end_of(own)) == end
         async with sprite.client() as fresh:
@@ -359,7 +364,8 @@ async def test_vm_is_held_awake_for_background_work(home: SharedSprite, vm: Mach
         await chat(client, text)
         session = await session_of(client)
         (work,) = session["background"]
-        assert session["held_until"] == work["since"] + DEFAULT_UNATTENDED_SECONDS
+        # It counts from the person's last word, not from the work's beginning.
+        assert session["held_until"] < work["since"] + DEFAULT_UNATTENDED_SECONDS
         await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
         (home.workspace / "go").touch()
         own = await own_turn(client)
@@ -381,10 +387,85 @@ async def test_unattended_bound_frees_vm_and_ends_own_turn(
         await chat(client, text)
         session = await session_of(client)
         (work,) = session["background"]
-        assert session["held_until"] == work["since"] + 1
+        assert session["held_until"] < work["since"] + 1
         await eventually(lambda: not vm.tasks, "the VM is let go")
         (workspace / "quick").touch()
         own = await own_turn(client)
         end = await client.end_of(own)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "too_long", False)
         assert [row["role"] for row in chat_rows(workspace, own)] == ["error"]
+
+
+async def paused(client: Client) -> Message:
+    """Waits until the session is paused; why."""
+    message = await client.until(
+        lambda m: m["type"] == "session_update" and m["payload"]["session"]["paused"] is not None
+    )
+    why: Message = message["payload"]["session"]["paused"]
+    return why
+
+
+def begins_another(**more: Any) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
+    """A rule by which each report of a background command begins the next one."""
+
+    def answer(body: dict[str, Any]) -> dict[str, Any] | None:
+        content = body["messages"][-1]["content"]
+        is_result = isinstance(content, list) and any(block["type"] == "tool_result" for block in content)
+        return None if is_result else {"for": "any", "blocks": [in_background(SOON)], **more}
+
+    return answer
+
+
+def own_turns(workspace: Path) -> list[dict[str, Any]]:
+    return workspace_db(workspace, "SELECT status, error_code FROM missions WHERE origin = 'agent' ORDER BY position")
+
+
+async def test_runaway_agent_pauses_after_five_turns(model: OfflineModel, workspace: Path) -> None:
+    """Each report of a background command begins the next one; the person's word lets it go on."""
+    model.script.agent(begins_another(), audience="notification")
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, begins(model, in_background(SOON)))
+        why = await paused(client)
+        assert (why["by"], "5 turns" in why["why"]) == ("turns", True)
+        assert [turn["status"] for turn in own_turns(workspace)] == ["complete"] * MOST_TURNS
+        assert not (await session_of(client))["busy"]
+        model.script = Script()
+        async with sprite.client() as other:
+            assert (await session_of(other))["paused"] == why
+        status = await client.ask("system", {"action": "go_on"})
+        assert status["payload"]["session"]["paused"] is None
+        await client.ask("system", {"action": "go_on"})
+        await client.ask("heartbeat")
+        said = [row["text"] for row in workspace_db(workspace, "SELECT text FROM chat_messages WHERE role = 'user'")]
+        assert said[1:] == ["Go on."]
+        (request,) = prompts(model, "Go on.")
+        assert "<task-notification>" in str(request.body["messages"][-3:])
+
+
+async def test_agents_own_turns_pause_at_one_dollar(model: OfflineModel, workspace: Path) -> None:
+    model.script.agent(begins_another(usage={"input_tokens": 300_000}), audience="notification")
+    named = {"SPRITE_MODEL": "claude-sonnet-4-5"}
+    async with running_sprite(workspace, model.url, **named) as sprite, sprite.client() as client:
+        await chat(client, begins(model, in_background(SOON)))
+        why = await paused(client)
+        assert (why["by"], "$1.00" in why["why"]) == ("cost", True)
+        await eventually(lambda: own_turns(workspace)[-1]["status"] != "running", "it is stopped")
+        assert len(own_turns(workspace)) < MOST_TURNS
+        last = own_turns(workspace)[-1]
+        assert (last["status"], last["error_code"]) == ("error", "paused")
+
+
+async def test_persons_turn_without_budget_pauses_and_goes_on(model: OfflineModel, workspace: Path) -> None:
+    refusal = {"error": 402, "type": "billing_error", "message": "The day's budget is used up.", "times": -1}
+    model.script.agent({"match": "count to ten", **refusal})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        mission = client.send("mission", {"text": "count to ten"})
+        end = await client.end_of(mission)
+        assert (end["event"], end["code"]) == ("error", "budget_used_up")
+        assert (await session_of(client))["paused"]["by"] == "budget"
+        model.script = Script()
+        await client.ask("system", {"action": "go_on"})
+        await client.ask("heartbeat")
+        (request,) = prompts(model, "Go on.")
+        assert "count to ten" in str(request.body["messages"])
+        assert (await session_of(client))["paused"] is None

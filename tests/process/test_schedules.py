@@ -21,8 +21,25 @@ from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
 from tests.emulator import Emulator
 from tests.emulator.machine import Machine
-from tests.harness import Client, Message, observations, running_sprite, sprite_process, started_sprite
-from tests.inspection import SharedSprite, endings, eventually, memory, observation_of, workspace_db
+from tests.harness import (
+    Client,
+    Message,
+    SpriteProcess,
+    observations,
+    running_sprite,
+    sprite_process,
+    started_sprite,
+)
+from tests.inspection import (
+    SharedSprite,
+    endings,
+    eventually,
+    memory,
+    observation_of,
+    prompts,
+    request_seen,
+    workspace_db,
+)
 from tests.memory_stores import open_stores
 
 #: How often the campaign kills a sprite.
@@ -251,6 +268,88 @@ async def test_killed_in_its_middle_it_is_not_run_again_and_stays_on_the_list(
     assert (workspace / "ran").read_text() == "once\n"
     (turn,) = observations(workspace)
     assert (turn["outcome"], turn["by_schedule"]) == ("crashed", 1)
+
+
+async def asked(model: OfflineModel, times: int) -> None:
+    await eventually(lambda: len(prompts(model, "due_action")) >= times, f"the model was asked {times} times")
+
+
+async def end_one(sprite: SpriteProcess, how: str) -> None:
+    """End a sprite's process by a shutdown or a kill."""
+    await (sprite.stop() if how == "stop" else sprite.kill())
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_reminder_cut_off_without_effects_begins_again(model: OfflineModel, workspace: Path, how: str) -> None:
+    model.script.agent({"match": "due_action", "on": "prompt", "hang": True, "times": 2})
+    attempts = []
+    number, mission = 0, ""
+    for life in range(3):
+        async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+            if life == 0:
+                number = await add(client, "run `echo once >> ran`")
+            begun = await client.ever(started)
+            mission = begun["payload"]["mission_id"]
+            attempts.append((mission, begun["payload"]["attempt"]))
+            if life < 2:
+                await asked(model, life + 1)
+                await end_one(sprite, how)
+                continue
+            await has_status(workspace, number, "done")
+    assert attempts == [(mission, 1), (mission, 2), (mission, 3)]
+    assert endings(workspace) == {mission: ["complete"]}
+    assert (workspace / "ran").read_text() == "once\n"
+    (turn,) = observations(workspace)
+    assert turn["outcome"] == "complete"
+
+
+async def test_reminder_cut_off_three_times_is_given_up(model: OfflineModel, workspace: Path) -> None:
+    model.script.agent({"match": "due_action", "on": "prompt", "hang": True, "times": -1})
+    number = 0
+    for life in range(3):
+        async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+            if life == 0:
+                number = await add(client, "Call the dentist")
+            await client.ever(started)
+            await asked(model, life + 1)
+            await sprite.stop()
+    failed = action(workspace, number)
+    if failed["status"] == "open":
+        async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+            failed = await has_status(workspace, number, "failed")
+    assert failed["history"][-1] == "the sprite was stopped in the middle of it"
+    (line,) = workspace_db(workspace, "SELECT text FROM chat_messages WHERE role = 'error'")
+    assert "cut off" in line["text"]
+    assert len(prompts(model, "Call the dentist")) == 3
+
+
+async def test_reminder_with_effects_stopped_is_told_as_cut_off(model: OfflineModel, workspace: Path) -> None:
+    model.script.agent({"match": "due_action", "on": "result", "hang": True})
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+        number = await add(client, "run `echo once >> ran`")
+        mission = await next_fired(client)
+        await eventually((workspace / "ran").exists, "it is at work")
+        await sprite.stop()
+        end = await client.end_of(mission)
+    assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", False)
+    assert "cut off" in end["message"]
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+        await has_status(workspace, number, "failed")
+    assert endings(workspace) == {mission: ["error"]}
+    assert (workspace / "ran").read_text() == "once\n"
+    (turn,) = observations(workspace)
+    assert (turn["outcome"], turn["by_schedule"]) == ("crashed", 1)
+
+
+async def test_shutdown_is_not_taken_for_a_persons_stop(model: OfflineModel, workspace: Path) -> None:
+    model.script.agent({"match": "think for ever", "on": "prompt", "hang": True})
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+        mission = client.send("mission", {"text": "think for ever"})
+        await request_seen(model, lambda r: "think for ever" in r.user_text)
+        await sprite.stop()
+        end = await client.end_of(mission)
+    assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", True)
+    assert observation_of(workspace, mission)["outcome"] == "crashed"
 
 
 async def test_under_kills_at_any_moment_each_action_fires_exactly_once(model: OfflineModel, workspace: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import sqlite3
@@ -10,7 +11,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,10 +22,13 @@ from sprite.protocol.events import Complete, Started
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import NextDue, ScheduleUpdate
 from tests.bridge_harness import bridge_process, running_bridge
-from tests.inspection import eventually
+from tests.inspection import eventually, memory, prompts, workspace_db
 from tests.waking_stage import QUICK, died, night
+from tests.webhook_receiver import KEY, receiving
 
 if TYPE_CHECKING:
+    from bridge.offline.model import OfflineModel
+    from tests.bridge_harness import BridgeProcess, BridgeServer
     from tests.waking_stage import Night
 
 
@@ -202,6 +206,62 @@ async def test_a_bridge_that_was_killed_looks_at_once_at_the_sprites_it_was_conn
         assert 'bridge_wakes_total{outcome="looked"} 1.0' in await metrics()
         (local,) = json.loads((await again.run("status", "--json"))[1])
         assert local["next_due"] is None
+
+
+def asked(model: OfflineModel) -> int:
+    return len(prompts(model, "due_action"))
+
+
+async def remind(bridge: BridgeServer | BridgeProcess, content: str) -> None:
+    """Have something fall due at once, and leave."""
+    async with bridge.page(await bridge.login()) as page:
+        await page.link("ready")
+        answer = await page.ask("memory", {"op": "add_action", "content": content, "due": time.time() + 0.3})
+        assert answer["type"] == "memory_result", answer
+
+
+def action(data: Path) -> dict[str, Any]:
+    (row,) = memory(data / "workspaces/local", "SELECT * FROM pending_actions")
+    return row
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_reminder_survives_a_stop_of_the_bridge(model: OfflineModel, tmp_path: Path, how: str) -> None:
+    """Nobody has a page open: the next bridge looks by itself."""
+    model.script.agent({"match": "due_action", "on": "prompt", "hang": True})
+    data = tmp_path / "data"
+    upstream = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key"}
+    async with bridge_process(data, forks_sprites=True, **upstream) as bridge:
+        await remind(bridge, "run `echo once >> ran`")
+        await eventually(lambda: asked(model) == 1, "the reminder does not begin")
+        await (bridge.stop() if how == "stop" else bridge.kill())
+    async with running_bridge(data, **upstream):
+        await eventually(lambda: action(data)["status"] == "done", "the reminder is lost")
+    (mission,) = workspace_db(data / "workspaces/local", "SELECT attempt, status FROM missions")
+    assert mission == {"attempt": 2, "status": "complete"}
+    assert (data / "workspaces/local/ran").read_text() == "once\n"
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_cut_off_reminder_is_told_by_webhook(model: OfflineModel, tmp_path: Path, how: str) -> None:
+    model.script.agent({"match": "due_action", "on": "result", "hang": True})
+    data = tmp_path / "data"
+    async with receiving() as receiver:
+        key = f"whsec_{base64.b64encode(KEY).decode()}"
+        upstream = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key"}
+        upstream |= {"SPRITE_NOTIFY_URL": receiver.url, "SPRITE_NOTIFY_KEY": key}
+        async with bridge_process(data, forks_sprites=True, **upstream) as bridge:
+            await remind(bridge, "run `echo once >> ran`")
+            await eventually((data / "workspaces/local/ran").exists, "it is at work")
+            await (bridge.stop() if how == "stop" else bridge.kill())
+        async with running_bridge(data, **upstream):
+            await eventually(lambda: bool(receiver.messages), "nobody is told")
+            await eventually(lambda: action(data)["status"] == "failed", "it is not listed")
+        assert [message["kind"] for message in receiver.messages] == ["ended"]
+    lines = workspace_db(data / "workspaces/local", "SELECT role, text FROM chat_messages ORDER BY id DESC LIMIT 1")
+    assert [line["role"] for line in lines] == ["error"]
+    assert "cut off" in lines[0]["text"]
+    assert (data / "workspaces/local/ran").read_text() == "once\n"
 
 
 def kept(data: Path) -> list[tuple[str, float | None, int]]:

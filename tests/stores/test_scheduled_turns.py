@@ -110,4 +110,37 @@ def test_a_schedules_mission_that_crashed_is_not_for_the_person_to_send_again() 
     event = left_open("m-1", None, "schedule")
     assert isinstance(event, Failed)
     assert (event.code, event.retryable) == ("crashed", False)
-    assert "list of actions" in event.message
+    assert "cut off" in event.message
+
+
+async def test_killed_turn_without_a_tool_call_is_dropped(tmp_path: Path) -> None:
+    """What was told with its prompt is no call of the agent's; a mission that may not begin again is written."""
+    async with recording(tmp_path) as rec:
+        rec.recorder.open_mission("m-1", WISH, "schedule")
+        await rec.recorder.prompt_submitted("p", WISH)
+        await rec.recorder.noted("p", "canvas", {}, "The canvas has one card.")
+    async with recording(tmp_path) as rec:
+        await rec.recorder.recover({"m-1"})
+        assert await rec.transcript.journal.entries() == []
+        assert await rec.turns() == []
+
+
+async def test_killed_turn_with_a_tool_call_is_kept(tmp_path: Path) -> None:
+    async with recording(tmp_path) as rec:
+        rec.recorder.open_mission("m-1", WISH, "schedule")
+        await rec.recorder.prompt_submitted("p", WISH)
+        await rec.recorder.tool_starting("p", "t1", "Bash", {"command": "true"}, agent_id=None)
+    async with recording(tmp_path) as rec:
+        await rec.recorder.recover({"m-1"})
+        assert (await rec.turn()).outcome == "crashed"
+
+
+async def test_mission_begun_three_times_begins_no_more(tmp_path: Path) -> None:
+    async with open_workspace(tmp_path / "workspace.db") as workspace:
+        await workspace.accept_mission(mission(1))
+        again = []
+        for number in range(3):
+            await workspace.record([(number + 1, b"{}")], [MissionMoved("m-1", "running", "s-1")])
+            (begun,) = await workspace.open_missions()
+            again.append((begun.attempt, begun.may_begin_again))
+    assert again == [(1, True), (2, True), (3, False)]

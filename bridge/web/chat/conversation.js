@@ -199,6 +199,7 @@ export class Conversation {
       ms: null,
       startedAt: null,
       compacting: false,
+      isBegunAgain: false,
       rowId: null,
       version: 0,
       ...given,
@@ -296,6 +297,8 @@ export class Conversation {
     switch (event.event) {
       case 'started':
         Object.assign(entry, { status: 'running', startedAt: timestamp, origin: event.origin ?? 'person' });
+        // It was cut off before it had done anything, and begins again: what it had said is void.
+        if ((event.attempt ?? 1) > 1) Object.assign(entry, { parts: [], isBegunAgain: true });
         this.#moveBeforeWaiting(entry);
         break;
       case 'text_delta':

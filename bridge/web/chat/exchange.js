@@ -174,7 +174,7 @@ export class ExchangeView {
 
   /** @param {Exchange} entry */
   #drawFoot(entry) {
-    const shown = [entry.status, entry.error?.message, entry.ms, entry.compacting].join('|');
+    const shown = [entry.status, entry.error?.message, entry.ms, entry.compacting, entry.isBegunAgain].join('|');
     if (shown === this.#footShown) return;
     this.#footShown = shown;
     const pieces = [];
@@ -182,6 +182,8 @@ export class ExchangeView {
       pieces.push(
         h('p', { class: 'muted small-text' }, 'Making room: the older part of this conversation is being summed up.'),
       );
+    if (entry.isBegunAgain && entry.status === 'running')
+      pieces.push(h('p', { class: 'muted small-text' }, 'Begun again: Sprite was stopped before it had done anything.'));
     if (entry.status === 'interrupted')
       pieces.push(h('p', { class: 'ended' }, iconElement('stop', true), 'Stopped.', this.#again(entry, 'Send again')));
     if (entry.status === 'error') {

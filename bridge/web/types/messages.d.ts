@@ -782,11 +782,14 @@ export interface Running {
 }
 /**
  * A turn has begun; `origin` says who began it. A turn of the agent's own may run while a mission waits for it.
+ *
+ *     With an `attempt` above 1 it begins again: it was cut off before its first tool call, and what it had said is void.
  */
 export interface Started {
   event: "started";
   mission_id: string | null;
   origin?: "agent" | "person" | "schedule";
+  attempt?: number;
 }
 /**
  * A piece of text that is growing; not durable, since the whole text follows.
@@ -854,7 +857,7 @@ export interface Complete {
   duration_ms: number;
 }
 /**
- * A person stopped the mission.
+ * A person stopped the mission; a sprite that is shut down ends it with `error` (`crashed`).
  */
 export interface Interrupted {
   event: "interrupted";

@@ -154,6 +154,8 @@ export interface Exchange {
   /** In milliseconds, as Date.now(). */
   startedAt: number | null;
   compacting: boolean;
+  /** Whether an earlier attempt was cut off before it had done anything. */
+  isBegunAgain: boolean;
   rowId: number | null;
   /** Grows with each change, so that who draws compares one number. */
   version: number;

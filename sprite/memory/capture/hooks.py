@@ -38,8 +38,10 @@ def hook_matchers(
     """
 
     async def prompt_submitted(event: dict[str, Any]) -> dict[str, Any] | None:
+        if not await recorder.prompt_submitted(event.get("prompt_id", ""), event["prompt"]):
+            # What it was to be told stays in the conversation, and the agent finds it there when it goes on.
+            return {"continue_": False, "stopReason": "Paused: the person has not said that it should go on."}
         await begins()
-        await recorder.prompt_submitted(event.get("prompt_id", ""), event["prompt"])
         told = [await news(), await deeds(event.get("prompt_id", ""), event["prompt"])]
         text = "\n\n".join(words for words in told if words)
         if not text:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sprite.database.transcript import NewObservation, Outcome, TranscriptDB, Trigger
 from sprite.database.turn_journal import JournalEntry
 from sprite.errors import StorageError
 from sprite.memory.capture.subagents import Subagents
-from sprite.memory.capture.turn_buffer import TurnBuffer
+from sprite.memory.capture.turn_buffer import TOLD, TurnBuffer
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
 from sprite.tasks import TaskSet
@@ -50,6 +50,7 @@ class TurnRecorder:
         self._session_id = ""
         self._mission: TurnBuffer | None = None
         self._task: TurnBuffer | None = None
+        self._may_begin: Callable[[], bool] = lambda: True
         self._task_began: Callable[[str], None] | None = None
         self._task_ended: Callable[[NewObservation], Awaitable[None]] | None = None
         self._agents = Subagents()
@@ -67,9 +68,14 @@ class TurnRecorder:
         """Turns from here on belong to this session."""
         self._session_id = session_id
 
-    def watch_tasks(self, began: Callable[[str], None], ended: Callable[[NewObservation], Awaitable[None]]) -> None:
-        """Whom to tell of turns that the CLI begins by itself, each with an id of its own, and how each was written."""
-        self._task_began, self._task_ended = began, ended
+    def watch_tasks(
+        self,
+        may_begin: Callable[[], bool],
+        began: Callable[[str], None],
+        ended: Callable[[NewObservation], Awaitable[None]],
+    ) -> None:
+        """Set whom to ask whether the CLI may begin a turn by itself, and to tell of its id and how it was written."""
+        self._may_begin, self._task_began, self._task_ended = may_begin, began, ended
 
     def open_mission(
         self, mission_id: str, text: str, trigger: Trigger = "user", *, asked_by: str | None = None
@@ -119,6 +125,24 @@ class TurnRecorder:
         mission, self._mission = self._mission, None
         return None if mission is None else await self._write(mission, outcome, notice)
 
+    async def drop_mission(self) -> bool:
+        """Drops the open mission's turn, if any, unless the agent has called a tool in it; whether none is left.
+
+        The mission can begin again then, as if it never had.
+        """
+        mission = self._mission
+        if mission is None:
+            return True
+        if mission.has_effects:
+            return False
+        if self._entries:
+            # Written later, one would pass for what a crash had left.
+            await asyncio.wait(self._entries)
+        for key in mission.keys:
+            await self._transcript.journal.drop(key)
+        self._mission = None
+        return True
+
     async def close_task(self, outcome: Outcome, notice: str = "") -> None:
         """The turn that the CLI began by itself has ended: writes its observation."""
         task, self._task = self._task, None
@@ -128,10 +152,10 @@ class TurnRecorder:
             if self._task_ended is not None:
                 await self._task_ended(observation)
 
-    async def close_session(self) -> None:
-        """Nothing more will come: what is still open is written as it stands."""
-        await self.close_mission("interrupted")
-        await self.close_task("interrupted")
+    async def close_session(self, outcome: Outcome = "interrupted") -> None:
+        """Nothing more will come: what is still open is written as it stands, with this outcome."""
+        await self.close_mission(outcome)
+        await self.close_task(outcome)
         rest = list(self._agents.take_rest())
         if rest:
             for agent in rest[1:]:
@@ -139,8 +163,11 @@ class TurnRecorder:
             await self._write(rest[0], "complete")
         await self._write_unsaved()
 
-    async def recover(self) -> None:
-        """Writes what a killed process left in the journal, one crashed turn each, in the order they began in."""
+    async def recover(self, begin_again: Collection[str] = ()) -> None:
+        """Writes what a killed process left in the journal, one crashed turn each, in the order they began in.
+
+        Of the missions that may `begin_again`, a turn without a tool call is dropped instead.
+        """
         entries = await self._transcript.journal.entries()
         for key, mission in {entry.turn_key: entry.data["mission_id"] for entry in entries}.items():
             if mission is not None and await self._transcript.turn_of(mission) is not None:
@@ -149,13 +176,20 @@ class TurnRecorder:
                 entries = [entry for entry in entries if entry.turn_key != key]
         for key, turn in _turns(entries).items():
             buffer = TurnBuffer.replayed(key, turn)
+            if buffer.mission_id in begin_again and not buffer.has_effects:
+                for dropped in buffer.keys:
+                    await self._transcript.journal.drop(dropped)
+                continue
             log.warning("a turn of session %s was cut off by a crash", buffer.session_id)
             await self._transcript.add_observation(buffer.observation("crashed"), turn_keys=buffer.keys, at=turn[-1].at)
 
     # --- hooks: each makes one small insert, and never raises for the disk's sake ---
 
-    async def prompt_submitted(self, prompt_id: str, prompt: str) -> None:
-        """A prompt enters the conversation: the mission's words, or a notice of the CLI's own."""
+    async def prompt_submitted(self, prompt_id: str, prompt: str) -> bool:
+        """A prompt enters the conversation: the mission's words, or a notice of the CLI's own.
+
+        Returns whether the agent may act on it: a turn of its own may be one too many.
+        """
         prompt, mission = clean(prompt), self._mission
         if mission is not None and mission.prompt_id is None and prompt.split() == mission.user_message.split():
             if self._task is not None and self._task.prompt_id == prompt_id:
@@ -167,15 +201,17 @@ class TurnRecorder:
                 await self._journal(mission, "prompt", {"user_message": mission.discreet_message})
             else:
                 await self._journal(mission, "notice", {"notice": self._confidences.others(mission.user_message)})
-            return
+            return True
         if mission is not None and mission.prompt_id == prompt_id:
             await self._noticed(mission, prompt)
-            return
+            return True
         if self._task is not None and self._task.prompt_id != prompt_id:
             # The next turn of the CLI's own; the end of the one before is on its way.
             await self._wait_for_no_task(_NEXT_TASK_SECONDS)
         task, is_new = self._task, self._task is None
         if task is None:
+            if not self._may_begin():
+                return False
             self._no_task.clear()
             task = self._task = self._new_task()
             task.mission_id = None if self._task_began is None else str(uuid.uuid4())
@@ -183,6 +219,7 @@ class TurnRecorder:
         await self._noticed(task, prompt)
         if is_new and self._task_began is not None and task.mission_id is not None:
             self._task_began(task.mission_id)
+        return True
 
     async def tool_starting(
         self, prompt_id: str, tool_use_id: str, name: str, tool_input: Any, *, agent_id: str | None
@@ -211,7 +248,7 @@ class TurnRecorder:
 
     async def noted(self, prompt_id: str, name: str, given: Mapping[str, str], result: str) -> None:
         """Something that is told with a prompt: the turn has it as the call of a tool, which the agent never made."""
-        turn, call_id = self._turn_of(prompt_id, ""), f"told_{uuid.uuid4().hex}"
+        turn, call_id = self._turn_of(prompt_id, ""), f"{TOLD}{uuid.uuid4().hex}"
         call = turn.end_tool(call_id, name, dict(given), result, is_error=False)
         await self._journal(turn, "tool", {"call": call, "unkept": turn.unkept(call_id)})
 

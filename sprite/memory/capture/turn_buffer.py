@@ -22,6 +22,9 @@ from sprite.privacy.cutting import (
 )
 from sprite.privacy.off_record import is_off_record
 
+#: How the id of a call begins that the agent never made: something was told with its prompt.
+TOLD = "told_"
+
 
 class TurnBuffer:
     """Collects one turn; `key` names it in the journal."""
@@ -70,6 +73,11 @@ class TurnBuffer:
     def empty(self) -> bool:
         """Whether nothing has happened in it."""
         return not (self._calls or self._texts or self._last_message or self._notices)
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether the agent has called a tool in it."""
+        return any(not call_id.startswith(TOLD) for call_id in self._calls)
 
     def add_notice(self, text: str) -> None:
         """What the CLI put into the turn by itself: never the person's words."""

@@ -92,8 +92,8 @@ class MissionWatch:
 
 def _progress(payload: Payload) -> str | None:
     match payload:
-        case Started():
-            return "The agent has begun."
+        case Started(attempt=attempt):
+            return "The agent has begun." if attempt == 1 else "The agent has begun again."
         case WholeText(text=text):
             return _short(text)
         case ToolUse(name=name, input=given):
