@@ -408,7 +408,7 @@ class SpriteLog:
         """Return whether no part of the census itself is missing."""
         sql = "SELECT coalesce(sum(rows), 0) AS rows FROM stored_census WHERE sprite = ?"
         counted, row = self._one(sql)["rows"], self._one("SELECT rows FROM stored_sprites WHERE sprite = ?")
-        return counted == (0 if row is None else row["rows"])
+        return bool(counted == (0 if row is None else row["rows"]))
 
     # --- checks of all pieces ---
 
