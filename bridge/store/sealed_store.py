@@ -64,6 +64,10 @@ class SealedStore:
         """See Store."""
         return await self._read(sprite, SpriteLog.newest)
 
+    async def identity(self, sprite: str) -> str:
+        """See SpriteLog."""
+        return await self._write(sprite, SpriteLog.identity)
+
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
         """See Store. What a forget deleted is off the disk when this returns."""
         position, wipe_is_due = await self.take(sprite, shipped, after)

@@ -598,6 +598,10 @@ class SpriteLog:
         """What a row is found by: an id can be a path, which is content."""
         return self._name(b"row", msgspec.json.encode([table, id_]))
 
+    def identity(self) -> str:
+        """Return what tells this store of the sprite from any other, for as long as it keeps anything."""
+        return self._name(b"store", b"")[:16].hex()
+
     def chunk_name(self, sha256: str) -> bytes:
         """What a chunk is found by: whoever has a file could look for its SHA-256."""
         return self._name(b"chunk", sha256.encode())
