@@ -94,6 +94,8 @@ class Session:
         self._looked_after = 0
         #: The identity of the store, where it is known.
         self.store: str | None = None
+        #: Whether `run` has ended.
+        self.is_over = False
         self._rounds = 0
         #: The round after which everything was shipped last.
         self._whole_round = 0
@@ -131,7 +133,7 @@ class Session:
     async def finish(self) -> None:
         """Return once the store was shipped all that was written so far."""
         self._hurries, self._is_whole, begun = True, False, self._rounds
-        while self._whole_round <= begun:
+        while self._whole_round <= begun and not self.is_over:
             self._acked.set()
             await asyncio.sleep(_FINISH_POLL_SECONDS)
 

@@ -79,6 +79,7 @@ class Shipping:
             try:
                 await session.run()
             finally:
+                session.is_over = True
                 self._peer = self._session = None
 
     async def finish(self) -> None:
