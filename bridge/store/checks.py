@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from bridge.errors import BridgeError
 from bridge.store.upkeep import checked
@@ -28,8 +28,6 @@ _EVERY_SECONDS = 10 * 3600.0
 _ROUND_SECONDS = 10 * 3600.0
 _SLOWEST, _FASTEST = 1024**2, 32 * 1024**2
 
-Outcome = Literal["whole", "damaged", "failed"]
-
 
 class Checks:
     """`on_damage` is called with a sprite of which pieces are damaged or missing."""
@@ -37,8 +35,8 @@ class Checks:
     def __init__(self, store: SealedStore, on_damage: Callable[[str], None]) -> None:
         self._store = store
         self._on_damage = on_damage
-        #: Checks by this bridge since its start.
-        self.outcomes: Counter[Outcome] = Counter()
+        #: Checks by this bridge since its start: `whole`, `damaged`, `failed`.
+        self.outcomes: Counter[str] = Counter()
         #: What is damaged or missing now of each sprite that this bridge checked.
         self.damaged: dict[str, int] = {}
 

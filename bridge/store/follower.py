@@ -27,6 +27,7 @@ from bridge.store.store import (
     Health,
     MissingChunkError,
     StoreAheadError,
+    StoreBehindError,
     StoreFullError,
 )
 from bridge.tasks import TaskSet, owned_task
@@ -331,6 +332,10 @@ class Followers:
                 await self._until_accepted(sprite)
             finally:
                 room.advise("")
+        except StoreBehindError:
+            # Nothing is wrong with the agent. What was stored of before stays, as the state of then.
+            log.warning("the store of %s was put back to an earlier day: all of it is shipped anew", sprite)
+            await self._store.accept(sprite)
         except MissingChunkError as error:
             if time.monotonic() - following.anew_at < _ANEW_SECONDS:
                 self._trouble(sprite, following, str(error))
@@ -353,7 +358,8 @@ class Followers:
             if position.log is not None and await self._store.ask_again(sprite, _AGAIN_SECONDS):
                 log.warning("pieces of the store of %s are damaged: it is asked to ship everything again", sprite)
                 following.asks_again = True
-            asked = Ship(after=after, log=position.log, packed=True, again=following.asks_again)
+            identity = await self._store.identity(sprite)
+            asked = Ship(after, position.log, packed=True, again=following.asks_again, store=identity)
             connection.write(encode(asked, message_id=_SHIP_ID))
             await connection.drain()
             while True:
@@ -447,6 +453,8 @@ async def _shipped(connection: SpriteConnection, unpacker: Unpacker) -> Shipped:
         if isinstance(payload, Error) and message.reply_to == _SHIP_ID:
             if payload.code == "store_ahead":
                 raise StoreAheadError
+            if payload.code == "store_behind":
+                raise StoreBehindError
             if payload.code == "ship_replaced":
                 raise LinkError("The sprite ships to another connection.")
             raise _RefusedError(f"the sprite does not ship its log: {printable(payload.message[:_LONGEST_WORDS])}")

@@ -68,6 +68,10 @@ class SealedStore:
         """Return `position`, `newest` and `wipe_is_due`, in one look."""
         return await self._read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0))
 
+    async def identity(self, sprite: str) -> str:
+        """See SpriteLog."""
+        return await self._write(sprite, SpriteLog.identity)
+
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
         """See Store. What a forget deleted is off the disk when this returns."""
         position, wipe_is_due = await self.take(sprite, shipped, after)

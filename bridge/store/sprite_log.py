@@ -408,7 +408,7 @@ class SpriteLog:
         """Return whether no part of the census itself is missing."""
         sql = "SELECT coalesce(sum(rows), 0) AS rows FROM stored_census WHERE sprite = ?"
         counted, row = self._one(sql)["rows"], self._one("SELECT rows FROM stored_sprites WHERE sprite = ?")
-        return counted == (0 if row is None else row["rows"])
+        return bool(counted == (0 if row is None else row["rows"]))
 
     # --- checks of all pieces ---
 
@@ -597,6 +597,10 @@ class SpriteLog:
     def row_name(self, table: str, id_: int | str) -> bytes:
         """What a row is found by: an id can be a path, which is content."""
         return self._name(b"row", msgspec.json.encode([table, id_]))
+
+    def identity(self) -> str:
+        """Return what tells this store of the sprite from any other, for as long as it keeps anything."""
+        return self._name(b"store", b"")[:16].hex()
 
     def chunk_name(self, sha256: str) -> bytes:
         """What a chunk is found by: whoever has a file could look for its SHA-256."""

@@ -48,6 +48,10 @@ class StoreAheadError(StoreError):
     """
 
 
+class StoreBehindError(StoreError):
+    """The store has acknowledged the log that the sprite ships, and has another one now: it was put back."""
+
+
 class BadShipmentError(StoreError):
     """What a sprite ships makes no sense. Nothing was stored."""
 

@@ -85,7 +85,7 @@ class Findings:
 
     rows: int = 0
     chunks: int = 0
-    bytes: int = 0
+    size: int = 0
     count: int = 0
     wrong: list[str] = field(default_factory=list)
     #: The damaged pieces, so many at most: versions of rows by generation, part, name and position; chunks by name.
@@ -124,13 +124,13 @@ async def verified(store: SealedStore, sprite: str, pace: Pace = _at_once) -> Fi
     for table, look in looks:
         after: tuple[Any, ...] | None = None
         while True:
-            before = findings.bytes
+            before = findings.size
             # A shelf may run it more than once.
             step, after = await store.shelf.read(sprite, partial(_looked, sprite, store.keyring, table, look, after))
             _add(findings, step)
             if after is None:
                 break
-            await pace(findings.bytes - before)
+            await pace(findings.size - before)
     for generation, part, bucket in await store.shelf.read(sprite, store.in_log(sprite, SpriteLog.census)):
         counted = partial(SpriteLog.missing, generation=generation, part=part, bucket=bucket)
         if (missing := await store.shelf.read(sprite, store.in_log(sprite, counted))) is not None:
@@ -148,7 +148,7 @@ _Look = Callable[[SpriteLog, Any, Findings], None]
 def _add(findings: Findings, step: Findings) -> None:
     findings.rows += step.rows
     findings.chunks += step.chunks
-    findings.bytes += step.bytes
+    findings.size += step.size
     findings.count += step.count
     findings.wrong += step.wrong[: _MOST_WORDS - len(findings.wrong)]
     findings.damaged_rows += step.damaged_rows[: _MOST_DAMAGED - len(findings.damaged_rows)]
@@ -169,7 +169,7 @@ def _looked(
     ).fetchall()
     log = SpriteLog(tx, sprite, keyring)
     for row in found:
-        findings.bytes += len(row["sealed"])
+        findings.size += len(row["sealed"])
         look(log, row, findings)
     return findings, tuple(found[-1][column] for column in columns) if found else None
 

@@ -28,6 +28,8 @@ SHIP_STATE = (
         numbering TEXT NOT NULL,
         acked INTEGER NOT NULL DEFAULT 0,
         acked_at REAL,
+        -- The identity of the store that acknowledged last.
+        store TEXT,
         -- Whether everything is being noted anew, and from which position on it is shipped once more.
         is_anew INTEGER NOT NULL DEFAULT 0,
         baseline INTEGER
@@ -55,8 +57,8 @@ class Followed:
     """How a store elsewhere stands to this sprite.
 
     `numbering` identifies the sequence of positions, `acked` is the position that the store has (0: none ever),
-    `acked_at` when it last said so (Unix seconds). `is_anew`: what is there was not noted anew to its end.
-    `baseline`: everything is shipped once more, from this position on.
+    `acked_at` when it last said so (Unix seconds), `store` its identity. `is_anew`: what is there was not noted anew to
+    its end. `baseline`: everything is shipped once more, from this position on.
     """
 
     numbering: str
@@ -64,6 +66,7 @@ class Followed:
     acked_at: float | None
     is_anew: bool
     baseline: int | None
+    store: str | None = None
 
 
 class ShipState:
@@ -74,9 +77,9 @@ class ShipState:
 
     async def followed(self) -> Followed:
         """How far the store is."""
-        row = await self._db.fetch_one("SELECT numbering, acked, acked_at, is_anew, baseline FROM ship_state")
+        row = await self._db.fetch_one("SELECT numbering, acked, acked_at, is_anew, baseline, store FROM ship_state")
         assert row is not None  # noqa: S101 - the migration made it
-        return Followed(row[0], row[1], row[2], bool(row[3]), row[4])
+        return Followed(row[0], row[1], row[2], bool(row[3]), row[4], row[5])
 
     async def has_issued(self, position: int) -> bool:
         """Whether something may have been sent under this position that was not acknowledged."""
@@ -98,11 +101,12 @@ class ShipState:
 
         return await self._db.transact(write)
 
-    async def acknowledge(self, through: int) -> None:
-        """The store has everything up to this position."""
+    async def acknowledge(self, through: int, store: str | None) -> None:
+        """Note that a store of this identity (None: unknown) has everything up to this position."""
 
         def write(tx: sqlite3.Connection) -> None:
-            tx.execute("UPDATE ship_state SET acked = max(acked, ?), acked_at = ?", (through, time.time()))
+            sql = "UPDATE ship_state SET acked = max(acked, ?), acked_at = ?, store = ?"
+            tx.execute(sql, (through, time.time(), store))
             tx.execute("DELETE FROM ship_issued WHERE last <= ?", (through,))
 
         await self._db.transact(write)

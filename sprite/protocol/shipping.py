@@ -53,13 +53,15 @@ class Ship(Payload):
     `log` is the identity of the log that the store has, null where it has none yet. A sprite whose log is another one
     ships from its beginning. A store that has more of this very log than the sprite gets an error, `store_ahead`.
     `packed`: the store can read rows that are `packed`. `again`: pieces of what the store has are damaged or missing,
-    and everything is shipped once more.
+    and everything is shipped once more. `store` is the store's identity. One that has another log, though it
+    acknowledged this one before, was put back to an earlier day: it gets an error, `store_behind`.
     """
 
     after: int
     log: str | None = None
     packed: bool = False
     again: bool = False
+    store: str | None = None
 
 
 class ShipAck(Payload):

@@ -92,6 +92,10 @@ class Session:
         self._is_whole = False
         #: The count of forgets at the last look: what the store had of chunks then, a forget may have taken.
         self._looked_after = 0
+        #: The identity of the store, where it is known.
+        self.store: str | None = None
+        #: Whether `run` has ended.
+        self.is_over = False
         self._rounds = 0
         #: The round after which everything was shipped last.
         self._whole_round = 0
@@ -129,7 +133,7 @@ class Session:
     async def finish(self) -> None:
         """Return once the store was shipped all that was written so far."""
         self._hurries, self._is_whole, begun = True, False, self._rounds
-        while self._whole_round <= begun:
+        while self._whole_round <= begun and not self.is_over:
             self._acked.set()
             await asyncio.sleep(_FINISH_POLL_SECONDS)
 
@@ -147,7 +151,7 @@ class Session:
                     await source.owner.drop(newest)
             await self._state.let_go([row for sent in done for row in sent.rows])
             if done:
-                await self._state.acknowledge(done[-1].through)
+                await self._state.acknowledge(done[-1].through, self.store)
             # Not before all of this is noted: with nothing on its way, all was shipped.
             for _ in done:
                 self._unacked.popleft()

@@ -76,10 +76,12 @@ class Shipping:
                 *(self._settings, self._state, looks, sources, identity, position, send, lambda: self._forgets),
                 packs=asked.packed,
             )
+            session.store = asked.store
             self._peer, self._session = peer, session
             try:
                 await session.run()
             finally:
+                session.is_over = True
                 self._peer = self._session = None
 
     async def finish(self) -> None:
@@ -100,6 +102,12 @@ class Shipping:
         if not is_position(asked.after):
             raise PeerError("There is no such position.", code="bad_payload")
         followed = await self._state.followed()
+        is_other = asked.log is not None and asked.log != await self._identity(followed)
+        if is_other and asked.store is not None and asked.store == followed.store:
+            raise PeerError(
+                "The store had this log, and has another one now: it was put back to an earlier day.",
+                code="store_behind",
+            )
         if asked.log != await self._identity(followed) or followed.is_anew or asked.after <= followed.acked:
             return
         if not await self._state.has_issued(asked.after):
@@ -120,7 +128,7 @@ class Shipping:
         goes_on = asked.log == identity and not followed.is_anew and not asked.again
         if goes_on and asked.after >= followed.acked:
             if asked.after > followed.acked:
-                await self._state.acknowledge(asked.after)
+                await self._state.acknowledge(asked.after, asked.store)
             return identity, asked.after
         if followed.acked or followed.is_anew or asked.again:
             log.info("a store asks for everything")

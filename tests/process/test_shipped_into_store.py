@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shutil
 import signal
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -206,3 +207,27 @@ async def test_clean_stop_ships_last_curation(tmp_path: Path) -> None:
             assert len(curations) >= rounds
             assert [row["id"] for row in found["log/curations.jsonl"]] == curations
             assert (await store.position(LOCAL_PERSON)).is_whole
+
+
+async def test_store_put_back_is_not_told_to_people(tmp_path: Path) -> None:
+    """A backup of the store from before a restore has another log; the agent is well, and only the store is behind."""
+    data = tmp_path / "data"
+    async with running_bridge(data) as bridge, the_store(data) as store, bridge.page(await bridge.login()) as page:
+        await page.link("ready")
+        await page.mission("one")
+        await until_stored(bridge, store, 1)
+    shutil.copytree(data / "store", tmp_path / "backup")
+    status, said, error = await run_bridge("restore", LOCAL_PERSON, "--over", "--data", str(data))
+    assert status == 0, said + error
+    async with running_bridge(data) as bridge, the_store(data) as store, bridge.page(await bridge.login()) as page:
+        await page.link("ready")
+        await page.mission("two")
+        await until_stored(bridge, store, 2)
+    shutil.rmtree(data / "store")
+    shutil.copytree(tmp_path / "backup", data / "store")
+    async with running_bridge(data) as bridge, the_store(data) as store, bridge.page(await bridge.login()) as page:
+        assert not (await page.link("ready"))["payload"].get("offer")
+        await page.mission("three")
+        await until_stored(bridge, store, 3)
+        links = [each["payload"] for each in page.received if each["type"] == "link"]
+        assert not any(link.get("offer") for link in links), links

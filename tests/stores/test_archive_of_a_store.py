@@ -164,7 +164,8 @@ async def test_a_row_that_is_none_is_named(lived_in: Path, store: SealedStore, t
     at = (await store.position("ada")).through + 1
     facts = {"path": "documents/notes.txt", "size": 7, "mode": 0o600, "modified_ns": 1}
     log = (await store.position("ada")).log or ""
-    for chunks in ([], "x"):
+    broken: list[object] = [[], "x"]
+    for chunks in broken:
         row = ShippedRow("files", named("documents/notes.txt"), {**facts, "chunks": chunks}, position=at)
         await store.append("ada", Shipped(log, at, [row], whole=True))
         assert (await left_out(store)).damaged_named == ["documents/notes.txt"]

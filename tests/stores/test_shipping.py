@@ -179,6 +179,19 @@ async def test_store_put_back_and_cut_off_is_not_ahead(tmp_path: Path) -> None:
         same(fresh, await stage.expected(), stage.settings)
 
 
+async def test_store_with_older_log_is_behind(tmp_path: Path) -> None:
+    async with shipping_stage(tmp_path) as stage:
+        await lived(stage)
+        copy = Copy()
+        await stage.follow(copy, store="one")
+        older = Copy(log="earlier.log", through=copy.through)
+        with pytest.raises(PeerError, match="put back to an earlier day") as raised:
+            await stage.follow(older, store="one")
+        assert raised.value.code == "store_behind"
+        # Another store may have another log for other reasons: its bridge sees that it is not its own.
+        await stage.follow(older, lambda *_: True, store="two")
+
+
 async def test_damaged_store_gets_everything_again(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         (stage.settings.workspace / "documents").mkdir()
