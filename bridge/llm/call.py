@@ -319,9 +319,6 @@ class Call:
         if record is None:
             return
         reading = self._meter.read() if self._meter is not None else Reading()
-        price = self._price
-        if price is not None and reading.model is not None:
-            price = self._desk.models.price(reading.model) or price
         is_free = not is_sent or self._outcome in {"refused", "unreachable"}
         if reading.usage is not None:
             record.usage = reading.usage
@@ -329,7 +326,7 @@ class Call:
             record.usage = Usage(input=self._prompt_tokens)
         # Nothing was asked, or nothing was answered that is paid for; else the API said its usage to the end, or not.
         record.is_estimate = not (is_free or reading.is_final)
-        record.spent_usd = None if price is None else price.cost(record.usage)
+        record.spent_usd = self._cost(reading.model, record.usage)
         if record.spent_usd is not None and record.held_usd is not None and record.is_estimate:
             # What an answer did not say (a stream that ends early hides what was thought) counts as all of it.
             record.spent_usd = max(record.spent_usd, record.held_usd)
@@ -338,6 +335,13 @@ class Call:
         record.request_id = self._request_id
         record.duration_ms = round((time.perf_counter() - self._began) * 1000, 1)
         self._desk.accounts.settle(record)
+
+    def _cost(self, answered_by: str | None, usage: Usage) -> float | None:
+        """What a call came to: the model that the answer names may make it dearer, and never cheaper."""
+        if self._price is None:
+            return None
+        named = None if answered_by is None else self._desk.models.price(answered_by)
+        return max(price.cost(usage) for price in (self._price, named) if price is not None)
 
     def _ids(self) -> dict[str, object]:
         return {"sprite": self._sprite, "request_id": self._request_id, "status": self._status}
