@@ -18,7 +18,7 @@ class StallMeter:
         self._worst: dict[str, tuple[float, str]] = {}
         self._late: dict[str, float] = {}
         self._loops: dict[str, Any] = {}
-        self._run = Handle._run
+        self._run = Handle._run  # noqa: SLF001 - nothing else sees each callback
 
     def install(self) -> None:
         """Measure each callback of every loop from here on."""
@@ -29,7 +29,7 @@ class StallMeter:
             run(handle)
             meter._note(time.perf_counter() - began, handle)
 
-        Handle._run = measured  # type: ignore[method-assign] - this process only measures
+        Handle._run = measured  # type: ignore[method-assign]  # noqa: SLF001 - as above
 
     def _note(self, seconds: float, handle: Handle) -> None:
         name = threading.current_thread().name

@@ -21,7 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     for name, summary, fill in _COMMANDS:
         commands.add_parser(name, help=summary).fill = fill
-    chosen = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    is_help = {"-h", "--help"} & set(given)
+    if given[:1] in (["serve"], ["chat"]) and sys.stderr.isatty() and not is_help:
+        # The first start of all compiles every module, which takes seconds.
+        sys.stderr.write("bridge: starting; the first time takes a few seconds\n")
+    chosen = parser.parse_args(given)
     run: Run = chosen.run
     return run(chosen)
 

@@ -21,7 +21,7 @@ from aiohttp import web
 from itsdangerous import BadSignature, TimestampSigner
 
 from bridge.cluster.passed import PASSED, Passed
-from bridge.config import Settings, default_data, is_loopback
+from bridge.config import LOCAL_PERSON, Settings, default_data, is_loopback
 from bridge.database import token_sha256
 from bridge.door.messages import Way, page
 from bridge.door.passkeys.ceremonies import party_of
@@ -219,7 +219,7 @@ class Doorkeeper:
             self.remember(response, Session(caller.person, caller.session))
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """GET /login?token=T. Whoever is somebody else in this browser is asked first, and posts the answer."""
+        """GET /login?token=T. A browser is asked first, and posts the answer; not by the local person's own link."""
         if "prefetch" in (request.headers.get("Sec-Purpose", "") + request.headers.get("Purpose", "")):
             # A browser that only looks ahead would use the link up.
             return web.Response(status=503, headers={"Cache-Control": "no-store"})
@@ -240,6 +240,17 @@ class Doorkeeper:
                 "If somebody sent you this link and you did not ask for it, stay who you are.",
                 code="other_person",
                 question=(f"Go on as {link.person}", f"Stay {browser.person}"),
+            )
+        if browser is None and link.person != LOCAL_PERSON and _is_browser(request):
+            return page(
+                request,
+                200,
+                f"Log in as {link.person}?",
+                f"The link that you opened logs this browser in as `{link.person}`, whose agent, files and memory you "
+                "would then see and write to.",
+                "If this is not you, or somebody sent you the link and you did not ask for it, do not go on.",
+                code="not_logged_in",
+                question=(f"Log in as {link.person}", "Not me"),
             )
         return await self._redeemed(request)
 
@@ -372,6 +383,11 @@ def bearer(request: web.Request) -> str | None:
 def _token(request: web.Request) -> str | None:
     token = request.query.get("token", "")
     return token if token and len(token) <= _MAX_TOKEN_CHARS else None
+
+
+def _is_browser(request: web.Request) -> bool:
+    """Whether somebody may have been led here who does not know by whose link."""
+    return "Sec-Fetch-Mode" in request.headers or request.headers.get("User-Agent", "").startswith("Mozilla/")
 
 
 def _to_the_page() -> web.Response:

@@ -55,6 +55,7 @@ _MAX_SESSIONS_EACH, _MAX_SESSIONS = 16, 4096
 _SESSION_IDLE_SECONDS = 1800.0
 #: Of all objects and lists together; no tool takes as many.
 _MOST_MEMBERS = 2000
+_MOST_BRACKETS, _MOST_COMMAS = 50_000, 200_000
 _SESSION_ID = "Mcp-Session-Id"
 _CALLER: Final = "sprite.caller"
 
@@ -298,6 +299,9 @@ def _lacking(tool: Tool) -> str:
 
 def _unfit(body: bytes) -> str:
     """Say why a message is not handed on: it is nested too deeply, or has too many members. "" where it may be."""
+    # Before anything is built of it; a pasted text has commas and brackets, too, but not as many.
+    if body.count(b"[") + body.count(b"{") > _MOST_BRACKETS or body.count(b",") > _MOST_COMMAS:
+        return "The message has too many members."
     try:
         waiting = [decoded(body, Any)]
     except UnreadableError as error:

@@ -40,11 +40,8 @@ GRANTABLE: Final[tuple[Scope, ...]] = ("memory:read", "actions", "ask")
 ASK_SECONDS: Final = 600
 _MAX_INFO_CHARS, _MAX_REDIRECTS, _MAX_REDIRECT_CHARS = 16_384, 10, 500
 _MAX_STATE_CHARS, _CHALLENGE = 2_000, re.compile(r"[A-Za-z0-9_-]{43,128}")
-#: A browser would do something else with these than open a program.
-_NO_PROGRAM = frozenset(
-    "about blob chrome data file filesystem ftp javascript mailto vbscript view-source ws wss".split()
-)
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,63}")
+#: A program's own: a domain, reversed (RFC 8252, 7.1). Any other may be another program's, or the browser's.
+_SCHEME = re.compile(r"(?=.{1,64}\Z)[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+")
 _HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9.-]+")
 
 
@@ -117,7 +114,7 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
             raise RegistrationError("invalid_redirect_uri", f"It takes 1 to {_MAX_REDIRECTS} redirect URIs.")
         for uri in uris:
             if leads_to(uri) is None:
-                words = "A redirect URI is https, or http on this machine itself, or of a program's own scheme."
+                words = "A redirect URI is https, http on this machine, or of a reversed domain (com.example.app:)."
                 raise RegistrationError("invalid_redirect_uri", words)
         info = client_info.model_dump_json(exclude_none=True)
         if len(info) > _MAX_INFO_CHARS:
@@ -245,7 +242,7 @@ def leads_to(uri: str) -> str | None:
     if len(uri) > _MAX_REDIRECT_CHARS or parts.fragment or "@" in parts.netloc or "#" in uri:
         return None
     if parts.scheme not in {"http", "https"}:
-        is_program = _SCHEME.fullmatch(parts.scheme) is not None and parts.scheme not in _NO_PROGRAM
+        is_program = _SCHEME.fullmatch(parts.scheme) is not None
         return f"{parts.scheme}:" if is_program else None
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host

@@ -48,7 +48,13 @@ TOOLS = ["Bash", "Read", "Write", "Edit", "WebFetch", "WebSearch", "Agent", "Tas
 #: The CLI's other agent types: the general one does, and `statusline-setup` has nothing to set up here.
 NO_AGENTS = ["Agent(claude)", "Agent(Explore)", "Agent(Plan)", "Agent(statusline-setup)"]
 #: Commits are the person's: nothing of the CLI's making is signed to them, nor is the agent told how to.
-CLI_SETTINGS = {"attribution": {"commit": "", "pr": ""}, "includeGitInstructions": False, "disableBundledSkills": True}
+#: Nor does the CLI ask the vendor before each new host that a page is fetched from.
+CLI_SETTINGS = {
+    "attribution": {"commit": "", "pr": ""},
+    "includeGitInstructions": False,
+    "disableBundledSkills": True,
+    "skipWebFetchPreflight": True,
+}
 #: A turn of this many steps has lost its way; the person is asked how to go on.
 MAX_TURNS = 250
 #: One message of the CLI's can carry a whole file's content.

@@ -40,6 +40,8 @@ from sprite.tools.blocks import MAX_BLOCKS, BlockError, check_size, read_data, r
 
 MAX_NAME_CHARS = 200
 UNTITLED = "Note"
+#: Of a name, which is cut: looking for secrets takes time.
+_MOST_READ = 4000
 #: A person's card is known by the message that made it: sent again, it makes no second one.
 _CARDS = uuid.UUID("6f1c1a52-9d0e-4c8e-9a51-6d1c4f1b7a10")
 
@@ -109,7 +111,7 @@ class PersonsCanvas:
             raise PeerError("Write something first: a note has at least one block.")
         size = sum(_size_of(block.data) for block in wanted.blocks[: MAX_BLOCKS + 1])
         whole, blocks = await off_loop(WORDS * size, self._read, wanted.blocks)
-        title = self._said(" ".join(wanted.title.split()))[:MAX_NAME_CHARS] or UNTITLED
+        title = self._said(" ".join(wanted.title[:_MOST_READ].split()))[:MAX_NAME_CHARS] or UNTITLED
         stack_id = await self._stack(wanted.stack_id)
         place, size = _point(wanted.position), _size(wanted.size)
         card = Card(card_id, stack_id, well_formed(title), "notes", place, size, blocks, archived=False)
@@ -232,7 +234,7 @@ def _size(size: CardSize | None) -> Size | None:
 
 
 def _name(value: str) -> str:
-    name = discreet(" ".join(value.split()))[:MAX_NAME_CHARS]
+    name = discreet(" ".join(value[:_MOST_READ].split()))[:MAX_NAME_CHARS]
     if not name:
         raise PeerError("A stack needs a name.")
     return name

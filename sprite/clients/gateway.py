@@ -70,6 +70,7 @@ from sprite.protocol.messages import (
     MAX_FRAME_BYTES,
     MAX_MISSION_CHARS,
     Ack,
+    ClientPayload,
     Error,
     FileUpload,
     Heartbeat,
@@ -97,6 +98,8 @@ CONFIRM_SECONDS = 10.0
 #: The longest id of a message, and of a stack that it names.
 MAX_ID_CHARS = 200
 #: What a program is called that has no name to show.
+#: The longest question, action, or text to forget.
+MAX_WORDS_CHARS = 4000
 _NAMELESS = "a program"
 
 
@@ -150,6 +153,7 @@ class Gateway:
 
     async def handle(self, connection: Connection, message: ClientMessage) -> None:
         """Answers one message. PeerError for one that makes no sense; the caller tells the client."""
+        _check_lengths(message.payload)
         match message.payload:
             case Mission() as mission:
                 await self._mission(connection, message.id, mission)
@@ -355,6 +359,16 @@ class Gateway:
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:
             self._on_change(change)
+
+
+def _check_lengths(payload: ClientPayload) -> None:
+    """PeerError where a question or the like is longer than anybody writes: reading it takes the more time."""
+    if isinstance(payload, MemoryRequest) and not isinstance(payload, EditRequest):
+        for name in ("query", "text", "content"):
+            value = getattr(payload, name, None)
+            if isinstance(value, str) and len(value) > MAX_WORDS_CHARS:
+                words = f"`{name}` has {len(value):,} characters, {MAX_WORDS_CHARS:,} are allowed."
+                raise PeerError(words, code="too_long")
 
 
 def _program(name: str) -> str:

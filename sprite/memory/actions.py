@@ -48,6 +48,8 @@ from sprite.schedules.zones import DEFAULT_ZONE, known_zone
 MOST_BY_SCHEDULES = 5
 #: A due time may lie so far back: what was just typed has not passed.
 GRACE_SECONDS = 60.0
+#: Looking for secrets in words takes time: what is cut in any case is not read whole.
+_FAR_TOO_LONG = 2 * MAX_ACTION_CHARS
 _Changed = TypeVar("_Changed", Updated, Resolved, Fired, Noted)
 
 
@@ -207,7 +209,7 @@ class Actions:
                 action=action_id,
                 by=by,
                 status=known,
-                note=self._discreet(note)[:MAX_NOTE_CHARS],
+                note=self._discreet(note[:_FAR_TOO_LONG])[:MAX_NOTE_CHARS],
                 once=once and action.rrule is not None and action.status == "open",
                 mission=mission_id,
             )
@@ -289,6 +291,8 @@ class Actions:
         return record, learning.source_observation_id
 
     def _content(self, text: str) -> str:
+        if len(text) > _FAR_TOO_LONG:
+            raise PeerError(f"An action's text has at most {MAX_ACTION_CHARS:,} characters.", code="too_long")
         content = self._discreet(" ".join(text.split()))
         if not content:
             raise PeerError("An action needs a text.")

@@ -40,6 +40,8 @@ class Confidences:
     def __init__(self) -> None:
         self._words: OrderedDict[str, str] = OrderedDict()
         self._runs: OrderedDict[_Run, None] = OrderedDict()
+        #: Counts what was heard: what was made discreet under another number may have to be made so again.
+        self.version = 0
 
     def hear(self, mission: str, *, by_person: bool = True) -> None:
         """Remembers what of a mission must not be written down wherever it turns up again.
@@ -69,6 +71,7 @@ class Confidences:
         return redact(self._without_runs(text) if self._runs else text)
 
     def _hear_private(self, passage: str) -> None:
+        self.version += 1
         for run, _, _ in _runs(passage):
             if sum(map(len, run)) >= _SHORTEST_RUN:
                 self._runs[run] = None
@@ -80,8 +83,9 @@ class Confidences:
             self._remember(word[0].rstrip(".:!?"), PRIVATE)
 
     def _remember(self, words: str, mark: str) -> None:
-        if len(words) >= _SHORTEST:
-            self._words.setdefault(words, mark)
+        if len(words) >= _SHORTEST and words not in self._words:
+            self._words[words] = mark
+            self.version += 1
         if len(self._words) > _MOST_WORDS:
             self._words.popitem(last=False)
 

@@ -438,3 +438,16 @@ async def test_a_browser_that_blocks_or_lacks_notifications_is_told_what_helps(s
         dialog = await open_by_palette(page)
         await expect(dialog).to_contain_text("This browser cannot show them.")
         await expect(dialog.get_by_role("button", name="Turn on")).to_have_count(0)
+
+
+async def test_the_bar_fits_every_width(stack: PageStack) -> None:
+    async with stack.page() as page:
+        for width in (701, 720, 760, 900, 989, 1040, 1280):
+            await page.set_viewport_size({"width": width, "height": 700})
+            cut_off = await page.evaluate(
+                "() => [...document.querySelectorAll('button, [role=tab]')].filter((each) => each.checkVisibility()"
+                " && each.getBoundingClientRect().right > innerWidth).map((each) => each.textContent)"
+            )
+            assert cut_off == [], width
+            await expect(page.get_by_role("button", name="New session")).to_be_in_viewport()
+        await shoot(page, "bar")

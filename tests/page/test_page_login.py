@@ -36,3 +36,18 @@ async def test_a_browser_is_asked_before_it_becomes_somebody_else(tmp_path: Path
         assert after["value"] != before["value"]
         _, listed, _ = await bridge.run("users", "list")
         assert [line.split()[-2] for line in listed.splitlines()] == ["0", "1"]
+
+
+async def test_a_logged_out_browser_is_asked_first(tmp_path: Path, browser: Browser) -> None:
+    async with running_bridge(tmp_path / "data") as bridge:
+        _, said, _ = await bridge.run("users", "add", "ada")
+        link = next(word for word in said.split() if "/login?token=" in word)
+        context = await browser.new_context()
+        context.set_default_timeout(PATIENCE_MS)
+        page = await context.new_page()
+        await page.goto(link)
+        await expect(page.get_by_role("heading", name="Log in as ada?")).to_be_visible()
+        assert await context.cookies() == []
+        await page.get_by_role("button", name="Log in as ada").click()
+        await expect(page).to_have_url(f"{bridge.url}/")
+        assert len(await context.cookies()) == 1

@@ -25,6 +25,7 @@ from sprite.prices import (
     TABLE,
     Usage,
     cost_usd,
+    price_of,
 )
 from tests.forking import fork_code
 from tests.harness import PATIENCE, ROOT, rows
@@ -228,6 +229,25 @@ async def test_a_call_costs_what_its_usage_says_at_the_models_price(api: Scripte
     assert (call["sprite"], call["model"], call["status"], call["request_id"]) == ("ada", MODEL, 200, "req_011")
     assert (call["outcome"], call["is_estimate"], call["web_searches"]) == ("complete", 0, 3)
     assert (call["cache_read_tokens"], call["cache_write_tokens"], call["cache_write_1h_tokens"]) == (2000, 300, 100)
+
+
+async def test_a_cheaper_model_in_an_answer_saves_nothing(api: ScriptedUpstream, tmp_path: Path) -> None:
+    said = {"input_tokens": 1000, "output_tokens": 500}
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.json_response({"type": "message", "model": "claude-haiku-4-5", "usage": said})
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running:
+        async with running.post({**BODY, "model": "claude-opus-4-5"}) as response:
+            assert response.status == 200
+        (call,) = await running.calls()
+    asked, named = price_of("claude-opus-4-5"), price_of("claude-haiku-4-5")
+    assert asked is not None
+    assert named is not None
+    usage = Usage(input=1000, output=500)
+    assert call["spent_usd"] == pytest.approx(asked.cost(usage))
+    assert asked.cost(usage) > named.cost(usage)
 
 
 async def test_a_spent_budget_is_said_once_and_not_asked_again(api: ScriptedUpstream, tmp_path: Path) -> None:

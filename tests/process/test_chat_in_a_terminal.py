@@ -68,6 +68,7 @@ async def test_terminal_edits_a_file_and_forgets_a_name(tmp_path: Path) -> None:
     os.close(theirs)
     window = Window(ours)
     try:
+        window.until_seen("bridge: starting")
         window.until_seen("offline stand-in")
         window.type("my name is Wilhelmina\r")
         window.until_seen("stand-in model)")

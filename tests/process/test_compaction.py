@@ -47,6 +47,7 @@ async def test_a_compaction_flushes_first_and_the_changed_files_reach_the_next_p
         await chat(client, next_, last)
         told = json.dumps(prompts(home.model, next_)[0].body["messages"])
         assert NEWS in told
+        assert "not readable here" in told
         news = told[told.index(NEWS) :]
         assert "user.md" in news
         assert name in news

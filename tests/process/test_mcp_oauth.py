@@ -145,10 +145,11 @@ async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: 
         "https://a@b.example/",
         "https://a.example/#x",
         "data:x",
+        "cursor://anysphere/callback",
     ):
         status, refused = await registered(bridge, uri)
         assert (status, refused["error"]) == (400, "invalid_redirect_uri"), uri
-    status, known = await registered(bridge, REDIRECT, "cursor://anysphere/callback")
+    status, known = await registered(bridge, REDIRECT, "com.anysphere.cursor://callback")
     assert status == 201, known
     client_id = known["client_id"]
     for changes in (
@@ -170,8 +171,8 @@ async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: 
         assert answer.status_code == 302, changes
         assert answer.headers["Location"].startswith(f"{REDIRECT}?error={error}"), changes
     # A mistake in a link leads nobody from here to wherever a stranger's program says.
-    afar = (await registered(bridge, "https://evil.example/cb?a=b", "evil://127.0.0.1/cb"))[1]["client_id"]
-    for uri in ("https://evil.example/cb?a=b", "evil://127.0.0.1/cb"):
+    afar = (await registered(bridge, "https://evil.example/cb?a=b", "com.evil://127.0.0.1/cb"))[1]["client_id"]
+    for uri in ("https://evil.example/cb?a=b", "com.evil://127.0.0.1/cb"):
         answer = await authorize(bridge, afar, redirect_uri=uri, scope="everything")
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_scope")
         assert "Location" not in answer.headers

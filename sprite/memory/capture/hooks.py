@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from claude_agent_sdk import HookContext, HookMatcher
 from claude_agent_sdk.types import HookCallback, HookEvent, HookInput, HookJSONOutput
@@ -19,6 +19,12 @@ log = logging.getLogger(__name__)
 
 #: The CLI gives a callback 60 s by default and blocks the prompt after that; said here so that it stays so.
 HOOK_TIMEOUT_SECONDS = 60.0
+
+#: The CLI's own summary names the file of the whole conversation, which lies where the agent may not look.
+AFTER_COMPACTION = (
+    "The transcript file that the summary of the earlier conversation may name is not readable here. For details from "
+    "before it, use search_memory: the log has every turn."
+)
 
 _Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
 
@@ -88,10 +94,18 @@ def hook_matchers(
         "Stop": stopped,
         "PreCompact": compacting,
     }
+    # The SDK's own types do not name it; the CLI calls it as any other.
+    handlers[cast("HookEvent", "SessionStart")] = _session_started
     return {
         event: [HookMatcher(hooks=[_guarded(event, handler)], timeout=HOOK_TIMEOUT_SECONDS)]
         for event, handler in handlers.items()
     }
+
+
+async def _session_started(event: dict[str, Any]) -> dict[str, Any] | None:
+    if event.get("source") != "compact":
+        return None
+    return {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": AFTER_COMPACTION}}
 
 
 def _guarded(name: str, handler: _Handler) -> HookCallback:

@@ -23,6 +23,7 @@ from sprite.memory.capture.subagents import Subagents
 from sprite.memory.capture.turn_buffer import TOLD, TurnBuffer
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
+from sprite.protocol.large_input import WORDS, off_loop
 from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -198,7 +199,8 @@ class TurnRecorder:
             mission.prompt_id = prompt_id
             self._taken_up.set()
             if mission.trigger != "schedule":
-                await self._journal(mission, "prompt", {"user_message": mission.discreet_message})
+                said = await off_loop(WORDS * len(prompt), getattr, mission, "discreet_message")
+                await self._journal(mission, "prompt", {"user_message": said})
             else:
                 await self._journal(mission, "notice", {"notice": self._confidences.others(mission.user_message)})
             return True

@@ -53,6 +53,7 @@ class TurnBuffer:
         self.user_message = clean(user_message)
         self._confidences = confidences or Confidences()
         self._discreet = self._confidences.others
+        self._made_discreet: tuple[int, str] | None = None
         self.prompt_id: str | None = None
         self._notices: list[str] = []
         self._texts: list[str] = []
@@ -62,7 +63,15 @@ class TurnBuffer:
 
     @property
     def discreet_message(self) -> str:
-        """What a person or a program asked, as it may be written down; where nobody did, it is empty."""
+        """What a person or a program asked, as it may be written down; where nobody did, it is empty.
+
+        Made once, and again where more was said in private since.
+        """
+        if self._made_discreet is None or self._made_discreet[0] != self._confidences.version:
+            self._made_discreet = self._confidences.version, self._message()
+        return self._made_discreet[1]
+
+    def _message(self) -> str:
         asked = without_memory(self.user_message)
         if self.trigger == "program":
             # What a program calls private would be hidden from who asks later whose words were whose.

@@ -37,7 +37,6 @@ from sprite.memory.recall.query import (
     significant,
 )
 from sprite.memory.tokens import estimate_tokens
-from sprite.prices import cost_usd
 
 #: What is always shown, newest first, takes so much of the prompt at most: some 100 learnings.
 STANDING_TOKENS = 4_000
@@ -66,7 +65,7 @@ async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str, a
             reason=reason,
             usage=answer.usage,
             # What was refused has no usage, and is not billed.
-            cost_usd=cost_usd(answer.model, answer.usage) if answer.usage else 0.0,
+            cost_usd=answer.cost_usd if answer.usage else 0.0,
             turns=(asked.first, asked.last) if asked else None,
             generation=asked.generation if asked else 0,
         )
@@ -108,7 +107,7 @@ class Extractor:
             model=answer.model,
             prompt_sha256=prompt.sha256,
             usage=answer.usage,
-            cost_usd=cost_usd(answer.model, answer.usage),
+            cost_usd=answer.cost_usd,
             seen_curation_id=seen,
             generation=generation,
         )

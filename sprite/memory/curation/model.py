@@ -19,7 +19,7 @@ from sprite.memory.curation.answer import parse_response
 from sprite.memory.curation.messages_api import MessagesApi, RefusedCallError
 from sprite.memory.curation.prompt import CuratorPrompt
 from sprite.memory.limits import MAX_ANSWER_TOKENS
-from sprite.prices import OFFLINE
+from sprite.prices import OFFLINE, cost_usd
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +46,19 @@ class RefusedError(VainError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's answer to one curator call; `usage` in tokens."""
+    """A model's answer to one curator call; `usage` in tokens, `asked` is the model that was asked."""
 
     text: str
     stop_reason: str | None
     model: str
     usage: dict[str, Any]
+    asked: str
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What it cost; None where that is not known. The model that answers may make it dearer, and never cheaper."""
+        costs = [cost_usd(model, self.usage) for model in (self.model, self.asked)]
+        return max((cost for cost in costs if cost is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,7 @@ class CuratorModel:
                     retryable=error.status in PASSING or not _is_refusal(error.status),
                     retry_after=error.retry_after,
                 ) from error
-            refused = Answer("", None, self._settings.curator_model, {})
+            refused = Answer("", None, self._settings.curator_model, {}, self._settings.curator_model)
             return refused, Fault(f"refused with {error.status}", words, RefusedError)
         except ModelError as error:
             raise ModelError(f"the curator's model could not be reached: {error}") from error
@@ -144,7 +151,8 @@ class CuratorModel:
         text = "".join(block.text for block in message.content if block.type == "text")
         model = OFFLINE if self._settings.is_offline else message.model
         usage = {name: value for name, value in message.usage.items() if value is not None}
-        answer = Answer(text, message.stop_reason, model, usage)
+        asked = OFFLINE if self._settings.is_offline else self._settings.curator_model
+        answer = Answer(text, message.stop_reason, model, usage, asked)
         return answer, _fault(answer)
 
 
