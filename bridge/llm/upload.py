@@ -161,15 +161,8 @@ class Upload:
         self.size = len(self._body)
         return asked
 
-    def send(self) -> bytes | AsyncIterator[memoryview]:
-        """Return the body, a large one in slices; its slot is free once the last one was taken."""
-        if self.size > _LARGE_BYTES:
-            return self._slices()
-        self.is_sent = True
-        body, self._body = self._body, b""
-        return body
-
-    async def _slices(self) -> AsyncIterator[memoryview]:
+    async def send(self) -> AsyncIterator[memoryview]:
+        """Yield the body in slices, the first once there is a connection; a large one's slot is free after the last."""
         body, self._body = memoryview(self._body), b""
         for at in range(0, len(body), _SLICE_BYTES):
             self.is_sent = at + _SLICE_BYTES >= len(body)

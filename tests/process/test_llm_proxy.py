@@ -795,6 +795,23 @@ async def test_stop_closes_upstream_at_once(api: ScriptedUpstream, tmp_path: Pat
         assert call["cache_write_tokens"] >= len(json.dumps(BODY))
 
 
+async def test_stop_before_connection_costs_nothing(tmp_path: Path) -> None:
+    with socket.socket() as busy, contextlib.ExitStack() as waiting:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen(0)
+        for _ in range(3):
+            # Once these wait to be accepted, no other connection comes about.
+            other = waiting.enter_context(socket.socket())
+            other.setblocking(False)
+            other.connect_ex(busy.getsockname())
+        async with proxy(tmp_path, f"http://127.0.0.1:{busy.getsockname()[1]}") as running:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3), running.post():
+                    pass
+            call = await running.call()
+    assert (call["outcome"], call["spent_usd"], call["is_estimate"]) == ("client_gone", 0, 0)
+
+
 async def test_answer_under_way_is_settled_when_bridge_ends(api: ScriptedUpstream, tmp_path: Path) -> None:
     api.answer = never_ended
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running, running.post() as response:

@@ -38,7 +38,11 @@ from tests.model_proxy import (
 
 #: A token's worth of text, a hundred thousand tokens of thought.
 HIDDEN = 100_000
-LONG = {"model": "claude-opus-5-5", "max_tokens": HIDDEN, "messages": [{"role": "user", "content": "think"}]}
+LONG: dict[str, Any] = {
+    "model": "claude-opus-5-5",
+    "max_tokens": HIDDEN,
+    "messages": [{"role": "user", "content": "think"}],
+}
 CONTEXT = 1_000_000
 
 

@@ -34,6 +34,7 @@ from claude_agent_sdk import (
 
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
+from tests import api_grammar
 from tests.bridge_harness import bridge_environment
 from tests.forking import fork_module
 from tests.harness import PATIENCE
@@ -292,6 +293,34 @@ async def test_usage_and_stop_reason_are_merged_into_the_usual_answer(
     assert message.stop_reason == "max_tokens"
     assert message.usage.input_tokens == 990000
     assert message.usage.output_tokens > 0
+
+
+@pytest.mark.parametrize("stop", [stop for stop in api_grammar.STOPS if stop != "fallback"])
+async def test_sdk_reads_each_stop_reason_from_stream(client: AsyncAnthropic, model: OfflineModel, stop: str) -> None:
+    """Each block arrives as it was meant: thinking with its signature, calls with their arguments."""
+    step = api_grammar.STOPS[stop]
+    model.script.agent({**step, "for": "any"})
+    asked = client.messages.stream(model="m", max_tokens=99, messages=[{"role": "user", "content": "hi"}])
+    async with asked as stream:
+        final = await stream.get_final_message()
+    assert final.stop_reason == step.get("stop_reason", "tool_use" if stop == "tool_use" else "end_turn")
+    assert (final.stop_details is not None) is stop.startswith("refusal")
+    for meant, came in zip(step["blocks"], final.content, strict=True):
+        read = came.model_dump()
+        assert {name: read[name] for name in meant} == meant
+
+
+@pytest.mark.parametrize("kind", api_grammar.LATE_ERRORS)
+async def test_sdk_raises_error_of_broken_stream(client: AsyncAnthropic, model: OfflineModel, kind: str) -> None:
+    model.script.agent({"blocks": [api_grammar.TEXT], "stream_error": kind, "at": "in_block", "for": "any"})
+    received = ""
+    with pytest.raises(anthropic.APIStatusError, match=kind):  # noqa: PT012 - the stream breaks late
+        async with client.messages.stream(
+            model="m", max_tokens=99, messages=[{"role": "user", "content": "hi"}]
+        ) as stream:
+            async for part in stream.text_stream:
+                received += part
+    assert 0 < len(received) < len(str(api_grammar.TEXT["text"]))
 
 
 async def test_a_cut_step_drops_the_connection_in_mid_stream(client: AsyncAnthropic, model: OfflineModel) -> None:

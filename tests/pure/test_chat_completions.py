@@ -292,13 +292,14 @@ def test_tokens_are_counted_as_openai_counts_them_whatever_the_sprite_says() -> 
     [
         (Failed(M, "budget_used_up", "No money.", retryable=False), 429),
         (Failed(M, "crashed", "It crashed.", retryable=True), 500),
+        (Failed(M, "declined", "It declined.", retryable=False), 400),
         (AskError("too_long", "Too long."), 400),
         (AskError("queue_full", "Full."), 503),
     ],
 )
 def test_what_goes_wrong_has_a_status_and_its_words(fault: Failed | AskError, status: int) -> None:
     assert problem_of(fault)[0] == status
-    assert problem_of(fault)[3] in {"No money.", "It crashed.", "Too long.", "Full."}
+    assert problem_of(fault)[3] in {"No money.", "It crashed.", "It declined.", "Too long.", "Full."}
 
 
 def test_what_is_read_is_all_that_a_handler_needs() -> None:

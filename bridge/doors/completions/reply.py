@@ -141,6 +141,10 @@ _PROBLEMS = {
     "bad_request": (400, "invalid_request_error"),
     "bad_payload": (400, "invalid_request_error"),
     "too_long": (400, "invalid_request_error"),
+    # The same request would end alike: clients send what ends with 500 again by themselves.
+    "declined": (400, "invalid_request_error"),
+    "answer_too_long": (400, "invalid_request_error"),
+    "context_full": (400, "invalid_request_error"),
     "not_found": (400, "invalid_request_error"),
     "gone": (409, "invalid_request_error"),
     "queue_full": (503, "server_error"),
