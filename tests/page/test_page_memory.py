@@ -456,7 +456,7 @@ async def test_a_forget_shows_every_place_first_then_what_remains_and_the_words_
         await expect(preview).to_contain_text("1 turn")
         await expect(preview).to_contain_text("1 learning")
         await expect(preview).to_contain_text("1 entry in the history of memory")
-        await expect(preview).to_contain_text("user.md")
+        await expect(preview).to_contain_text("The locker word is Quibblewort.")
         await expect(preview).to_contain_text(f"Turns: {turn_of(stack, 'Quibblewort')}")
         await shoot(page, "memory-forget")
         await preview.get_by_role("button", name="Forget").click()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -258,12 +260,10 @@ def stands(text: str, saying: str) -> bool:
     return re.search(rf"\b{re.escape(saying)}\b", text, re.IGNORECASE) is not None
 
 
-@settings(max_examples=25)
+@settings(max_examples=int(os.environ.get("SOAK_EXAMPLES", "25")))
 @given(histories())
 async def test_any_learning_goes_alone(history: tuple[list[list[str]], int]) -> None:
     turns, place = history
-    import tempfile
-
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / ".os/memory"
         folder.mkdir(parents=True)
@@ -288,6 +288,8 @@ async def test_any_learning_goes_alone(history: tuple[list[list[str]], int]) -> 
                 assert stores.path(name).read_text() == before[name].replace(f"{line}\n", "")
                 after = await stores.memory.versions(name)
                 assert [v.content for v in after] == [v.content.replace(f"{line}\n", "") for v in versions[name]]
+            made = dump(folder / "memory.db")
             for path in (Path(root) / ".os").rglob("*"):
                 if path.is_file():
                     assert not stands(path.read_bytes().decode(errors="replace"), saying), path
+        assert await rebuilt(folder, without_files=False) == made
