@@ -424,9 +424,9 @@ async def test_person_raises_todays_limit_and_goes_on(tmp_path: Path) -> None:
     """Warned on the page at half and four fifths, paused at the end, and let go on by one click."""
     async with OfflineModel() as model:
         model.script.agent({"match": "expensive", "usage": {"input_tokens": 200_000}})
-        upstream = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key", "SPRITE_MODEL": "claude-sonnet-4-5"}
+        priced: dict[str, Any] = {"SPRITE_MODEL": "claude-sonnet-4-5", "ANTHROPIC_API_KEY": "key"}
         async with (
-            running_bridge(tmp_path / "data", "--daily-usd", "0.5", **upstream) as bridge,
+            running_bridge(tmp_path / "data", "--daily-usd", "0.5", ANTHROPIC_BASE_URL=model.url, **priced) as bridge,
             bridge.page(await bridge.login()) as page,
         ):
             await page.type("state_sync")

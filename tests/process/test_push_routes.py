@@ -41,8 +41,8 @@ class Door:
 
 
 @asynccontextmanager
-async def door(folder: Path, *flags: str, **more: str) -> AsyncIterator[tuple[Door, PushService]]:
-    settings = {"BRIDGE_PUSH_INSIDE": "1", **more}
+async def door(folder: Path, *flags: str, **more: Any) -> AsyncIterator[tuple[Door, PushService]]:
+    settings: dict[str, Any] = {"BRIDGE_PUSH_INSIDE": "1", **more}
     async with running_bridge(folder / "data", *flags, **settings) as bridge, PushService() as service:
         found = Door(bridge, await bridge.login())
         status, key = await found.ask("GET", "/push/key")
