@@ -215,7 +215,7 @@ async def _accounts(database: Database, *, is_shared: bool) -> AsyncIterator[Acc
             yield shared
         return
     async with Ledger(database) as ledger:
-        yield LocalAccounts(Budgets(limits), ledger)
+        yield LocalAccounts(Budgets(limits), ledger, database)
 
 
 # --- the load ---

@@ -62,6 +62,7 @@ from bridge.llm.exits import Exits
 from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
+from bridge.llm.raised_limits import raised_on
 from bridge.llm.rate_limits import RateLimits
 from bridge.llm.shared_accounts import SharedAccounts
 from bridge.llm.spending import Spending
@@ -112,6 +113,9 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).resolve().parent.parent
 
 
+log = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class Bridge:
     """A bridge that listens. `login_token` is the local person's, None where people were added."""
@@ -151,13 +155,13 @@ async def running(
         tokens = await stack.enter_async_context(SpriteTokens(database, on_death if _is_shared(settings) else None))
         notices = await stack.enter_async_context(_notices(settings, database, people, on_death))
         accounts, proxy = await stack.enter_async_context(
-            _model_calls(settings, database, tokens, notices.tidings.budget_ended, on_death)
+            _model_calls(settings, database, tokens, notices.tidings, on_death)
         )
         ownership, due = await stack.enter_async_context(_ownership(settings, database, url, on_death))
         store = await stack.enter_async_context(open_store(settings, database))
         host, restorer = _home(settings, database, store, tokens, ownership, port, start_sprite)
         relay, followers = await stack.enter_async_context(
-            _followed(store, host, restorer, ownership, [due, notices.tidings], on_death)
+            _followed(store, host, restorer, ownership, [due, notices.tidings], accounts, on_death)
         )
         waker = Waker(relay, due, people.may_come, on_death, ownership=ownership)
         visitors = Visitors()
@@ -231,6 +235,17 @@ async def running(
             readiness.is_ready = False
 
 
+async def _raise_today(accounts: Accounts, sprite: str) -> bool:
+    """Raise what a sprite may spend today, as its person asks; whether that is written down."""
+    try:
+        limit = await accounts.raise_today(sprite)
+    except DatabaseError as error:
+        log.warning("today's limit cannot be raised (%s)", error.code, extra={"sprite": sprite})
+        return False
+    log.info("today's limit was raised", extra={"sprite": sprite, "usd": limit})
+    return True
+
+
 @asynccontextmanager
 async def _followed(
     store: SealedStore,
@@ -238,6 +253,7 @@ async def _followed(
     restorer: Restorer,
     ownership: Ownership,
     observers: Sequence[Observer],
+    accounts: Accounts,
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Relay, Followers]]:
     """The relay (still to be entered), and what brings sprites' logs from it into the store."""
@@ -247,7 +263,9 @@ async def _followed(
             is_unshipped=followers.is_unshipped,
             kept=restorer.kept_words,
             ownership=ownership,
+            raise_today=partial(_raise_today, accounts),
         )
+        accounts.warnings.listeners.append(relay.warn)
         followers.follow(relay.room_of)
         yield relay, followers
 
@@ -495,18 +513,26 @@ def _host(
 
 @asynccontextmanager
 async def _accounts(
-    settings: Settings, database: Database, on_used_up: Callable[[str, str], None], on_death: Callable[[], None]
+    settings: Settings,
+    database: Database,
+    tidings: Tidings,
+    on_death: Callable[[], None],
 ) -> AsyncIterator[Accounts]:
     """What model calls are paid from, with what was spent before."""
     limits = Limits(settings.daily_usd, settings.monthly_usd)
     if settings.database_url is not None:
-        async with SharedAccounts(database, Spending(database, limits), on_used_up, on_death=on_death) as shared:
+        spending = Spending(database, limits)
+        async with SharedAccounts(database, spending, tidings.budget_ended, on_death=on_death) as shared:
+            shared.warnings.listeners.append(tidings.budget_nears)
             yield shared
         return
     async with Ledger(database, on_death=on_death) as ledger:
-        budgets = Budgets(limits, on_used_up=on_used_up)
+        budgets = Budgets(limits, on_used_up=tidings.budget_ended)
+        budgets.warnings.listeners.append(tidings.budget_nears)
         budgets.load(await ledger.spent())
-        yield LocalAccounts(budgets, ledger)
+        for sprite, usd in (await raised_on(database, budgets.day)).items():
+            budgets.raise_today(sprite, usd)
+        yield LocalAccounts(budgets, ledger, database)
 
 
 @asynccontextmanager
@@ -514,12 +540,12 @@ async def _model_calls(
     settings: Settings,
     database: Database,
     tokens: SpriteTokens,
-    on_used_up: Callable[[str, str], None],
+    tidings: Tidings,
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Accounts, LlmProxy]]:
     """What sprites' calls of the model may cost and did cost, and what answers them."""
     async with (
-        _accounts(settings, database, on_used_up, on_death) as accounts,
+        _accounts(settings, database, tidings, on_death) as accounts,
         _model_proxy(settings, tokens, accounts) as proxy,
     ):
         yield accounts, proxy

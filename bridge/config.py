@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,6 +43,10 @@ _NEVER_PASSED = frozenset(
 )
 
 
+#: What each sprite's model may cost a day unless somebody says otherwise, in US dollars.
+DEFAULT_DAILY_USD = 10.0
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything the bridge can be told. Money in US dollars."""
@@ -64,7 +69,7 @@ class Settings:
     model_headers: frozenset[str] = frozenset()
     model_betas: frozenset[str] = frozenset()
     #: Per sprite; None for no cap.
-    daily_usd: float | None = None
+    daily_usd: float | None = DEFAULT_DAILY_USD
     monthly_usd: float | None = None
     #: The organisation's token for Sprites VMs, and where their API is.
     sprites_token: str | None = field(default=None, repr=False)
@@ -189,8 +194,8 @@ def from_environment(
         else exits(model_exits, "--model-exits"),
         model_headers=_headers(),
         model_betas=frozenset(name.lower() for name in _names("BRIDGE_MODEL_BETAS")),
-        daily_usd=_dollars("SPRITE_DAILY_USD") if daily_usd is None else daily_usd,
-        monthly_usd=_dollars("SPRITE_MONTHLY_USD") if monthly_usd is None else monthly_usd,
+        daily_usd=_cap(daily_usd, "SPRITE_DAILY_USD", DEFAULT_DAILY_USD),
+        monthly_usd=_cap(monthly_usd, "SPRITE_MONTHLY_USD", math.inf),
         sprites_token=_text("SPRITES_TOKEN"),
         sprites_url=_address("SPRITES_URL") or SPRITES_URL,
         public_url=_address("BRIDGE_PUBLIC_URL"),
@@ -418,17 +423,20 @@ def _notify_key() -> bytes | None:
         ) from None
 
 
-def _dollars(name: str) -> float | None:
+def _cap(flag: float | None, name: str, default: float) -> float | None:
     text = _text(name)
-    return None if text is None else dollars(text, name)
+    cap = flag if flag is not None else default if text is None else dollars(text, name)
+    return None if math.isinf(cap) else cap
 
 
 def dollars(text: str, name: str) -> float:
-    """An amount in US dollars; OperatorError names where it was given."""
+    """An amount in US dollars, infinite for "none"; OperatorError names where it was given."""
+    if text.strip().lower() == "none":
+        return math.inf
     try:
         amount = float(text)
     except ValueError:
         amount = -1.0
     if not 0 <= amount < float("inf"):
-        raise OperatorError(f"{name} must be an amount in US dollars such as 0.50, not {text!r}.")
+        raise OperatorError(f"{name} must be an amount in US dollars such as 0.50, or none, not {text!r}.")
     return amount

@@ -427,10 +427,20 @@ CREATE TABLE bridges (
 ) STRICT;
 """
 
+#: By how much a sprite's person has raised what may be spent on a day (UTC, in days since 1970), in US dollars.
+_RAISED_LIMITS = """
+CREATE TABLE raised_limits (
+    sprite TEXT NOT NULL,
+    day INTEGER NOT NULL,
+    usd REAL NOT NULL,
+    PRIMARY KEY (sprite, day)
+) STRICT;
+"""
+
 #: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.
 MIGRATIONS: tuple[str, ...] = (
     *(_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING, _PUSH, _NOTICES, _SCOPES, _OAUTH, _KEPT_AT),
-    *(_LEASES, _CALLS, STORE_TABLES, _RESTORES, _COMPANY, _BRIDGES),
+    *(_LEASES, _CALLS, STORE_TABLES, _RESTORES, _COMPANY, _BRIDGES, _RAISED_LIMITS),
 )
 
 

@@ -292,7 +292,7 @@ def _share(name: str, default: float) -> float:
 
 def _dollars(name: str) -> float | None:
     text = os.environ.get(name)
-    if not text:
+    if not text or text.strip().lower() == "none":
         return None
     try:
         amount = float(text)

@@ -13,6 +13,7 @@ from bridge.llm.accounts import Accounts, Bounds, LocalAccounts
 from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.calls import ModelCall
 from bridge.llm.ledger import Ledger
+from bridge.llm.raised_limits import raised_on
 from bridge.llm.shared_accounts import SharedAccounts
 from bridge.llm.spending import Spending
 
@@ -31,7 +32,9 @@ async def accounts(where: Path | str, limits: Limits) -> AsyncIterator[Accounts]
         async with Ledger(database) as ledger:
             budgets = Budgets(limits)
             budgets.load(await ledger.spent())
-            yield LocalAccounts(budgets, ledger)
+            for sprite, usd in (await raised_on(database, budgets.day)).items():
+                budgets.raise_today(sprite, usd)
+            yield LocalAccounts(budgets, ledger, database)
 
 
 def settled(call: ModelCall, usd: float | None) -> ModelCall:

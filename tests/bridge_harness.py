@@ -258,7 +258,9 @@ def _prepared(data: Path, arguments: Sequence[str], environment: Mapping[str, st
     home = home_beside(data)
     if "--permissions" not in arguments:
         arguments = (*arguments, "--permissions", "bypass")
-    variables = bridge_environment(**{"HOME": str(home), "IS_SANDBOX": "1", **environment})
+    # The calls of a whole file's tests are no day's work of a person's.
+    defaults = {"HOME": str(home), "IS_SANDBOX": "1", "SPRITE_DAILY_USD": "none"}
+    variables = bridge_environment(**{**defaults, **environment})
     return ["--data", str(data), *arguments], variables
 
 

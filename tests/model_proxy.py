@@ -162,7 +162,7 @@ async def proxy(
     ):
         budgets = Budgets(limits or Limits(), clock)
         budgets.load(await ledger.spent())
-        accounts = LocalAccounts(budgets, ledger)
+        accounts = LocalAccounts(budgets, ledger, database)
         async with (
             LlmProxy(to, tokens, models or Models(), accounts, rate_limits or RateLimits(), patience, exits) as running,
             listening(running) as url,

@@ -16,6 +16,7 @@ from acp.exceptions import RequestError
 
 from bridge.acp.questions import Questions
 from bridge.acp.session import Session
+from bridge.chat import drawing
 from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError, NotConnectedError
 from bridge.chat.turn import under_way
 from bridge.tasks import TaskSet, owned_task
@@ -31,6 +32,7 @@ from sprite.protocol.messages import (
     Mission,
     PermissionRequest,
     PermissionResolved,
+    SessionUpdate,
     StateSync,
 )
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import Connect
     from sprite.protocol.frames import RelayedMessage
     from sprite.protocol.messages import ClientPayload
-    from sprite.protocol.shapes import ChatMessage
+    from sprite.protocol.shapes import ChatMessage, Paused
 
     _T = TypeVar("_T")
 
@@ -89,6 +91,8 @@ class Conversation:
         self.sessions: dict[str, Session] = {}
         #: Why nothing goes on, once that is so.
         self.failure: BridgeUnreachableError | None = None
+        #: Why the agent waits for the person's word.
+        self.paused: Paused | None = None
         self._on_end = on_end
         self._stack = AsyncExitStack()
         self._tasks = TaskSet()
@@ -248,12 +252,21 @@ class Conversation:
                 self._said[said.mission_id] = said
             case AgentEvent() as event:
                 await self._agent_event(event)
+            case SessionUpdate(session=session):
+                await self._note_pause(session.paused)
             case PermissionRequest() as request:
                 self.questions.ask(request)
             case PermissionResolved() as news:
                 await self.questions.resolved(news)
             case _:
                 pass
+
+    async def _note_pause(self, paused: Paused | None) -> None:
+        before, self.paused = self.paused, paused
+        if paused is not None and paused != before:
+            for session in self._all():
+                async with session.busy:
+                    await session.note(f"{paused.why} {drawing.how_to_go_on(paused)}")
 
     async def _link_changed(self, change: LinkState) -> None:
         if change.state == "ready":
@@ -301,6 +314,7 @@ class Conversation:
         if self._is_synced:
             await self._settle(sync, going_on)
         self._is_synced = True
+        self.paused = sync.session.paused
         self._said = {turn: said for turn, said in self._said.items() if turn in going_on}
         for message in sync.chat:
             turn = message.mission_id

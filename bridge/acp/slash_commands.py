@@ -40,6 +40,7 @@ _HITS = 10
 _HIT_CHARS = 300
 _HINTS = {
     "new": ("ends this session with the agent; what was said is remembered", None),
+    "go-on": ("lets a paused agent go on; without money, raises today's limit", None),
     "memory": ("what is remembered, or one of its files", "a file, such as user.md"),
     "search": ("searches everything ever said and learned", "what for, in your own words"),
 }
@@ -67,6 +68,8 @@ async def answer(conversation: Conversation, name: str, rest: str) -> str:
     match name:
         case "new":
             return await _new(conversation)
+        case "go-on":
+            return await _go_on(conversation)
         case "memory":
             return await (_file(conversation, rest) if rest else _memory(conversation))
         case _:
@@ -77,6 +80,14 @@ async def _new(conversation: Conversation) -> str:
     ended = await conversation.ask(System(action="new_session"), Status, MODEL_SECONDS)
     stopped = f" {counted(len(ended.stopped), 'thing')} that went on was stopped with it." if ended.stopped else ""
     return f"A new session begins with your next message. What was said is remembered.{stopped}"
+
+
+async def _go_on(conversation: Conversation) -> str:
+    paused = conversation.paused
+    if paused is None:
+        return "Nothing is paused."
+    await conversation.ask(System(action="go_on", raise_limit=paused.by == "budget"), Status)
+    return "It goes on."
 
 
 async def _memory(conversation: Conversation) -> str:

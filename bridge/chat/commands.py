@@ -68,6 +68,7 @@ class Commands:
         self._commands = {
             "/new": Command("/new", "ends this session; what was said is remembered", self._new),
             "/stop": Command("/stop", "stops the turn, or what goes on in the background", self._stop),
+            "/go-on": Command("/go-on", "lets a paused agent go on; without money, raises today's limit", self._go_on),
             "/memory": Command("/memory [FILE]", "what is remembered, or one of its files", self._memory),
             "/search": Command("/search QUERY", "searches everything ever said and learned", self._search),
             **MemoryCommands(conversation, screen, self._asking).table,
@@ -115,6 +116,14 @@ class Commands:
     async def _stop(self, _rest: str) -> None:
         if not await self._conversation.interrupt():
             await self._screen.line(drawing.note("nothing is running"))
+
+    async def _go_on(self, _rest: str) -> None:
+        paused = self._conversation.paused
+        if paused is None:
+            await self._screen.line(drawing.note("nothing is paused"))
+        else:
+            system = System(action="go_on", raise_limit=paused.by == "budget")
+            await self._asking.ask(system, "going on", LOOK_SECONDS)
 
     async def _flush(self, _rest: str) -> None:
         done = await self._asking.ask(System(action="flush"), "learning from what was said", MODEL_SECONDS)

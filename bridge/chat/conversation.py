@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
     from sprite.protocol.messages import NextDue
-    from sprite.protocol.shapes import BackgroundWork, ChatMessage, MemoryState, SessionState, Stopped
+    from sprite.protocol.shapes import BackgroundWork, ChatMessage, MemoryState, Paused, SessionState, Stopped
 
 Decision = Literal["allow", "deny", "always"]
 DECISIONS: dict[str, Decision] = {
@@ -106,6 +106,8 @@ class Conversation:
         self._advised = ""
         #: What fires next, and the person's zone as the sprite has it.
         self.next_due: NextDue | None = None
+        #: Why the agent waits for the person's word.
+        self.paused: Paused | None = None
         self.tz = ""
         #: Whether the terminal rings where a person is wanted.
         self.rings = rings
@@ -285,6 +287,10 @@ class Conversation:
                 await self._agent_event(event)
             case CanvasUpdate():
                 await self._canvas(event)
+            case SessionUpdate(session=session):
+                was_paused = self.paused
+                self._count_session(session)
+                await self._note_pause(was_paused)
             case MemoryUpdate():
                 # A change of what is to be done alone is told by who made it.
                 if event.files or event.learnings:
@@ -306,8 +312,6 @@ class Conversation:
     def _standing(self, event: object) -> None:
         """Takes what the state line says, and nobody is told."""
         match event:
-            case SessionUpdate(session=session):
-                self._count_session(session)
             case ScheduleUpdate(next_due=next_due):
                 self.next_due = next_due
             case _:
@@ -390,7 +394,9 @@ class Conversation:
             await self._screen.line(drawing.note(f"card {'changed' if is_known else 'drawn'}: {title} ({where})"))
 
     async def _sync(self, sync: StateSync) -> None:
+        was_paused = self.paused
         self._count(sync.session, sync.memory)
+        await self._note_pause(was_paused)
         self.next_due, self.tz = sync.next_due, sync.tz
         self.board.sync(sync)
         await self._note_drift(sync.memory.drift)
@@ -456,6 +462,11 @@ class Conversation:
         elif message.text:
             await self._turns.show_missed(message.mission_id, message.text)
 
+    async def _note_pause(self, before: Paused | None) -> None:
+        if self.paused is not None and self.paused != before:
+            await self._screen.show(drawing.problem(self.paused.why, drawing.how_to_go_on(self.paused)))
+            self._ring()
+
     async def _note_drift(self, names: list[str]) -> None:
         if new := [name for name in names if name not in self.drift]:
             await self._screen.line(drawing.drifted(new))
@@ -469,6 +480,7 @@ class Conversation:
     def _count_session(self, session: SessionState) -> None:
         self.turns = session.turns
         self.background = session.background
+        self.paused = session.paused
         self._titles |= {work.id: work.title for work in session.background}
 
     def _refresh(self) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from sprite.protocol.messages import MemoryUpdate, PermissionRequest
-    from sprite.protocol.shapes import ChatMessage, Origin, UsedTool
+    from sprite.protocol.shapes import ChatMessage, Origin, Paused, UsedTool
 
 #: Stands before what a person says.
 MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
@@ -99,6 +99,12 @@ def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
     who = f"{tool_name(name)}  " if name else ""
     outcome = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
     return line(mark, (f"{who}{outcome}", "red" if is_error else "dim"))
+
+
+def how_to_go_on(paused: Paused) -> str:
+    """What a person types to let the agent go on."""
+    does = "raises today's limit and goes on" if paused.by == "budget" else "lets it go on"
+    return f"/go-on {does}."
 
 
 #: Said of a turn whose earlier attempt did nothing.

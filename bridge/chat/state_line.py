@@ -35,7 +35,7 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     if beside:
         return " · ".join([*beside, "Ctrl-C stops"])
     turns, waiting = conversation.turns, conversation.waiting
-    parts = ["idle", counted(turns, "turn")]
+    parts = ["idle" if conversation.paused is None else "paused (/go-on)", counted(turns, "turn")]
     if waiting:
         parts.append(f"{waiting} waiting to be remembered")
     if conversation.next_due is not None:

@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--provider", choices=("local", "sprites"), default="local", help="where sprites live (default: local)"
     )
     parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether agents here ask before they act")
-    parser.add_argument("--daily-usd", metavar="USD", help="what each sprite's model may cost a day (UTC)")
+    parser.add_argument(
+        "--daily-usd", metavar="USD", help="what each sprite's model may cost a day (UTC), or none (default: 10)"
+    )
     parser.add_argument("--monthly-usd", metavar="USD", help="and a month")
     parser.add_argument(
         "--model-exits",

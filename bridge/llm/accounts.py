@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from bridge.llm.raised_limits import Warnings, raise_on
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from bridge.database import Database
     from bridge.llm.budgets import Budgets, Hold, Limits
     from bridge.llm.calls import ModelCall, Spend
     from bridge.llm.ledger import Ledger
@@ -39,6 +42,11 @@ class Accounts(Protocol):
         ...
 
     @property
+    def warnings(self) -> Warnings:
+        """What says that a part of a day's budget is spent."""
+        ...
+
+    @property
     def is_behind(self) -> bool:
         """Whether what was spent could not be written down for so long that no more should be."""
         ...
@@ -55,6 +63,13 @@ class Accounts(Protocol):
         """Has `spent_usd` take the place of what was held, and the call written as it is; once, and never waits."""
         ...
 
+    async def raise_today(self, sprite: str) -> float | None:
+        """Let a sprite spend one more daily budget today; return what it may spend then, None without a limit.
+
+        DatabaseError where that cannot be written down.
+        """
+        ...
+
     async def spend(self) -> list[Spend]:
         """See `calls.spend`."""
         ...
@@ -65,10 +80,11 @@ class Accounts(Protocol):
 
 
 class LocalAccounts:
-    """Of a bridge alone; see Accounts. Both parts are open."""
+    """Of a bridge alone; see Accounts. All parts are open."""
 
-    def __init__(self, budgets: Budgets, ledger: Ledger) -> None:
+    def __init__(self, budgets: Budgets, ledger: Ledger, database: Database) -> None:
         self._budgets = budgets
+        self._database = database
         self._ledger = ledger
         self._holds: dict[str, Hold] = {}  # by call
 
@@ -76,6 +92,11 @@ class LocalAccounts:
     def limits(self) -> Limits:
         """See Accounts."""
         return self._budgets.limits
+
+    @property
+    def warnings(self) -> Warnings:
+        """See Accounts."""
+        return self._budgets.warnings
 
     @property
     def is_behind(self) -> bool:
@@ -99,6 +120,14 @@ class LocalAccounts:
             self._budgets.settle(hold, call.spent_usd or 0.0)
         call.state = "settled"
         self._ledger.note(call)
+
+    async def raise_today(self, sprite: str) -> float | None:
+        """See Accounts."""
+        if (daily := self.limits.daily_usd) is None:
+            return None
+        await raise_on(self._database, sprite, self._budgets.day, daily)
+        self._budgets.raise_today(sprite, daily)
+        return self._budgets.daily_usd(sprite)
 
     async def spend(self) -> list[Spend]:
         """See Accounts."""

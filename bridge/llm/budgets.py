@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from bridge.llm.calls import DAY_SECONDS
+from bridge.llm.raised_limits import Warnings
 
 #: Calls in flight settle within seconds, most of them.
 _HELD_SECONDS = 2
@@ -96,6 +97,8 @@ class Budgets:
         on_used_up: Callable[[str, str], None] = lambda _sprite, _words: None,
     ) -> None:
         self.limits = limits
+        self.warnings = Warnings()
+        self._raised: dict[str, tuple[int, float]] = {}
         self._on_used_up = on_used_up
         self._clock = clock
         self._day = -1
@@ -109,11 +112,27 @@ class Budgets:
         for sprite, known in spent.items():
             self._windows[sprite] = (_Window(self._day, known.today), _Window(self._month, known.month))
 
+    @property
+    def day(self) -> int:
+        """The UTC day, in days since 1970."""
+        self._turn()
+        return self._day
+
+    def daily_usd(self, sprite: str) -> float | None:
+        """What a sprite may spend today."""
+        day, usd = self._raised.get(sprite, (-1, 0.0))
+        return None if self.limits.daily_usd is None else self.limits.daily_usd + (usd if day == self.day else 0.0)
+
+    def raise_today(self, sprite: str, usd: float) -> None:
+        """Let a sprite spend that much more today."""
+        day, before = self._raised.get(sprite, (-1, 0.0))
+        self._raised[sprite] = (self.day, usd + (before if day == self.day else 0.0))
+
     def reserve(self, sprite: str, least: float, most: float) -> Hold:
         """Holds the `most` a call may cost, where the `least` is left. BudgetError when that is not there."""
         day, month = self._at_now(sprite)
         bounds: tuple[tuple[_Window, float | None, Literal["day", "month"]], ...] = (
-            (day, self.limits.daily_usd, "day"),
+            (day, self.daily_usd(sprite), "day"),
             (month, self.limits.monthly_usd, "month"),
         )
         for window, limit, name in bounds:
@@ -150,6 +169,7 @@ class Budgets:
                 window.spent += usd
         if (settled := self._settled.pop(hold.sprite, None)) is not None:
             settled.set()
+        self.warnings.spent(hold.sprite, self._day, self.spent(hold.sprite).today, self.daily_usd(hold.sprite))
 
     def spent(self, sprite: str) -> Spent:
         """What is spent, calls in flight not counted."""
@@ -192,7 +212,8 @@ def refusal(name: Literal["day", "month"], limit: float, spent: float, least: fl
         )
     return BudgetError(
         f"The {name}'s budget of {_dollars(limit)} is used up ({_dollars(spent)} spent). "
-        f"It begins anew on {_next(name, day):%Y-%m-%d} at 00:00 UTC; whoever runs this bridge can raise it.",
+        f"It begins anew on {_next(name, day):%Y-%m-%d} at 00:00 UTC; "
+        f"{'you can raise it for today' if name == 'day' else 'whoever runs this bridge can raise it'}.",
         None,
     )
 

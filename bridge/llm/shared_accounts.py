@@ -21,6 +21,7 @@ from bridge.database import DatabaseError
 from bridge.llm.accounts import UnavailableError
 from bridge.llm.budgets import BudgetError, refusal
 from bridge.llm.calls import ModelCall, Spend, spend
+from bridge.llm.raised_limits import Warnings, raise_on
 from bridge.tasks import owned_task
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class SharedAccounts:
         beat_seconds: float = BEAT_SECONDS,
     ) -> None:
         self._database = database
+        self._warnings = Warnings()
         self._spending = spending
         self._on_used_up = on_used_up
         self._on_death = on_death
@@ -100,6 +102,11 @@ class SharedAccounts:
         return self._spending.limits
 
     @property
+    def warnings(self) -> Warnings:
+        """See Accounts."""
+        return self._warnings
+
+    @property
     def is_behind(self) -> bool:
         """See Accounts."""
         if self._writer is not None and self._writer.done():
@@ -127,6 +134,16 @@ class SharedAccounts:
         call.state = "settled"
         self._ended[call.id] = call
         self._noted.set()
+
+    async def raise_today(self, sprite: str) -> float | None:
+        """See Accounts."""
+        if (daily := self.limits.daily_usd) is None:
+            return None
+        await self._spending.begin(sprite)
+        standing = await self._spending.standing(sprite)
+        assert standing is not None  # noqa: S101 - its row was made just now
+        await raise_on(self._database, sprite, standing.day, daily)
+        return 2 * daily + standing.raised
 
     async def spend(self) -> list[Spend]:
         """See Accounts."""
@@ -160,6 +177,9 @@ class SharedAccounts:
         if call.id in self._unsure:
             await self._spending.bar(call)
         await self._spending.settle(call)
+        if call.spent_usd and self.limits.daily_usd and (standing := await self._spending.standing(call.sprite)):
+            limit = _raised(self.limits.daily_usd, standing)
+            self._warnings.spent(call.sprite, standing.day, standing.day_spent, limit)
         self._ended.pop(call.id, None)
         self._unsure.discard(call.id)
         if self._failing_since is not None:
@@ -212,7 +232,7 @@ class SharedAccounts:
     def _refusal(self, standing: Standing, least: float) -> BudgetError | None:
         limits = self.limits
         windows: tuple[tuple[Literal["day", "month"], float | None, float, float], ...] = (
-            ("day", limits.daily_usd, standing.day_spent, standing.day_held),
+            ("day", _raised(limits.daily_usd, standing), standing.day_spent, standing.day_held),
             ("month", limits.monthly_usd, standing.month_spent, standing.month_held),
         )
         for name, limit, spent, held in windows:
@@ -255,3 +275,7 @@ class SharedAccounts:
             self._failing_since = time.monotonic()
             codes = ", ".join(sorted({error.code for error in errors.exceptions if isinstance(error, DatabaseError)}))
             log.error("the ledger cannot be written (%s)", codes, extra={"count": len(self._ended)})
+
+
+def _raised(limit: float | None, standing: Standing) -> float | None:
+    return None if limit is None else limit + standing.raised

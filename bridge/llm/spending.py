@@ -36,12 +36,18 @@ def _month(at: str) -> str:
     return f"CAST(to_char(to_timestamp({at}) AT TIME ZONE 'UTC', 'YYYYMM') AS BIGINT)"
 
 
+def _raised(sprite: str) -> str:
+    """By how much today's limit of a sprite is raised."""
+    found = f"SELECT usd FROM raised_limits AS raise WHERE raise.sprite = {sprite} AND raise.day = {_day('db_now()')}"  # noqa: S608 - of names in this file
+    return f"coalesce(({found}), 0)"
+
+
 _NOW = f"db_now() AS now, {_day('db_now()')} AS day, {_month('db_now()')} AS month"
 _RESERVE = f"""
 WITH asked AS (
     SELECT CAST(? AS TEXT) AS id, CAST(? AS TEXT) AS sprite, CAST(? AS TEXT) AS model,
         CAST(? AS DOUBLE PRECISION) AS held_usd, CAST(? AS DOUBLE PRECISION) AS held,
-        CAST(? AS DOUBLE PRECISION) AS least, CAST(? AS DOUBLE PRECISION) AS daily,
+        CAST(? AS DOUBLE PRECISION) AS least, CAST(? AS DOUBLE PRECISION) + {_raised("CAST(? AS TEXT)")} AS daily,
         CAST(? AS DOUBLE PRECISION) AS monthly, {_NOW}
 ), admitted AS (
     UPDATE spending AS kept SET
@@ -110,14 +116,21 @@ _IS_LEFT = f"state = 'held' AND coalesce(held_until, at + {HELD_SECONDS}) < db_n
 _LOSE = _END.format(which=_IS_LEFT, columns="state = 'lost', spent_usd = held_usd")
 _LEFT = f"SELECT id FROM calls WHERE {_IS_LEFT} LIMIT {_LOST_AT_ONCE}"  # noqa: S608 - of names in this file
 _RENEW = f"UPDATE calls SET held_until = db_now() + {HELD_SECONDS} WHERE id = ? AND state = 'held'"  # noqa: S608
-_LOOK = f"SELECT kept.*, asked.day AS today, asked.month AS this_month FROM spending AS kept, (SELECT {_NOW}) AS asked"  # noqa: S608
+_LOOK = f"""
+SELECT kept.*, asked.day AS today, asked.month AS this_month, {_raised("kept.sprite")} AS raised
+FROM spending AS kept, (SELECT {_NOW}) AS asked
+"""  # noqa: S608 - of names in this file
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A sprite's money as it is now, in US dollars; `day` is in days since 1970."""
+    """A sprite's money as it is now, in US dollars; `day` is in days since 1970.
+
+    By `raised` more than the daily budget may be spent on that day.
+    """
 
     day: int
+    raised: float
     day_spent: float
     day_held: float
     month_spent: float
@@ -140,7 +153,7 @@ class Spending:
             math.inf if limit is None else limit for limit in (self.limits.daily_usd, self.limits.monthly_usd)
         )
         held = (0.0, 0.0) if bounds is None else (bounds.most, bounds.least)
-        parameters = (call.id, call.sprite, call.model, call.held_usd, *held, daily, monthly)
+        parameters = (call.id, call.sprite, call.model, call.held_usd, *held, daily, call.sprite, monthly)
         rows = await self._database.statement(_RESERVE, parameters)
         return rows[0]["at"] if rows else None
 
@@ -185,6 +198,7 @@ def _standing(row: Mapping[str, Any]) -> Standing:
     today, month = row["today"] <= row["day"], row["this_month"] <= row["month"]
     return Standing(
         day=max(row["today"], row["day"]),
+        raised=row["raised"],
         day_spent=row["day_spent"] if today else 0.0,
         day_held=row["day_held"] if today else 0.0,
         month_spent=row["month_spent"] if month else 0.0,

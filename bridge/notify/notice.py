@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-#: Something by itself ended, a permission waits, or a budget ended.
-NoticeKind = Literal["ended", "permission", "budget"]
+#: Something by itself ended, a permission waits, a budget is nearly or all spent, or the agent waits for a word.
+NoticeKind = Literal["ended", "permission", "budget", "paused"]
 
 #: What a person hears who wants no words, or until they said that they do.
 SHORT_TITLE = "Sprite has something for you"

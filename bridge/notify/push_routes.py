@@ -18,7 +18,7 @@ from bridge.door.small_bodies import small_body
 from bridge.notify.subscriptions import Subscription, SubscriptionError
 from bridge.relay.link import LinkDownError
 from bridge.token_bucket import TokenBucket
-from sprite.protocol.messages import Ack, Error, Permission
+from sprite.protocol.messages import Ack, Error, Permission, Status, System
 
 if TYPE_CHECKING:
     from bridge.door.login import Caller, Doorkeeper
@@ -78,6 +78,7 @@ class PushRoutes:
             web.delete("/push/subscriptions", self._unsubscribe),
             web.post("/push/test", self._test),
             web.post("/push/permission", self._permission),
+            web.post("/push/go-on", self._go_on),
         ]
 
     async def _show_key(self, request: web.Request) -> web.StreamResponse:
@@ -144,6 +145,25 @@ class PushRoutes:
             words = answer.message if isinstance(answer, Error) else "The sprite's answer makes no sense."
             return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
         log.info("a question was answered from a notification", extra={"person": caller.person})
+        response = web.Response(status=204)
+        await self._doorkeeper.renew(response, caller)
+        return response
+
+    async def _go_on(self, request: web.Request) -> web.StreamResponse:
+        """Lets a paused agent go on; it raises no limit, since a notification can be answered on a locked phone."""
+        caller = await self._doorkeeper.who_acts(request)
+        if isinstance(caller, web.Response):
+            return caller
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                with self._relay.held(caller.person) as room:
+                    answer = await room.ask(System(action="go_on"))
+        except (TimeoutError, LinkDownError):
+            answer = None
+        if not isinstance(answer, Status):
+            words = "Your sprite could not be reached. Open the page, and let it go on there."
+            return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
+        log.info("a paused agent goes on by a notification", extra={"person": caller.person})
         response = web.Response(status=204)
         await self._doorkeeper.renew(response, caller)
         return response

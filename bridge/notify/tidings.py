@@ -9,6 +9,7 @@ table `told_until`.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from bridge.notify.seen_whole import is_seen_whole
 from bridge.tasks import TaskSet
 from bridge.write_behind import WriteBehind
 from sprite.protocol.events import Complete, Ending, Failed, Started
-from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, StateSync
+from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, SessionUpdate, StateSync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from bridge.notify.notice import NoticeKind
     from bridge.notify.notifier import Notifier
     from sprite.protocol.frames import ServerMessage
-    from sprite.protocol.shapes import ChatMessage, Origin
+    from sprite.protocol.shapes import ChatMessage, Origin, SessionState
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,12 @@ class Tidings:
         await self._reading.close()
         await self._marks.__aexit__(kind, error, trace)
 
+    def budget_nears(self, sprite: str, words: str) -> None:
+        """A part of the day's budget is spent, as the words say; told once for each part and limit."""
+        day = datetime.fromtimestamp(time.time(), UTC).date()
+        part = words.partition(" (")[0]
+        self._tell(sprite, f"budget-{day}-{part}", "budget", ("The budget is being used up", words), time.time())
+
     def budget_ended(self, sprite: str, words: str) -> None:
         """A budget of the sprite's is used up, and something was refused or waits for it; told once a day."""
         day = datetime.fromtimestamp(time.time(), UTC).date()
@@ -144,6 +151,8 @@ class Tidings:
         elif isinstance(payload, PermissionResolved):
             if self._of(sprite).questions.pop(payload.request_id, None) is not None:
                 self._notifier.withdraw(sprite, payload.request_id)
+        elif isinstance(payload, SessionUpdate):
+            self._paused(sprite, payload.session)
         elif isinstance(payload, Error) and message.reply_to is None and payload.code == _SCHEDULES_BUDGET:
             self.budget_ended(sprite, wording.line(payload.message))
         elif isinstance(payload, StateSync):
@@ -185,6 +194,12 @@ class Tidings:
         if not self._of(sprite).is_watched:
             self._notifier.tell(notice)
 
+    def _paused(self, sprite: str, session: SessionState) -> None:
+        """Tells that the agent waits for the person's word; a budget that is used up is told by the bridge."""
+        if (paused := session.paused) is not None and paused.by != "budget" and math.isfinite(paused.since):
+            words = ("Sprite has paused", wording.line(paused.why))
+            self._tell(sprite, f"paused-{paused.since:.3f}", "paused", words, min(paused.since, time.time()))
+
     def _state(self, sprite: str, sync: StateSync) -> None:
         known = self._of(sprite)
         known.turns, known.questions = {}, {}
@@ -193,6 +208,7 @@ class Tidings:
                 self._began(sprite, event)
         for request in sync.permissions:
             self._asked(sprite, request)
+        self._paused(sprite, sync.session)
         if known.told_until is None:
             # What was before the bridge knew this sprite is no news.
             self._mark(sprite, time.time())

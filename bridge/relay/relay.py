@@ -23,9 +23,10 @@ from bridge.relay.room import IDLE_SECONDS, UNASKED_SECONDS, Kept, Room, nothing
 from bridge.relay.subscriber import QUIET_SECONDS, Subscriber
 from bridge.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError
-from sprite.protocol.messages import Error
+from sprite.protocol.messages import Error, System
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
     from types import TracebackType
 
     from aiohttp import web
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from bridge.cluster.ownership import Ownership
     from bridge.hosts.host import Host, Phase
     from bridge.relay.observer import Observer
+    from sprite.protocol.frames import VisitorMessage
     from sprite.protocol.shapes import SlowWork
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,11 @@ log = logging.getLogger(__name__)
 #: A reload, or a phone that changes its network, finds the connection as it was.
 _LINGER_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
+
+
+async def _no_limit(_sprite: str) -> bool:
+    """Where nothing limits what a sprite may spend."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +81,10 @@ class Relay:
         quiet_seconds: float = QUIET_SECONDS,
         stuck_seconds: float = STUCK_SECONDS,
         unasked_seconds: float = UNASKED_SECONDS,
+        raise_today: Callable[[str], Awaitable[bool]] = _no_limit,
     ) -> None:
         self._host = host
+        self._raise_today = raise_today
         self._quiet_seconds = quiet_seconds
         self._unasked_seconds = unasked_seconds
         self._ownership = ownership or SoleOwnership()
@@ -195,9 +204,25 @@ class Relay:
             await member.first()
             room.resumed(member)
             async for message in member.messages():
-                await room.take(member, message)
+                if await self._is_raised(member, sprite, message):
+                    await room.take(member, message)
         finally:
             room.leave(member)
+
+    async def _is_raised(self, member: Subscriber, sprite: str, message: VisitorMessage) -> bool:
+        """Raise today's limit where a message asks for it; whether the message is to be handed on."""
+        if not (isinstance(message.payload, System) and message.payload.raise_limit):
+            return True
+        is_raised = await self._raise_today(sprite)
+        if not is_raised:
+            words = "Today's limit cannot be raised now, since the bridge cannot write it down. Try again soon."
+            member.say(Error("storage", words), reply_to=message.id or None)
+        return is_raised
+
+    def warn(self, sprite: str, words: str) -> None:
+        """Say something of the bridge's own to whoever looks at a sprite."""
+        if (room := self._rooms.get(sprite)) is not None:
+            room.warn("budget", words)
 
     def _owner_changed(self, sprite: str) -> None:
         if (room := self._rooms.get(sprite)) is not None:

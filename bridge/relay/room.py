@@ -347,6 +347,11 @@ class Room:
             for member in tuple(self._members):
                 member.put(frame)
 
+    def warn(self, code: str, words: str) -> None:
+        """Say something of the bridge's own to everybody here; not kept."""
+        for member in tuple(self._live):
+            member.say(Error(code, words))
+
     @property
     def offer(self) -> str | None:
         """What the person is offered at this moment; see LinkState."""

@@ -144,7 +144,7 @@ function loadMemory() {
 
 // What is wrong with nobody's question; what answers one is shown where it was asked.
 store.listen('error', ({ code, message }, { reply_to: replyTo }) => {
-  if (!replyTo) toast({ kind: code === 'model_away' ? 'info' : 'error', text: message });
+  if (!replyTo) toast({ kind: ['model_away', 'budget'].includes(code) ? 'info' : 'error', text: message });
 });
 
 // A file that is named somewhere on the page is looked at where one is.

@@ -97,6 +97,7 @@ async function show(told) {
   const isQuestion = told.request_id !== undefined;
   /** @type {Action[]} */
   const actions = isQuestion ? [{ action: 'deny', title: 'Don’t allow' }] : [];
+  if (told.kind === 'paused') actions.push({ action: 'go-on', title: 'Go on' });
   // Only what the bridge says is to be seen whole here.
   if (isQuestion && told.allow) actions.unshift({ action: 'allow', title: 'Allow once' });
   /** @type {Look} */
@@ -106,7 +107,7 @@ async function show(told) {
     renotify: true,
     icon: `${FOLDER}icons/icon-192.png`,
     badge: `${FOLDER}icons/badge-96.png`,
-    requireInteraction: told.kind === 'permission',
+    requireInteraction: isQuestion || told.kind === 'paused',
     actions,
     data: told,
   };
@@ -123,19 +124,22 @@ async function clicked(notification, action) {
   /** @type {Told} */
   const told = notification.data ?? NOTHING_TOLD;
   notification.close();
-  if (told.request_id && (action === 'allow' || action === 'deny')) return answer(told, action);
+  if (told.request_id && (action === 'allow' || action === 'deny'))
+    return answer(told, '/push/permission', { request_id: told.request_id, decision: action });
+  if (told.kind === 'paused' && action === 'go-on') return answer(told, '/push/go-on', {});
   return open(told.url);
 }
 
 /**
  * Gives the person's word; says so where it did not count.
  * @param {Told} told
- * @param {'allow' | 'deny'} decision
+ * @param {string} place
+ * @param {unknown} body
  */
-async function answer(told, decision) {
+async function answer(told, place, body) {
   let words = 'There is no connection. Open Sprite to answer.';
   try {
-    const response = await fetch('/push/permission', json('POST', { request_id: told.request_id, decision }));
+    const response = await fetch(place, json('POST', body));
     if (response.ok) return;
     words = response.status === 401 ? 'You are signed out in this browser.' : (await response.json()).error.message;
   } catch {

@@ -289,6 +289,7 @@ class AgentRuntime:
                     self._turn = None
         finally:
             # Also where this task was ended from outside: the agent must not go on, and its turn is stored.
+            self._is_stopping = True
             try:
                 await self._end_session(SHUTDOWN_FLUSH_SECONDS)
             except SpriteError as error:

@@ -103,6 +103,9 @@ class Turn:
                 return "interrupted", Interrupted(mission_id)
             return "error", failed(mission_id, AgentError(self._death))
         self.cost_usd = self._session.cost_of_turn(result.total_cost_usd)
+        if result.outcome == "interrupted" and self.mission.origin == "schedule" and not self.is_interrupted:
+            # A signal to the whole group of processes reaches the CLI first; nobody has stopped it.
+            return "error", failed(mission_id, AgentError("The agent was stopped from outside."))
         duration_ms = int((time.monotonic() - self._started_at) * 1000)
         return result.outcome, ended(mission_id, result, self.texts, self.cost_usd, duration_ms)
 

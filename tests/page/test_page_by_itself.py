@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, WebSocketRoute, expect
 
+from tests.looks import eventually
 from tests.page_harness import (
     PageStack,
     ask,
@@ -61,6 +62,11 @@ class Wire:
 
     def event(self, event: str, mission_id: str, **fields: Any) -> None:
         self.say("agent_event", event=event, mission_id=mission_id, **fields)
+
+    def went_on(self) -> list[bool]:
+        """For each Go on, whether it was to raise today's limit."""
+        asked = [message["payload"] for message in self.asked]
+        return [payload["raise_limit"] for payload in asked if payload.get("action") == "go_on"]
 
     def _routed(self, route: WebSocketRoute) -> None:
         self._route = route
@@ -303,6 +309,45 @@ async def test_a_question_of_a_background_agent_is_answered_after_the_turns_end_
         await expect(own.get_by_role("heading", name="Sprite, by itself")).to_be_visible()
         await expect(own).to_have_attribute("data-status", "complete")
         assert (stack.workspace / "late").exists()
+
+
+async def test_reminder_begun_again_shows_its_reply_once(stack: PageStack) -> None:
+    wire = Wire()
+    async with stack.context() as context:
+        page = await wire.open(stack, context)
+        wire.event("started", "s1", origin="schedule")
+        wire.event("text", "s1", text="Call the dentist.")
+        turn = page.locator(".thread-list .exchange[data-mission=s1]")
+        await expect(turn).to_contain_text("Call the dentist.")
+        wire.event("started", "s1", origin="schedule", attempt=2)
+        await expect(turn).to_contain_text("Begun again: Sprite was stopped before it had done anything.")
+        await expect(turn).not_to_contain_text("Call the dentist.")
+        wire.event("text", "s1", text="Call the dentist.")
+        wire.event("complete", "s1", text="Call the dentist.", usage=None, cost_usd=None, duration_ms=5)
+        await expect(turn).to_have_attribute("data-status", "complete")
+        await expect(turn.get_by_text("Call the dentist.")).to_have_count(1)
+
+
+async def test_paused_agent_says_why_and_goes_on(stack: PageStack) -> None:
+    wire = Wire()
+    wire.answers["system"] = {"action": "go_on"}
+    async with stack.context() as context:
+        page = await wire.open(stack, context)
+        line = page.get_by_role("group", name="Paused")
+        await expect(line).to_be_hidden()
+        paused = {"why": "Sprite went on by itself for 5 turns.", "by": "turns", "since": time.time()}
+        wire.say("session_update", session={**IDLE, "paused": paused})
+        await expect(line).to_contain_text("Sprite went on by itself for 5 turns.")
+        await line.get_by_role("button", name="Go on").click()
+        await eventually(lambda: wire.went_on() == [False], "nothing is asked")
+        assert await violations(page) == []
+        await shoot(page, "paused")
+        paused |= {"why": "The day's budget of $10.00 is used up.", "by": "budget"}
+        wire.say("session_update", session={**IDLE, "paused": paused})
+        await line.get_by_role("button", name="limit and go on").click()
+        await eventually(lambda: wire.went_on() == [False, True], "nothing is asked")
+        wire.say("session_update", session={**IDLE, "paused": None})
+        await expect(line).to_be_hidden()
 
 
 async def test_what_a_schedule_began_is_a_line_of_its_own_live_and_after_a_reload(stack: PageStack) -> None:

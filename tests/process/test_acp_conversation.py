@@ -6,10 +6,20 @@ import asyncio
 
 import pytest
 from acp.exceptions import RequestError
+from msgspec.structs import replace
 
 from sprite.protocol.events import AnyAgentEvent, Started, ToolUse, WholeText
-from sprite.protocol.messages import Ack, ChatSaid, Error, PermissionRequest, PermissionResolved, Running
-from sprite.protocol.shapes import ChatMessage, UsedTool
+from sprite.protocol.messages import (
+    Ack,
+    ChatSaid,
+    Error,
+    PermissionRequest,
+    PermissionResolved,
+    Running,
+    SessionUpdate,
+    Status,
+)
+from sprite.protocol.shapes import ChatMessage, Paused, UsedTool
 from tests.acp_stage import acp_stage
 from tests.chat_stand_in import state_sync
 
@@ -294,3 +304,30 @@ async def test_a_message_that_was_acked_twice_ends_once() -> None:
         await stage.visitor.send(Ack(status="duplicate"), reply_to=again["id"])
         await stage.event("complete", again["id"])
         assert await asked == "end_turn"
+
+
+async def test_paused_agent_is_named_and_goes_on() -> None:
+    sync = state_sync()
+    waits = replace(sync.session, paused=Paused("Five turns in a row.", "turns", 1.0))
+    async with acp_stage() as stage:
+        await stage.begin()
+        await stage.send(SessionUpdate(waits))
+        await stage.until_shown("Five turns in a row. /go-on lets it go on.")
+        asked = stage.say("/go-on")
+        message = await stage.visitor.receive("system")
+        assert message["payload"]["action"] == "go_on"
+        await stage.visitor.send(Status("go_on", sync.session, sync.memory, None, "ask", None), reply_to=message["id"])
+        assert await asked == "end_turn"
+        await stage.until_shown("It goes on.")
+
+
+async def test_reminder_begun_again_is_shown_anew() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        await stage.event("started", "s1", origin="schedule")
+        await stage.event("text", "s1", text="Call the dentist.")
+        await stage.event("started", "s1", origin="schedule", attempt=2)
+        await stage.until_shown("Begun again")
+        await stage.event("text", "s1", text="Call the dentist.")
+        await stage.event("complete", "s1", text="Call the dentist.")
+        await stage.editor.until(lambda: stage.shown.count("Call the dentist.") == 2)

@@ -41,7 +41,7 @@ async def test_stop_in_mid_turn_stores_and_curates_everything(tmp_path: Path) ->
         assert await bridge.ended() == 0
     with pytest.raises(ProcessLookupError):
         os.kill(sprite, 0)
-    assert [row["outcome"] for row in observations(bridge.workspace)] == [*["complete"] * 5, "interrupted"]
+    assert [row["outcome"] for row in observations(bridge.workspace)] == [*["complete"] * 5, "crashed"]
     assert "Wilhelmina" in (bridge.workspace / ".os/memory/user.md").read_text()
 
 

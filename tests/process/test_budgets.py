@@ -20,6 +20,7 @@ from bridge.llm.budgets import BudgetError, Budgets, Hold, Limits
 from bridge.llm.call import Patience
 from bridge.llm.models import Models
 from bridge.llm.rate_limits import RateLimits
+from bridge.offline.model import OfflineModel
 from sprite.prices import (
     PRICES,
     TABLE,
@@ -27,6 +28,7 @@ from sprite.prices import (
     cost_usd,
     price_of,
 )
+from tests.bridge_harness import running_bridge
 from tests.forking import fork_code
 from tests.harness import PATIENCE, ROOT, rows
 from tests.model_proxy import (
@@ -436,3 +438,29 @@ def test_the_stand_in_is_free_by_any_name_and_an_unknown_price_is_none() -> None
     assert not Models().allows("gpt-5")
     assert Models(allowed=("gpt-*",)).allows("gpt-5")
     assert not Models(allowed=("gpt-*",)).allows("offline")
+
+
+async def test_person_raises_todays_limit_and_goes_on(tmp_path: Path) -> None:
+    """Warned on the page at half and four fifths, paused at the end, and let go on by one click."""
+    async with OfflineModel() as model:
+        model.script.agent({"match": "expensive", "usage": {"input_tokens": 200_000}})
+        priced: dict[str, Any] = {"SPRITE_MODEL": "claude-sonnet-4-5", "ANTHROPIC_API_KEY": "key"}
+        async with (
+            running_bridge(tmp_path / "data", "--daily-usd", "0.5", ANTHROPIC_BASE_URL=model.url, **priced) as bridge,
+            bridge.page(await bridge.login()) as page,
+        ):
+            await page.type("state_sync")
+            assert (await page.end_of(await page.send("mission", {"text": "expensive"})))["event"] == "complete"
+            warned = [m["payload"]["message"] for m in page.received if m["type"] == "error"]
+            assert ["At least 80% of the day's budget of $0.50 is spent" in words for words in warned] == [True]
+            end = await page.end_of(await page.send("mission", {"text": "count to ten"}))
+            assert (end["event"], end["code"]) == ("error", "budget_used_up")
+            status = (await page.ask("system", {"action": "status"}))["payload"]
+            assert status["session"]["paused"]["by"] == "budget"
+            status = (await page.ask("system", {"action": "go_on", "raise_limit": True}))["payload"]
+            assert status["session"]["paused"] is None
+            said = next(m["payload"] for m in reversed(page.received) if m["type"] == "chat_said")
+            assert said["text"] == "Go on."
+            assert (await page.end_of(said["mission_id"]))["event"] == "complete"
+            (request,) = [r for r in model.requests if r.user_text == "Go on."]
+            assert "count to ten" in str(request.body["messages"])

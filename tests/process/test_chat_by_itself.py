@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from bridge.chat.conversation import Conversation
 from bridge.chat.drawing import MARK
@@ -17,6 +19,7 @@ from sprite.protocol.shapes import (
     BackgroundWork,
     ChatMessage,
     MemoryState,
+    Paused,
     QuarantinedTurn,
     SessionState,
     Stopped,
@@ -183,3 +186,32 @@ async def test_status_names_a_turn_that_was_set_aside_and_retry_tries_it_again()
         assert asked["payload"] == {"op": "retry", "turn_id": 12}
         await chat.visitor.send(RetryResult([]), reply_to=asked["id"])
         await chat.until_seen("turn 12 waits to be learned from again")
+
+
+async def test_reminder_begun_again_starts_its_reply_anew() -> None:
+    async with in_a_terminal() as chat:
+        await chat.event("started", "s1", origin="schedule")
+        await chat.event("text_delta", "s1", text="Call the")
+        await chat.until_seen("Call the")
+        await chat.event("started", "s1", origin="schedule", attempt=2)
+        await chat.until_seen("Begun again: Sprite was stopped before it had done anything.")
+        await chat.answer("s1", "Call the dentist.")
+        await chat.until_seen("Call the dentist.")
+        await chat.until(lambda now: now.turn is None)
+
+
+@pytest.mark.parametrize(("by", "raises"), [("turns", False), ("budget", True)])
+async def test_paused_agent_says_why_and_goes_on(by: Literal["turns", "budget"], raises: bool) -> None:
+    waits = replace(session(), paused=Paused("Five turns in a row.", by, 1.0))
+    async with in_a_terminal() as chat:
+        chat.type("/go-on\r")
+        await chat.until_seen("nothing is paused")
+        await chat.visitor.send(SessionUpdate(waits))
+        await chat.until_seen("Five turns in a row.")
+        assert "paused (/go-on)" in state_line(chat.conversation)
+        chat.type("/go-on\r")
+        message = await chat.visitor.receive("system")
+        asked = message["payload"]
+        assert (asked["action"], asked.get("raise_limit", False)) == ("go_on", raises)
+        await chat.visitor.send(SessionUpdate(session()))
+        await chat.until(lambda now: now.paused is None)

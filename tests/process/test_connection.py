@@ -213,7 +213,7 @@ async def test_a_first_visit_gets_welcome_and_the_whole_state(sprite: SpriteServ
         assert {f"card-{n}" for n in range(8)} <= {card["card_id"] for card in payload["cards"]}
         assert set(payload["session"]) == {
             *("session_id", "started_at", "turns", "running_mission_id", "queued"),
-            *("busy", "background", "held_until", "slow"),
+            *("busy", "background", "held_until", "paused", "slow"),
         }
         assert (payload["memory"]["turns"], payload["memory"]["waiting"]) == (3, 1)
         assert payload["memory"]["learnings"] == 3

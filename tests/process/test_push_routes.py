@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from bridge.notify.subscriptions import Subscription
+from bridge.offline.model import OfflineModel
+from bridge.offline.script import Script
 from tests.bridge_harness import Bridge, running_bridge
 from tests.push_service import PushService
 
@@ -39,8 +41,9 @@ class Door:
 
 
 @asynccontextmanager
-async def door(folder: Path, *flags: str) -> AsyncIterator[tuple[Door, PushService]]:
-    async with running_bridge(folder / "data", *flags, BRIDGE_PUSH_INSIDE="1") as bridge, PushService() as service:
+async def door(folder: Path, *flags: str, **more: Any) -> AsyncIterator[tuple[Door, PushService]]:
+    settings: dict[str, Any] = {"BRIDGE_PUSH_INSIDE": "1", **more}
+    async with running_bridge(folder / "data", *flags, **settings) as bridge, PushService() as service:
         found = Door(bridge, await bridge.login())
         status, key = await found.ask("GET", "/push/key")
         assert status == 200
@@ -54,6 +57,7 @@ ACTS: list[tuple[str, str, Any]] = [
     ("POST", "/push/test", {"endpoint": "https://push.example.org/x"}),
     ("POST", "/push/permission", {"request_id": "r1", "decision": "allow"}),
 ]
+GO_ON = "/push/go-on"
 
 
 async def test_a_browser_subscribes_is_tested_and_leaves_and_nobody_else_may(tmp_path: Path) -> None:
@@ -109,6 +113,24 @@ async def test_a_question_is_answered_from_a_notification_once_and_later_answers
         assert (phone.bridge.workspace / "allowed").exists()
         always = {**word, "decision": "always"}
         assert (await phone.ask("POST", "/push/permission", always))[0] == 400
+
+
+async def test_paused_agent_goes_on_by_its_notification(model: OfflineModel, tmp_path: Path) -> None:
+    refusal = {"error": 402, "type": "billing_error", "message": "The day's budget is used up.", "times": -1}
+    model.script.agent({"match": "count to ten", **refusal})
+    upstream = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key"}
+    async with door(tmp_path, **upstream) as (phone, _), phone.bridge.page(phone.cookie) as page:
+        await page.type("state_sync")
+        mission = await page.send("mission", {"text": "count to ten"})
+        assert (await page.end_of(mission))["code"] == "budget_used_up"
+        model.script = Script()
+        assert (await phone.ask("POST", GO_ON, {}, cookie=""))[0] == 401
+        assert (await phone.ask("POST", GO_ON, {}, origin="https://evil.example"))[0] == 403
+        assert (await phone.ask("POST", GO_ON, {}))[0] == 204
+        said = await page.type("chat_said")
+        while said["text"] != "Go on.":
+            said = await page.type("chat_said")
+        assert (await page.end_of(said["mission_id"]))["event"] == "complete"
 
 
 def test_a_subscription_is_read_as_browsers_write_it() -> None:

@@ -230,7 +230,7 @@ async def test_reminder_survives_a_stop_of_the_bridge(model: OfflineModel, tmp_p
     """Nobody has a page open: the next bridge looks by itself."""
     model.script.agent({"match": "due_action", "on": "prompt", "hang": True})
     data = tmp_path / "data"
-    upstream = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key"}
+    upstream: dict[str, Any] = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key"}
     async with bridge_process(data, forks_sprites=True, **upstream) as bridge:
         await remind(bridge, "run `echo once >> ran`")
         await eventually(lambda: asked(model) == 1, "the reminder does not begin")
@@ -248,7 +248,7 @@ async def test_cut_off_reminder_is_told_by_webhook(model: OfflineModel, tmp_path
     data = tmp_path / "data"
     async with receiving() as receiver:
         key = f"whsec_{base64.b64encode(KEY).decode()}"
-        upstream = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key"}
+        upstream: dict[str, Any] = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key"}
         upstream |= {"SPRITE_NOTIFY_URL": receiver.url, "SPRITE_NOTIFY_KEY": key}
         async with bridge_process(data, forks_sprites=True, **upstream) as bridge:
             await remind(bridge, "run `echo once >> ran`")

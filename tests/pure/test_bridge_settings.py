@@ -57,6 +57,13 @@ def test_models_and_budgets_come_from_the_environment() -> None:
     assert (made.models, made.daily_usd, made.monthly_usd) == (("claude-a", "claude-b-*"), 0.5, 9.0)
 
 
+def test_daily_budget_is_ten_dollars_unless_named() -> None:
+    assert (settings().daily_usd, settings().monthly_usd) == (10.0, None)
+    assert settings(SPRITE_DAILY_USD="none").daily_usd is None
+    with environment(bridge_environment(SPRITE_DAILY_USD="none")):
+        assert from_environment(daily_usd=0.5).daily_usd == 0.5
+
+
 def test_exits_headers_and_betas_of_the_model_come_from_the_environment() -> None:
     made = settings()
     assert (made.model_exits, made.model_headers, made.model_betas) == (

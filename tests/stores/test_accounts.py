@@ -94,3 +94,50 @@ async def test_what_is_settled_twice_counts_once_and_a_call_of_unknown_price_in_
     async with accounts(database_at, Limits(daily_usd=0.75)) as at:
         assert await at.spent_today() == {"ada": 0.5}, "known after a restart"
         assert (await refused(at, 0.5)).retry_after is None
+
+
+async def test_limit_raised_for_today_lets_more_in(database_at: Path | str) -> None:
+    async with accounts(database_at, Limits(daily_usd=1.0)) as at:
+        at.settle(settled(await let_in(at, 1.0), 1.0))
+        await at.spend()
+        assert "you can raise it for today" in str(await refused(at, 0.5))
+        assert [await at.raise_today("ada"), await at.raise_today("ada")] == [2.0, 3.0]
+        at.settle(settled(await let_in(at, 1.5), 1.5))
+        await at.spend()
+    async with accounts(database_at, Limits(daily_usd=1.0)) as at:
+        assert (await let_in(at, 0.5)).held_usd == 0.5, "known after a restart"
+        assert (await refused(at, 0.5)).retry_after
+        at.settle(settled(await let_in(at, 1.0, sprite="bob"), 1.0))
+        await at.spend()
+        with pytest.raises(BudgetError, match=r"1\.00 is used up"):
+            await let_in(at, 0.5, sprite="bob")
+
+
+async def test_raised_day_leaves_the_months_limit(database_at: Path | str) -> None:
+    async with accounts(database_at, Limits(daily_usd=1.0, monthly_usd=1.0)) as at:
+        at.settle(settled(await let_in(at, 1.0), 1.0))
+        await at.spend()
+        await at.raise_today("ada")
+        assert "The month's budget" in str(await refused(at, 0.5))
+
+
+async def test_limit_that_is_none_cannot_be_raised(database_at: Path | str) -> None:
+    async with accounts(database_at, Limits()) as at:
+        assert await at.raise_today("ada") is None
+
+
+async def test_half_and_four_fifths_are_warned_of_once(database_at: Path | str) -> None:
+    warned: list[tuple[str, str]] = []
+    async with accounts(database_at, Limits(daily_usd=1.0)) as at:
+        at.warnings.listeners.append(lambda sprite, words: warned.append((sprite, words)))
+        for usd in (0.25, 0.25, 0.25, 0.125, 0.0625):
+            at.settle(settled(await let_in(at, usd), usd))
+            await at.spend()
+        await at.raise_today("ada")
+        at.settle(settled(await let_in(at, 0.0625), 0.0625))
+        await at.spend()
+    assert [(sprite, words.split(" (")[0]) for sprite, words in warned] == [
+        ("ada", "At least 50% of the day's budget of $1.00 is spent"),
+        ("ada", "At least 80% of the day's budget of $1.00 is spent"),
+        ("ada", "At least 50% of the day's budget of $2.00 is spent"),
+    ]

@@ -24,8 +24,8 @@ from bridge.notify.notifier import AT_ONCE, PER_SECOND, Notifier
 from bridge.notify.tidings import Tidings
 from sprite.protocol.events import Complete, Failed, Interrupted, Started
 from sprite.protocol.frames import ServerMessage
-from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, Running
-from sprite.protocol.shapes import ChatMessage
+from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, Running, SessionUpdate
+from sprite.protocol.shapes import ChatMessage, Paused, SessionState
 from tests.chat_stand_in import state_sync
 from tests.in_thread import PATIENCE
 from tests.looks import eventually
@@ -296,6 +296,26 @@ async def test_a_budget_that_is_used_up_is_told_once_a_day_in_the_words_of_the_r
         (notice,) = await at.told(1)
         assert notice.kind == "budget"
         assert "The day's budget of $1.00 is used up" in notice.body
+
+
+async def test_parts_of_a_budget_are_told_once_each(database: Database) -> None:
+    async with desk(database) as at:
+        budgets = Budgets(Limits(daily_usd=1.0))
+        budgets.warnings.listeners.append(at.tidings.budget_nears)
+        for _ in range(4):
+            budgets.settle(budgets.reserve("ada", 0.25, 0.25), 0.25)
+        notices = await at.told(2)
+        assert [notice.kind for notice in notices] == ["budget", "budget"]
+        assert ["50%" in notices[0].body, "80%" in notices[1].body] == [True, True]
+
+
+async def test_paused_agent_is_told_once_with_why(database: Database) -> None:
+    session = SessionState("s", 1.0, 1, None, 0, paused=Paused("Five turns in a row.", "turns", time.time()))
+    spent = SessionState("s", 1.0, 1, None, 0, paused=Paused("No money.", "budget", time.time()))
+    async with desk(database) as at:
+        at.hear(SessionUpdate(session), SessionUpdate(session), state_sync(session=session), SessionUpdate(spent))
+        (notice,) = await at.told(1)
+        assert (notice.kind, notice.body) == ("paused", "Five turns in a row.")
 
 
 async def test_a_budget_that_several_bridges_find_used_up_is_told_by_one_of_them(database: Database) -> None:

@@ -219,7 +219,7 @@ async def test_an_answer_to_a_call_nobody_knows_changes_nothing(rec: Recording) 
 
 # Hooks and stream are two tasks: their events interleave as they like
 
-Step = Callable[[Recording], Awaitable[None] | None]
+Step = Callable[[Recording], Awaitable[object] | None]
 #: What the stream brings of a turn with two parallel calls, a denied one and one that never ends.
 STREAM: Sequence[Step] = [
     lambda r: r.recorder.text("I look."),

@@ -7,6 +7,7 @@ import { iconElement } from '../icons.js';
 import { wordsOf } from '../problem.js';
 import { BackgroundLine } from './background.js';
 import { Composer } from './composer.js';
+import { PausedLine } from './paused.js';
 import { showPermissions } from './permissions.js';
 import { RunStateLine } from './run_state.js';
 import { Thread } from './thread.js';
@@ -31,11 +32,12 @@ export function mountChat(root, page) {
   const thread = new Thread(page, { empty, unsent: unsent.element });
   const line = new RunStateLine(page, () => thread.showQuestion());
   const background = new BackgroundLine(page);
+  const paused = new PausedLine(page);
   const composer = new Composer(page, { onSent: () => thread.follow(), onEditQueued: editQueued });
   root.append(
     h('h2', { class: 'visually-hidden' }, 'Chat'),
     thread.element,
-    h('div', { class: 'chat-foot' }, background.element, line.element, composer.element),
+    h('div', { class: 'chat-foot' }, background.element, paused.element, line.element, composer.element),
     signedOut(),
   );
 
@@ -153,6 +155,7 @@ export function mountChat(root, page) {
   });
   store.subscribe(['link', 'loaded', 'chat', 'session', 'permissions', 'status'], () => line.draw());
   store.subscribe(['link', 'chat', 'session'], () => background.draw());
+  store.subscribe(['link', 'session'], () => paused.draw());
   line.draw();
 
   const isHere = () => document.activeElement === document.body || root.contains(document.activeElement);

@@ -450,16 +450,18 @@ export interface Permission {
   decision: "allow" | "always" | "deny";
 }
 /**
- * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`, `zone`.
+ * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`, `zone`, `go_on`.
  *
  *     Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
  *     good: the rule with this id, or (without one) all of them. `zone` says in which time zone the person is: `tz`, an
- *     IANA name.
+ *     IANA name. `go_on` is the person's word to a session that is paused; with `raise_limit` the bridge first raises what
+ *     may be spent today by one daily budget.
  */
 export interface System {
-  action: "check_model" | "flush" | "new_session" | "revoke" | "status" | "zone";
+  action: "check_model" | "flush" | "go_on" | "new_session" | "revoke" | "status" | "zone";
   rule_id?: string | null;
   tz?: string | null;
+  raise_limit?: boolean;
 }
 /**
  * Turns of one program and one project (null: the person's own), oldest first.
@@ -681,7 +683,7 @@ export interface UsedTool {
  *     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
  *     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
  *     `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on. `slow` names work that
- *     takes longer than a minute.
+ *     takes longer than a minute. Where it is `paused` the agent waits for the person's word.
  */
 export interface SessionState {
   session_id: string | null;
@@ -693,6 +695,7 @@ export interface SessionState {
   background?: BackgroundWork[];
   held_until?: number | null;
   slow?: SlowWork[];
+  paused?: Paused | null;
 }
 /**
  * Work that the agent has begun and does not wait for; `since` in Unix seconds.
@@ -711,6 +714,16 @@ export interface BackgroundWork {
  */
 export interface SlowWork {
   kind: "model_call" | "queue" | "turn";
+  since: number;
+}
+/**
+ * Why the agent does nothing more by itself: `why` in words, `since` in Unix seconds.
+ *
+ *     `by`: it went on for too many turns, or for too much money, or the day's budget is used up.
+ */
+export interface Paused {
+  why: string;
+  by: "budget" | "cost" | "turns";
   since: number;
 }
 /**
@@ -1410,7 +1423,7 @@ export interface StackUpdate {
   archived: boolean;
 }
 /**
- * The session as it now is, after background work began or ended.
+ * The session as it now is, after background work began or ended, or it was paused or goes on.
  */
 export interface SessionUpdate {
   session: SessionState;
