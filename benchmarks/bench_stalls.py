@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ async def sprite_stalls(meter: StallMeter, folder: Path) -> None:
         model.script.agent({"error": 400, "times": -1}, audience="any")
         async with running_sprite(folder / "workspace", model.url) as sprite:
             for name, (kind, payload) in frames().items():
-                await measured(meter, "sprite", name, lambda k=kind, p=payload: said(sprite, k, p))
+                await measured(meter, "sprite", name, partial(said, sprite, kind, payload))
             deep = b'{"type":"memory","payload":' + b"[" * FRAME + b"\n"
             await measured(meter, "sprite", "a frame nested 1,000,000 deep", lambda: raw(sprite, deep))
             many = b'{"type":"mission","id":7,"payload":[' + b"{}," * (FRAME // 3) + b"{}]}\n"
@@ -133,7 +134,7 @@ async def bridge_stalls(meter: StallMeter, folder: Path) -> None:
             ("/login", "a login form of 900 kB"): b"token=" + b"a" * 900_000,
         }
         for (path, name), body in bodies.items():
-            await measured(meter, "bridge", name, lambda p=path, b=body: posted(bridge, token, p, b))
+            await measured(meter, "bridge", name, partial(posted, bridge, token, path, body))
         frame = json.dumps({"type": "mission", "id": 7, "payload": [{}] * 300_000})
         await measured(meter, "bridge", "a WebSocket message of 300,000 members", lambda: sent(bridge, cookie, frame))
 

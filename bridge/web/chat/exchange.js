@@ -183,7 +183,9 @@ export class ExchangeView {
         h('p', { class: 'muted small-text' }, 'Making room: the older part of this conversation is being summed up.'),
       );
     if (entry.isBegunAgain && entry.status === 'running')
-      pieces.push(h('p', { class: 'muted small-text' }, 'Begun again: Sprite was stopped before it had done anything.'));
+      pieces.push(
+        h('p', { class: 'muted small-text' }, 'Begun again: Sprite was stopped before it had done anything.'),
+      );
     if (entry.status === 'interrupted')
       pieces.push(h('p', { class: 'ended' }, iconElement('stop', true), 'Stopped.', this.#again(entry, 'Send again')));
     if (entry.status === 'error') {

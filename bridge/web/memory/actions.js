@@ -84,8 +84,7 @@ export class Actions extends View {
     const form = new ActionForm(
       action,
       async (draft) => {
-        if (Object.keys(draft).length > 0)
-          this.#all = await this.client.updateAction(action.id, draft, action.version);
+        if (Object.keys(draft).length > 0) this.#all = await this.client.updateAction(action.id, draft, action.version);
       },
       () => {
         this.#changing.delete(action.id);
@@ -112,9 +111,7 @@ export class Actions extends View {
   async #resolve(action, status) {
     this.#busy.add(action.id);
     this.draw();
-    const all = await this.attempt('Nothing was changed', () =>
-      this.client.resolve(action.id, status, action.version),
-    );
+    const all = await this.attempt('Nothing was changed', () => this.client.resolve(action.id, status, action.version));
     this.#busy.delete(action.id);
     if (all) {
       this.#all = all;

@@ -5,7 +5,8 @@ import { codeOf, wordsOf } from '../problem.js';
 import { html } from '../vendor/lit-html/lit-html.js';
 import { touched } from './labels.js';
 
-/** @import { ForgetTarget, Forgotten, MemoryClient, Page, Place } from '../types/page.js' */
+/** @import { ForgetTarget, Forgotten, MemoryClient, Page } from '../types/page.js' */
+/** @import { Place } from '../types/messages.js' */
 
 /** More turns than this need a second word. */
 const MANY = 10;
