@@ -228,8 +228,10 @@ class Followers:
             # Where the key is missing this is the moment to say so.
             self._store.keyring.current()
         await self._stack.enter_async_context(self._tasks)
-        for work, name in ((self._tidy_on(), "store upkeep"), (self.checks.run(), "store checks")):
-            await self._stack.enter_async_context(owned_task(work, name=name, on_death=self._on_death))
+        upkeep = owned_task(self._tidy_on(), name="store upkeep", on_death=self._on_death)
+        await self._stack.enter_async_context(upkeep)
+        checks = owned_task(self.checks.run(), name="store checks", on_death=self._on_death)
+        await self._stack.enter_async_context(checks)
         return self
 
     async def __aexit__(self, *_error: object) -> None:

@@ -38,13 +38,13 @@ from tests.inspection import (
 )
 
 #: What a sprite cannot be without, as long as it runs.
-SPRITE = ("accept", "announcer", "awake", "boot files", "curation", "feed", "runtime", "scheduler")
+SPRITE = ("accept", "announcer", "awake", "boot files", "curation", "feed", "runtime", "scheduler", "slow work")
 #: And what it cannot begin without.
 AT_START = "agent import"
 #: What one connection cannot be without.
 CONNECTION = "connection sender"
 #: What a bridge cannot be without, and what the connection to one sprite cannot.
-BRIDGE = ("accept", "ledger", "notices", "store upkeep", "waker", "write behind")
+BRIDGE = ("accept", "ledger", "notices", "store checks", "store upkeep", "waker", "write behind")
 #: What it cannot be without where there is a webhook.
 WEBHOOK = "webhook"
 #: What it cannot be without where it shares its database with others.
