@@ -68,8 +68,9 @@ class Turn:
 
     def cut_off(self) -> None:
         """Asks for its end, since the sprite ends; where somebody asked before, it is they who stop it."""
-        self.is_cut_off = not self.is_interrupted
-        self.interrupt()
+        if not self.is_interrupted:
+            self.is_cut_off = True
+            self.interrupt()
 
     def waits_for(self, result: TurnResult) -> bool:
         """Whether a result ends the mission: it took its message in, or (interrupted) it names none at all."""

@@ -132,7 +132,7 @@ async def test_what_stands_where_a_file_or_folder_belongs_is_said_in_words_and_l
         (".os/run/token", no_text, "holds no token. Delete it"),
         (".os/memory/shipped.json", os.mkfifo, "is no file"),
         ("documents", no_text, "is no folder"),
-        (".os/run/uploads", no_text, "File exists"),
+        (".os/run/uploads", no_text, "is no folder"),
     ]
     for number, (name, make, words) in enumerate(cases):
         workspace = shutil.copytree(curated, tmp_path / str(number))

@@ -76,7 +76,7 @@ async def test_stopped_agent_ends_turn_interrupt_and_sprite(model: OfflineModel,
     await eventually(lambda: not any(runs(pid) for pid in processes), "all of it has ended")
     assert [row["outcome"] for row in observations(workspace)] == [
         *("complete", "error", "complete"),
-        *("interrupted", "interrupted"),
+        *("interrupted", "crashed"),
     ]
 
 
