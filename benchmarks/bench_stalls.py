@@ -83,9 +83,9 @@ async def sprite_stalls(meter: StallMeter, folder: Path) -> None:
             for name, (kind, payload) in frames().items():
                 await measured(meter, "sprite", name, partial(said, sprite, kind, payload))
             deep = b'{"type":"memory","payload":' + b"[" * FRAME + b"\n"
-            await measured(meter, "sprite", "a frame nested 1,000,000 deep", lambda: raw(sprite, deep))
+            await measured(meter, "sprite", "a frame nested 1,000,000 deep", partial(raw, sprite, deep))
             many = b'{"type":"mission","id":7,"payload":[' + b"{}," * (FRAME // 3) + b"{}]}\n"
-            await measured(meter, "sprite", "a frame of 300,000 members", lambda: raw(sprite, many))
+            await measured(meter, "sprite", "a frame of 300,000 members", partial(raw, sprite, many))
 
 
 async def said(sprite: SpriteServer, kind: str, payload: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ async def bridge_stalls(meter: StallMeter, folder: Path) -> None:
         token = out.split()[-1]
         link = (await bridge.run("users", "link", "p0"))[1].strip()
         cookie = await bridge.login(link)
-        await measured(meter, "bridge", f"status of {PEOPLE:,} people", lambda: status(bridge))
+        await measured(meter, "bridge", f"status of {PEOPLE:,} people", partial(status, bridge))
         rpc = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":'
         turns = [{"external_id": str(n), "session": "a", "at": 1.0, "user": "x" * 15_000} for n in range(500)]
         bodies = {
@@ -136,7 +136,7 @@ async def bridge_stalls(meter: StallMeter, folder: Path) -> None:
         for (path, name), body in bodies.items():
             await measured(meter, "bridge", name, partial(posted, bridge, token, path, body))
         frame = json.dumps({"type": "mission", "id": 7, "payload": [{}] * 300_000})
-        await measured(meter, "bridge", "a WebSocket message of 300,000 members", lambda: sent(bridge, cookie, frame))
+        await measured(meter, "bridge", "a WebSocket message of 300,000 members", partial(sent, bridge, cookie, frame))
 
 
 async def status(bridge: Bridge) -> None:

@@ -29,7 +29,7 @@ class StallMeter:
             run(handle)
             meter._note(time.perf_counter() - began, handle)
 
-        Handle._run = measured  # type: ignore[method-assign, assignment]  # noqa: SLF001 - as above
+        Handle._run = measured  # type: ignore[assignment,method-assign]  # noqa: SLF001 - as above
 
     def _note(self, seconds: float, handle: Handle) -> None:
         name = threading.current_thread().name

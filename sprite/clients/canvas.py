@@ -109,8 +109,8 @@ class PersonsCanvas:
             return self._shown(made)
         if not wanted.blocks:
             raise PeerError("Write something first: a note has at least one block.")
-        much = sum(_size_of(block.data) for block in wanted.blocks[: MAX_BLOCKS + 1])
-        whole, blocks = await off_loop(WORDS * much, self._read, wanted.blocks)
+        length = sum(_size_of(block.data) for block in wanted.blocks[: MAX_BLOCKS + 1])
+        whole, blocks = await off_loop(WORDS * length, self._read, wanted.blocks)
         title = self._said(" ".join(wanted.title[:_MOST_READ].split()))[:MAX_NAME_CHARS] or UNTITLED
         stack_id = await self._stack(wanted.stack_id)
         place, size = _point(wanted.position), _size(wanted.size)

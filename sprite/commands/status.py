@@ -32,9 +32,13 @@ async def status(settings: Settings, *, as_json: bool) -> int:
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
     aside, sandbox = set_aside(settings.memory), find_boundary(settings, PROBE_SECONDS).words
     if as_json:
-        facts = {"workspace": str(settings.workspace), "running": running.address, "trouble": running.trouble}
-        more = {"slow": running.slow, "set_aside": aside, "sandbox": sandbox}
-        say_json({**facts, **more, **msgspec.to_builtins(health), "shipping": msgspec.to_builtins(shipped)})
+        facts: dict[str, object] = {
+            "workspace": str(settings.workspace),
+            "running": running.address,
+            "trouble": running.trouble,
+        }
+        facts |= {"slow": running.slow, "set_aside": aside, "sandbox": sandbox}
+        say_json({**facts, **msgspec.to_builtins(health), "shipping": msgspec.to_builtins(shipped)})
     else:
         is_well = _is_well(health) and not running.trouble
         say(f"Memory of {settings.workspace}: {'well' if is_well else 'needs attention'}")

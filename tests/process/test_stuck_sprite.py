@@ -59,8 +59,8 @@ async def test_work_of_a_minute_is_named(workspace: Path, tmp_path: Path, model:
 async def test_bridge_names_work_of_a_minute(tmp_path: Path, model: OfflineModel) -> None:
     clock, go_on = ShiftedClock(tmp_path), tmp_path / "go-on"
     model.script.agent({"text": "Done.", "until": str(go_on)})
-    upstream: dict[str, Any] = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "a key", **clock.environment}
-    async with bridge_process(tmp_path / "data", forks_sprites=True, **upstream) as bridge:
+    settings: dict[str, Any] = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "a key", **clock.environment}
+    async with bridge_process(tmp_path / "data", forks_sprites=True, **settings) as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             mission = await page.send("mission", {"text": "Take your time."})
