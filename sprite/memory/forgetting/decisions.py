@@ -99,7 +99,7 @@ class DecisionScrubber:
     def _is_dropped(self, deed: Deed) -> bool:
         match deed.name:
             case "count":
-                return deed.facts["id"] == self._begun
+                return bool(deed.facts["id"] == self._begun)
             case "report":
                 detail = deed.facts["detail"]
                 return self._scrubber.finds(detail) or self._scrubber.takes_line(detail)
