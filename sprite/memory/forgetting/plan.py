@@ -79,8 +79,6 @@ class Plan:
     whole_turns: set[int] = field(default_factory=set)
     observations: dict[int, Observation] = field(default_factory=dict)
     curations: dict[int, str] = field(default_factory=dict)
-    #: What the batches did, without what goes.
-    decisions: dict[int, str] = field(default_factory=dict)
     missions: set[str] = field(default_factory=set)
     emptied_missions: set[str] = field(default_factory=set)
     cards: set[str] = field(default_factory=set)
