@@ -174,9 +174,7 @@ class McpDoor:
         try:
             body = await body_within(request, _MAX_BODY_BYTES)
             if body is None:
-                refused = _refusal(413, "request_too_large", f"A message has up to {_MAX_BODY_BYTES >> 20} MiB.")
-                refused.force_close()
-                return refused
+                return _refusal(413, "request_too_large", f"A message has up to {_MAX_BODY_BYTES >> 20} MiB.")
             if words := await off_loop(len(body), _unfit, body):
                 return _refusal(400, "bad_request", words)
             return await served_by(self._noting(request, holder), request, self._scope(holder), body=body)

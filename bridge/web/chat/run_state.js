@@ -132,7 +132,9 @@ export class RunStateLine {
     this.words.textContent = isFlash ? '' : now.words;
     this.clock.textContent = waited >= 1 && now.kind === 'busy' ? clock(waited) : '';
     const slow = state.session.slow ?? [];
-    this.slow.textContent = slow.map((work) => `${SLOW[work.kind]} ${clock(Date.now() / 1000 - work.since)}`).join(' · ');
+    this.slow.textContent = slow
+      .map((work) => `${SLOW[work.kind]} ${clock(Date.now() / 1000 - work.since)}`)
+      .join(' · ');
     this.retry.hidden = !now.retry || (now.kind === 'link' && waited < 3);
     showOffer(this.restore, state.link);
     this.show.hidden = now.kind !== 'ask';
