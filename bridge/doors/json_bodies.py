@@ -14,8 +14,15 @@ class UnreadableError(ValueError):
     """No JSON, or none that can be read; the words say what is wrong."""
 
 
+#: Of opening brackets and of commas, text included: far more than any call has that makes sense.
+_MOST_BRACKETS, _MOST_COMMAS = 600_000, 2_000_000
+
+
 def decoded(body: bytes, type_: Any) -> Any:
     """The body as that type. msgspec.ValidationError for another shape, UnreadableError for what is no JSON."""
+    # Before anything is built of it.
+    if body.count(b"[") + body.count(b"{") > _MOST_BRACKETS or body.count(b",") > _MOST_COMMAS:
+        raise UnreadableError("too many members")
     try:
         return msgspec.json.decode(body, type=type_)
     except msgspec.ValidationError:

@@ -174,9 +174,7 @@ class McpDoor:
         try:
             body = await body_within(request, _MAX_BODY_BYTES)
             if body is None:
-                refused = _refusal(413, "request_too_large", f"A message has up to {_MAX_BODY_BYTES >> 20} MiB.")
-                refused.force_close()
-                return refused
+                return _refusal(413, "request_too_large", f"A message has up to {_MAX_BODY_BYTES >> 20} MiB.")
             if words := await off_loop(len(body), _unfit, body):
                 return _refusal(400, "bad_request", words)
             return await served_by(self._noting(request, holder), request, self._scope(holder), body=body)
@@ -307,6 +305,9 @@ def _unfit(body: bytes) -> str:
     except UnreadableError as error:
         # What is no JSON at all, the protocol's server refuses in the protocol's own way.
         return "The message is nested too deeply." if "nested" in str(error) else ""
+    except msgspec.ValidationError:
+        # A number that is too large for it.
+        return ""
     members = 0
     while waiting:
         value = waiting.pop()

@@ -19,7 +19,7 @@ MAX_CARD_BYTES = 512 * 1024
 MAX_BLOCKS = 200
 
 #: What a card shows at most in tables and pairs, counted as rows times columns: a row may leave out cells.
-MAX_CELLS = 20_000
+MAX_CELLS = 40_000
 MAX_COLUMNS = 200
 _MOST_JSON = 2 * MAX_CARD_BYTES
 
