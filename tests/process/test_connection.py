@@ -359,9 +359,10 @@ async def test_clients_that_come_and_go_leave_nothing_behind(sprite: SpriteServe
 
 async def test_a_client_that_asks_and_does_not_read_is_cut_off_and_others_go_on(sprite: SpriteServer) -> None:
     async with sprite.raw() as greedy, sprite.client() as other:
-        path = sprite.workspace / ".os/memory/files.md"
-        before = path.read_bytes()
-        path.write_text("x" * 900_000)  # a hand wrote a file far over the limit; it is shown all the same
+        before = (await other.ask("memory", {"op": "file", "name": "files.md"}))["payload"]["content"]
+        long = "# Files\n\n" + f"- {'x' * 220}\n" * 60
+        edited = await other.ask("memory", {"op": "edit", "name": "files.md", "content": long})
+        assert edited["type"] != "error", edited
         sock = greedy.writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         greedy.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a read transport, too
@@ -370,7 +371,7 @@ async def test_a_client_that_asks_and_does_not_read_is_cut_off_and_others_go_on(
             while not greedy.writer.is_closing():
                 greedy.send("memory", {"op": "file", "name": "files.md"})
                 await still_answers(other)
-        path.write_bytes(before)
+        await other.ask("memory", {"op": "edit", "name": "files.md", "content": before})
 
 
 # Reconnecting
