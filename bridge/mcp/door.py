@@ -17,6 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import msgspec
 from aiohttp import web
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -306,8 +307,7 @@ def _unfit(body: bytes) -> str:
         # What is no JSON at all, the protocol's server refuses in the protocol's own way.
         return "The message is nested too deeply." if "nested" in str(error) else ""
     except msgspec.ValidationError:
-        # A number that is too large for it.
-        return ""
+        return "A number of the message is too large."
     members = 0
     while waiting:
         value = waiting.pop()

@@ -64,7 +64,7 @@ def test_a_resource_is_this_door_or_another(public: str | None, resource: str, i
         ("http://localhost/callback?x=1", "http://localhost"),
         ("http://[::1]:5/", "http://[::1]:5"),
         ("https://claude.ai/api/mcp/auth_callback", "https://claude.ai"),
-        ("cursor://anysphere/callback", "cursor:"),
+        ("cursor://anysphere/callback", None),
         ("com.example.app:/oauth", "com.example.app:"),
         ("http://example.com/", None),
         ("https://a:b@example.com/", None),

@@ -178,7 +178,10 @@ async def test_a_row_that_is_none_is_named(lived_in: Path, store: SealedStore, t
 
 @pytest.mark.parametrize(
     ("size", "words"),
-    [(10, "damaged in the store: documents/m"), (MOST_BYTES, "larger than an archive can be")],
+    [
+        (10, "damaged in the store: documents/notes.txt; documents/more.txt"),
+        (MOST_BYTES, "larger than an archive can be"),
+    ],
 )
 async def test_a_file_that_names_one_chunk_again_and_again_fills_no_disk(
     lived_in: Path, store: SealedStore, tmp_path: Path, size: int, words: str

@@ -464,7 +464,7 @@ async def test_a_model_cannot_give_itself_a_version_or_the_persons_name(canvas: 
         [{"type": "table", "data": {"columns": ["a"] * 150, "rows": [{}] * 20_000}}],
         [{"type": "table", "data": {"columns": ["a"] * 100_000, "rows": [{}] * 100_000}}],
         [{"type": "table", "data": {"columns": ["a"] * 200, "rows": [{}] * 100}}] * 200,
-        [{"type": "key-value", "data": {"pairs": [{"key": "", "value": None}] * 20_001}}],
+        [{"type": "key-value", "data": {"pairs": [{"key": "", "value": None}] * 40_001}}],
     ],
     ids=["rows", "columns", "blocks", "pairs"],
 )

@@ -45,7 +45,7 @@ FREE = {
         "missions": ("id", "stack_id", "status", "session_id", "origin", "error_code", "asked_by"),
         "canvas_changes": ("kind", "stack_id", "card_id", "block_id"),
         "ship_changes": ("part",),
-        "ship_state": ("numbering",),
+        "ship_state": ("numbering", "store"),
         # Names are hashes of paths, facts are sizes and hashes: see `sprite/shipping/files.py`.
         "ship_rows": ("part", "name", "facts"),
     },
@@ -63,7 +63,7 @@ BRIDGES_FREE = {
     *("people", "login_links", "sessions", "person_tokens", "cookie_key", "sprite_tokens", "calls", "spending"),
     *("notify_settings", "waking", "push_key", "push_subscriptions", "told_until", "webhook_key", "oauth_clients"),
     *("oauth_codes", "oauth_grants", "oauth_spent", "granted_access", "leases", "homes", "restores", "audit"),
-    *("oidc_identities", "passkeys", "spent_challenges", "bridges"),
+    *("oidc_identities", "passkeys", "spent_challenges", "bridges", "raised_limits", "stored_census"),
     *("stored_sprites", "stored_positions", "stored_moments", "stored_references"),
 }
 
