@@ -75,7 +75,8 @@ async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
     before = _memory_of(workspace)
     await rebuild(workspace)
     assert _memory_of(workspace) == before
-    assert len(learnings(workspace)) > 5
+    # Those of the recorded sessions; every toy may have been forgotten.
+    assert len(learnings(workspace)) >= 5
     assert TYPED in memory_file(workspace, "user.md")
 
 
