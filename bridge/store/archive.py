@@ -232,7 +232,7 @@ async def archive_of(
             raise StoreError(f"Of {sprite}'s agent nothing whole is stored: there is nothing to make an archive of.")
         read.part()
         await _check_files(store, sprite, read)
-        on_left_out(read.left_out.and_more(read.unkept, read.named, read.damaged, read.damaged_named))
+        on_left_out(read.left_out.and_more(read.unkept, read.named, read.damaged, sorted(read.damaged_named)))
         archive = stack.enter_context(ArchiveWriter(cast("BinaryIO", outlet), shows_derived=False))
         for path in _KEPT:
             for _ in _write_table(archive, path, read.tables[path]):

@@ -179,7 +179,7 @@ async def test_a_row_that_is_none_is_named(lived_in: Path, store: SealedStore, t
 @pytest.mark.parametrize(
     ("size", "words"),
     [
-        (10, "damaged in the store: documents/notes.txt; documents/more.txt"),
+        (10, "damaged in the store: documents/more.txt; documents/notes.txt"),
         (MOST_BYTES, "larger than an archive can be"),
     ],
 )
