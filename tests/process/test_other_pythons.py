@@ -58,11 +58,6 @@ def run(python: Path, *arguments: str, said: str = "", timeout: float = PATIENCE
 
 
 def test_system_python_holds_conversation(python: Path, tmp_path: Path) -> None:
-    done = run(
-        python, "-m", "bridge", "chat", "--data", str(tmp_path), said="My name is Ada and I prefer tea.\n/flush\n"
-    )
-    assert done.returncode == 0, done.stderr
-    assert "(offline stand-in model)" in done.stdout
     chat = ("-m", "bridge", "chat", "--data", str(tmp_path))
     done = run(python, *chat, said="My name is Ada and I prefer tea.\n/flush\n")
     assert done.returncode == 0, done.stderr
