@@ -64,8 +64,8 @@ FUZZ_SECONDS ?= 600
 soak: $(VENV)/.dev ## kills, cut connections, pulled plugs and hostile inputs, many times as long (FUZZ_SECONDS=3600: an hour of these)
 	SOAK_EXAMPLES=1000 $(PYTEST) -n 2 tests/pure tests/stores
 	SOAK_KILLS=500 SOAK_CUTS=200 SOAK_SPRITES=40 SOAK_PAGES=200 SOAK_STOPPED_SECONDS=20 FUZZ_SECONDS=$(FUZZ_SECONDS) \
-		$(BIN)/python -m pytest -s tests/fuzz $(wildcard tests/soak) \
-		$(shell grep -rl SOAK_ tests/process tests/page --include='test_*.py')
+		$(BIN)/python -m pytest -s -m '' tests/fuzz \
+		$(shell grep -rlE 'SOAK_|mark.soak' tests/process tests/page --include='test_*.py')
 
 bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one run
 	@for script in $(filter-out %/bench_locomo.py %/bench_retrieval.py,$(wildcard benchmarks/bench_*.py)); do \

@@ -44,7 +44,7 @@ from tests.postgres import own_server
 from tests.vm_plugs import AWAY_SECONDS, api_away, destroyed_in_mid_mission, script_work
 from tests.vms import Disk
 
-pytestmark = pytest.mark.skipif(not os.environ.get("SOAK_SPRITES"), reason="a storm: make soak")
+pytestmark = pytest.mark.soak
 
 SPRITES = {"processes": 6, "vms": 3}
 PAGES_EACH = 4

@@ -91,7 +91,7 @@ async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_tha
             assert "Pim" in observations(bridge.workspace)[-1]["agent_response"]
 
 
-@pytest.mark.skipif(not os.environ.get("SOAK_KILLS"), reason="long: make soak")
+@pytest.mark.soak
 async def test_of_a_machine_destroyed_in_the_middle_of_its_steps_nothing_is_lost_but_the_last_two_seconds(
     model: OfflineModel, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.faithful_page import FaithfulPage, staying
 from tests.inspection import durable_events, eventually
 
-pytestmark = pytest.mark.skipif(not os.environ.get("SOAK_SPRITES"), reason="a storm: make soak")
+pytestmark = pytest.mark.soak
 
 
 async def test_every_page_sees_every_event_once_and_in_order(tmp_path: Path, postgres_url: str) -> None:
