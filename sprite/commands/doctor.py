@@ -60,6 +60,8 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
     findings.append(Finding("sprite", ok=not running.trouble, words=running.words))
     # What takes long may be well: an update of the sprite does not have to wait for a person.
     findings += [Finding("under way", ok=True, words=words) for words in running.slow]
+    if running.paused:
+        findings.append(Finding("paused", ok=True, words=running.paused))
     findings.append(_rules(settings))
     findings.append(await _drift(settings))
     findings += [Finding("set aside", ok=True, words=words) for words in set_aside(settings.memory)]

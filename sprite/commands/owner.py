@@ -47,11 +47,15 @@ _Reply = TypeVar("_Reply", bound=MemoryResult | Status | Observed)
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The running sprite: its address (None where none runs), why it does not answer, and what takes it long."""
+    """The running sprite: its address (None where none runs), why it does not answer, and what it works on for long.
+
+    `paused` says in words why it waits for the person's word; it is empty while it does not.
+    """
 
     address: str | None
     trouble: str = ""
     slow: Sequence[str] = ()
+    paused: str = ""
 
     @property
     def words(self) -> str:
@@ -153,7 +157,9 @@ async def probe(settings: Settings) -> Probed:
         return Probed(address, str(error))
     if running is None:
         return Probed(None)
-    return Probed(address, slow=slow_words(running.session.slow, time.time()))
+    session = running.session
+    paused = f"{session.paused.why} Let it go on in the page, or with /go-on in the chat." if session.paused else ""
+    return Probed(address, slow=slow_words(session.slow, time.time()), paused=paused)
 
 
 async def _ask(

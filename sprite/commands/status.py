@@ -37,7 +37,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
             "running": running.address,
             "trouble": running.trouble,
         }
-        facts |= {"slow": running.slow, "set_aside": aside, "sandbox": sandbox}
+        facts |= {"slow": running.slow, "paused": running.paused, "set_aside": aside, "sandbox": sandbox}
         say_json({**facts, **msgspec.to_builtins(health), "shipping": msgspec.to_builtins(shipped)})
     else:
         is_well = _is_well(health) and not running.trouble
@@ -45,6 +45,8 @@ async def status(settings: Settings, *, as_json: bool) -> int:
         say(f"  sprite      {running.words}")
         for words in running.slow:
             say(f"              {words}")
+        if running.paused:
+            say(f"  paused      {running.paused}")
         say(f"  sandbox     {sandbox}")
         _print(health)
         if shipped is not None and shipped.followed:

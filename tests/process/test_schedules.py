@@ -7,6 +7,7 @@ import json
 import os
 import random
 import secrets
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,6 +33,7 @@ from tests.harness import (
 )
 from tests.inspection import (
     SharedSprite,
+    descendants,
     endings,
     eventually,
     memory,
@@ -301,6 +303,23 @@ async def test_reminder_cut_off_without_effects_begins_again(model: OfflineModel
     assert (workspace / "ran").read_text() == "once\n"
     (turn,) = observations(workspace)
     assert turn["outcome"] == "complete"
+
+
+@pytest.mark.soak
+async def test_reminder_survives_interrupt_of_whole_group(model: OfflineModel, workspace: Path) -> None:
+    """Ctrl-C in a terminal interrupts the sprite and the agent's CLI at once."""
+    model.script.agent({"match": "due_action", "on": "prompt", "hang": True, "times": 1})
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+        number = await add(client, "run `echo once >> ran`")
+        begun = await client.ever(started)
+        await asked(model, 1)
+        for pid in (*descendants(sprite.pid), sprite.pid):
+            os.kill(pid, signal.SIGINT)
+        assert await sprite.process.wait() == 0
+    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+        again = await client.ever(started)
+        assert (again["payload"]["mission_id"], again["payload"]["attempt"]) == (begun["payload"]["mission_id"], 2)
+        await has_status(workspace, number, "done")
 
 
 async def test_reminder_cut_off_three_times_is_given_up(model: OfflineModel, workspace: Path) -> None:
