@@ -84,7 +84,6 @@ from bridge.notify.subscriptions import Subscriptions
 from bridge.notify.tidings import Tidings
 from bridge.notify.vapid import VapidKey, kept_key
 from bridge.notify.webhook import Webhook
-from bridge.observing import own_secrets
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
@@ -104,6 +103,7 @@ from bridge.store.sealed_store import SealedStore, open_store
 from bridge.waking.due_dates import DueDates, stored
 from bridge.waking.shared_due_dates import SharedDueDates
 from bridge.waking.waker import Waker
+from sprite.common import own_secrets
 
 if TYPE_CHECKING:
     from bridge.hosts.sprites import SpritesHost

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager, closing, contextmanager
 
 from aiohttp import web
 
-from bridge.arrivals import accept_for_ever
 from bridge.door.lobby import Counted, Lobby
 from bridge.errors import OperatorError
-from bridge.tasks import owned_task
+from sprite.common.arrivals import accept_for_ever
+from sprite.common.tasks import owned_task
 
 _BACKLOG = 1024
 #: A request's head has to have arrived by then, and an idle connection is closed.

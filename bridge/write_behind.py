@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from bridge.database import DatabaseError
-from bridge.tasks import owned_task
+from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,14 +11,14 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from sprite import __version__
+from sprite.common import own_secrets
+from sprite.common.tasks import TaskDiedError
 from sprite.config import DEFAULT_PORT, Settings, bridge_token, from_environment
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
 from sprite.folders import refuse_what_is_no_file
 from sprite.memory.recall.search import DEFAULT_LIMIT
-from sprite.privacy import own_secrets
 from sprite.privacy.log_filter import DiscreetFilter
-from sprite.tasks import TaskDiedError
 
 #: Like argparse's own: the call, or what it finds, has to be changed by a person.
 EXIT_OPERATOR = 2

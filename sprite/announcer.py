@@ -7,12 +7,12 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from sprite.common.tasks import owned_task
 from sprite.database.memory import MemoryDB
 from sprite.feed import Feed
 from sprite.memory.projection.decision import Change
 from sprite.memory.recall.view import MemoryView, action_row, learning_row
 from sprite.protocol.messages import ActionUpdate, MemoryUpdate
-from sprite.tasks import owned_task
 
 log = logging.getLogger(__name__)
 

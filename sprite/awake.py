@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sprite.tasks import owned_task
+from sprite.common.tasks import owned_task
 
 log = logging.getLogger(__name__)
 

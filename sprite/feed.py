@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
+from sprite.common.tasks import owned_task
 from sprite.database.workspace import CardSaved, ChatAdded, Effect, WorkspaceDB
 from sprite.errors import StorageError
 from sprite.privacy.cutting import shown_input
@@ -36,7 +37,6 @@ from sprite.protocol.messages import (
     ServerPayload,
 )
 from sprite.protocol.shapes import Card
-from sprite.tasks import owned_task
 from sprite.underway import Underway
 
 log = logging.getLogger(__name__)

@@ -33,6 +33,8 @@ from sprite.clients.intake import Intake
 from sprite.clients.leases import Leases
 from sprite.clients.listening import Port, listening
 from sprite.clients.uploads import Uploads
+from sprite.common import own_secrets
+from sprite.common.tasks import owned_task
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
 from sprite.database.transcript import open_transcript
@@ -53,13 +55,11 @@ from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.memory.recall.canvas_sight import CanvasSight
 from sprite.memory.recall.project_boot import ProjectBoot
 from sprite.memory.recall.view import MemoryView
-from sprite.privacy import own_secrets
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.schedules.allowance import Allowance
 from sprite.schedules.scheduler import Scheduler
 from sprite.shipping.shipping import Shipping
-from sprite.tasks import owned_task
 from sprite.userfiles.user_files import UserFiles
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import msgspec
 from bridge.database import Database, open_database
 from bridge.hosts.host import HostError, Reached, Report
 from bridge.relay.relay import Relay
-from bridge.tasks import TaskSet
 from bridge.waking.due_dates import DueDates
 from bridge.waking.waker import Pace, Waker
+from sprite.common.tasks import TaskSet
 from sprite.protocol.messages import Ack, NextDue, Status
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.relay_stage import Street

@@ -33,7 +33,7 @@ from bridge.acp.prompt import PromptRefusedError, read_prompt
 from bridge.acp.session import Prompt, Session
 from bridge.acp.uploads import upload
 from bridge.chat.untrusted import one_line
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Failed, Interrupted
 from sprite.protocol.memory import ChatRequest, ChatResult
 from sprite.protocol.messages import Error, Status, System

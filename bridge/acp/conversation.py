@@ -19,7 +19,7 @@ from bridge.acp.session import Session
 from bridge.chat import drawing
 from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError, NotConnectedError
 from bridge.chat.turn import under_way
-from bridge.tasks import TaskSet, owned_task
+from sprite.common.tasks import TaskSet, owned_task
 from sprite.protocol.events import AgentEvent, Complete, Ending, Failed, Interrupted, TextDelta, WholeText
 from sprite.protocol.memory import ChatRequest, ChatResult
 from sprite.protocol.messages import (

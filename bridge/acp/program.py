@@ -16,7 +16,7 @@ from bridge.acp.editor import Editor
 from bridge.acp.stdio import opened
 from bridge.errors import FAULT
 from bridge.observing import logs
-from bridge.tasks import TaskDiedError, TaskSet
+from sprite.common.tasks import TaskDiedError, TaskSet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,7 +14,7 @@ from acp.schema import PermissionOption, ToolCallUpdate
 
 from bridge.acp import tool_calls
 from bridge.chat.untrusted import one_line
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 from sprite.protocol.messages import Permission
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from bridge.chat.endpoints import (
 from bridge.chat.pipe import Pipe
 from bridge.chat.untrusted import one_line
 from bridge.hosts.workspace import CHAT_HISTORY, SYSTEM
-from bridge.tasks import TaskDiedError
+from sprite.common.tasks import TaskDiedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from bridge.cluster.lease_book import BEAT_SECONDS, LEASE_SECONDS, LeaseBook
 from bridge.cluster.ownership import NotOwnedError, OnChange, OwnedElsewhere, Owner
 from bridge.database import DatabaseError
-from bridge.tasks import owned_task
+from sprite.common.tasks import owned_task
 from sprite.protocol.shipping import EPOCHS_AHEAD, Lease
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import aiohttp
 
 from bridge.cluster.passed import ANSWER, Hop, Passed
 from bridge.database import DatabaseError
-from bridge.tasks import owned_task
+from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
     from types import TracebackType

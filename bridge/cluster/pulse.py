@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

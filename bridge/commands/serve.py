@@ -19,7 +19,7 @@ from bridge.errors import BAD_USAGE, FAULT, OperatorError
 from bridge.llm.exit_names import MODEL_EXITS
 from bridge.observing import logs
 from bridge.operating.control import ControlError, ask, control_session
-from bridge.tasks import TaskDiedError
+from sprite.common.tasks import TaskDiedError
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from bridge.arrivals import Arrivals, room
 from bridge.observing.request_keys import PERSON, SPRITE
+from sprite.common.arrivals import Arrivals, room
 
 #: What one bridge can serve; a machine that allows fewer descriptors has fewer.
 _MOST_CONNECTIONS = 32768

@@ -17,7 +17,7 @@ from bridge.database import Database, DatabaseError, Transaction, token_sha256
 from bridge.door.tokens import FULL_LABEL, PersonTokens, new_token, tell_revoked
 from bridge.errors import BridgeError
 from bridge.hosts.host import NAME
-from bridge.observing import own_secrets
+from sprite.common import own_secrets
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bridge.database import DatabaseError
 from bridge.door.tokens import REVOKED
-from bridge.tasks import owned_task
+from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 from bridge.config import LOCAL_PERSON
 from bridge.database import Database, DatabaseError, Transaction, token_sha256
 from bridge.errors import BridgeError
-from bridge.observing import own_secrets
+from sprite.common import own_secrets
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from bridge.relay.link import LinkDownError
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 from sprite.protocol.events import AgentEvent, Complete, Ending, Failed, Interrupted, TextDelta
 from sprite.protocol.memory import ChatRequest, ChatResult
 from sprite.protocol.messages import (

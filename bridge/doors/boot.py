@@ -21,7 +21,7 @@ from aiohttp import web
 from bridge.door.admission import DoorError
 from bridge.doors.refusals import refusing
 from bridge.relay.link import LinkDownError
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 from sprite.protocol.frames import PeerError
 from sprite.protocol.memory import BootRequest, BootResult
 from sprite.protocol.messages import Error, MemoryUpdate, StateSync

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from bridge.hosts.host import HostError
 from bridge.hosts.output import printable
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 
 #: Where `python -m sprite` finds the package: beside this one.
 _ROOT = Path(__file__).resolve().parents[2]

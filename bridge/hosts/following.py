@@ -23,7 +23,7 @@ from typing import Self
 from bridge.hosts.host import HostError
 from bridge.hosts.local import passed_on
 from bridge.hosts.output import printable
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 

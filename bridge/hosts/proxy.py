@@ -9,7 +9,7 @@ from collections import deque
 import websockets
 from websockets.asyncio.client import ClientConnection
 
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 
 #: What may wait to be sent before `drain` waits.
 _HIGH_WATER_BYTES = 256 * 1024

@@ -20,7 +20,7 @@ from typing import Self
 from bridge.database import Database, DatabaseError, Transaction
 from bridge.llm.budgets import Spent
 from bridge.llm.calls import UPSERT, ModelCall, Spend, day_begins, month_begins, spend
-from bridge.tasks import owned_task
+from sprite.common.tasks import owned_task
 
 log = logging.getLogger(__name__)
 

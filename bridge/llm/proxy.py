@@ -26,7 +26,7 @@ from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES, too_large
 from bridge.llm.upstream import Upstream
 from bridge.observing.request_keys import SPRITE
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from bridge.llm.accounts import UnavailableError
 from bridge.llm.budgets import BudgetError, refusal
 from bridge.llm.calls import ModelCall, Spend, spend
 from bridge.llm.raised_limits import Warnings, raise_on
-from bridge.tasks import owned_task
+from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

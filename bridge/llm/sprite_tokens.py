@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from bridge.database import Database, Transaction, token_sha256
-from bridge.tasks import owned_task
+from sprite.common.tasks import owned_task
 
 _PREFIX = "sprite-"
 _TOKEN_BYTES = 32

@@ -31,7 +31,7 @@ from bridge.doors.json_bodies import UnreadableError, decoded
 from bridge.mcp.addresses import MCP
 from bridge.mcp.asgi import served_by
 from bridge.mcp.source import RelayedSource
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 from sprite.protocol.large_input import off_loop
 from sprite.protocol.messages import PROTOCOL_VERSION
 from sprite.protocol.offered.server import Caller, Context, offering

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bridge.database import DatabaseError, once_back
 from bridge.notify.notice import Notice
-from bridge.tasks import TaskSet, owned_task
 from bridge.token_bucket import TokenBucket
+from sprite.common.tasks import TaskSet, owned_task
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -20,8 +20,8 @@ from bridge.database import DatabaseError
 from bridge.notify import wording
 from bridge.notify.notice import Notice
 from bridge.notify.seen_whole import is_seen_whole
-from bridge.tasks import TaskSet
 from bridge.write_behind import WriteBehind
+from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Complete, Ending, Failed, Started
 from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, SessionUpdate, StateSync
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from py_vapid import Vapid02  # type: ignore[import-untyped]
 from py_vapid.utils import b64urlencode  # type: ignore[import-untyped]
 
-from bridge.observing import own_secrets
+from sprite.common import own_secrets
 
 if TYPE_CHECKING:
     from bridge.database import Database, Transaction

@@ -22,7 +22,7 @@ import msgspec
 from bridge.database import DatabaseError, once_back
 from bridge.notify.notice import SHORT_TITLE
 from bridge.notify.signature import headers
-from bridge.tasks import TaskSet, owned_task
+from sprite.common.tasks import TaskSet, owned_task
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from bridge.observing import own_secrets
+from sprite.common import own_secrets
 
 _MAX_TITLE, _MAX_BODY = 100, 400
 #: What people read over in a reply's first line: Markdown's marks.

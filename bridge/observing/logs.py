@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from bridge.observing import own_secrets
 from bridge.token_bucket import TokenBucket
+from sprite.common import own_secrets
 
 #: What a record may carry beside its message: `log.info("...", extra={"mission_id": ...})`.
 FIELDS = (

@@ -22,8 +22,8 @@ from bridge.cluster.ownership import NotOwnedError
 from bridge.database import DatabaseError
 from bridge.errors import BridgeError
 from bridge.hosts.host import HostError
-from bridge.observing import own_secrets
 from bridge.store.losses import moment
+from sprite.common import own_secrets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping

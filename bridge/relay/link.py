@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from bridge.hosts.host import HostError, MachineGoneError
 from bridge.relay.sprite_connection import LinkError, Pace, SpriteConnection, StaleOwnerError
-from bridge.tasks import owned_task
 from bridge.token_bucket import TokenBucket
+from sprite.common.tasks import owned_task
 from sprite.protocol.frames import (
     ServerMessage,
     encode,

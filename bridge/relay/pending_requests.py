@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from bridge.relay.link import Link, LinkDownError
 from bridge.relay.resend_buffer import PendingMessage, ResendBuffer
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 from sprite.protocol.canvas import CreateCard, UpdateBlock
 from sprite.protocol.frames import (
     ServerMessage,

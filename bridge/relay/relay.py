@@ -21,7 +21,7 @@ from bridge.cluster.ownership import SoleOwnership
 from bridge.relay.link import STUCK_SECONDS
 from bridge.relay.room import IDLE_SECONDS, UNASKED_SECONDS, Kept, Room, nothing_kept
 from bridge.relay.subscriber import QUIET_SECONDS, Subscriber
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError
 from sprite.protocol.messages import Error, System
 

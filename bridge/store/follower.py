@@ -30,7 +30,7 @@ from bridge.store.store import (
     StoreBehindError,
     StoreFullError,
 )
-from bridge.tasks import TaskSet, owned_task
+from sprite.common.tasks import TaskSet, owned_task
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import STORE, Error
 from sprite.protocol.shipping import Ship, ShipAck, Shipped, Unpacker

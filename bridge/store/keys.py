@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from bridge.errors import OperatorError
-from bridge.observing import own_secrets
 from bridge.store.key_text import KEY_BYTES, read_keys, write_keys
 from bridge.store.store import WrongKeyError
+from sprite.common import own_secrets
 
 _NONCE_BYTES = 12
 _TAG_BYTES = 16

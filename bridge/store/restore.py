@@ -24,7 +24,7 @@ from bridge.sql.interface import DatabaseError
 from bridge.store.archive import LeftOut, archive_of
 from bridge.store.losses import moment
 from bridge.store.store import StoreError
-from bridge.tasks import TaskSet
+from sprite.common.tasks import TaskSet
 from sprite.protocol.archive import MANIFEST, Manifest
 
 if TYPE_CHECKING:

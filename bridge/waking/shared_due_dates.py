@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from bridge.database import DatabaseError
-from bridge.tasks import owned_task
 from bridge.waking.due_dates import DueDate, DueDates, due_dates
+from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

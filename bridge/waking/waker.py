@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from bridge.cluster.ownership import NotOwnedError, SoleOwnership
 from bridge.hosts.output import printable
 from bridge.relay.link import LinkDownError
-from bridge.tasks import TaskSet, owned_task
+from sprite.common.tasks import TaskSet, owned_task
 from sprite.protocol.messages import Heartbeat, Status, System
 
 if TYPE_CHECKING:

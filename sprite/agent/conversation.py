@@ -34,10 +34,10 @@ from sprite import __version__
 from sprite.agent.cli_files import TEMPORARY
 from sprite.agent.orphans import end_commands, is_stopped
 from sprite.agent.parent_death import wrapped
+from sprite.common.tasks import TaskSet
 from sprite.config import Settings, is_root
 from sprite.errors import AgentError
 from sprite.protocol.tools import TOOL_SERVER
-from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 

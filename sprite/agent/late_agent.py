@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from sprite.boundary.sandbox import find_boundary
+from sprite.common.tasks import owned_task
 from sprite.config import Settings
 from sprite.errors import AgentError, ShortageError, is_shortage
-from sprite.tasks import owned_task
 
 if TYPE_CHECKING:
     from sprite.agent.equipment import Agent

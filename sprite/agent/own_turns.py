@@ -16,13 +16,13 @@ from sprite.agent.session import Session
 from sprite.agent.turn_result import TurnResult
 from sprite.agent.unattended import Unattended
 from sprite.agent.used_tools import used_tools
+from sprite.common.tasks import TaskSet
 from sprite.database.transcript import NewObservation
 from sprite.database.workspace import Effect, TurnBegan
 from sprite.errors import AgentError
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Complete, Failed, Interrupted, Started
 from sprite.protocol.shapes import BackgroundWork, Stopped
-from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 

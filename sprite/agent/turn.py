@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from sprite.agent.mission_end import ended, failed
 from sprite.agent.session import Session
 from sprite.agent.turn_result import TurnResult
+from sprite.common.tasks import TaskSet
 from sprite.database.transcript import NewObservation, Outcome
 from sprite.database.workspace import StoredMission
 from sprite.errors import AgentError
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.protocol.events import AnyEnding, Interrupted
-from sprite.tasks import TaskSet
 
 if TYPE_CHECKING:
     from sprite.agent.equipment import Listener

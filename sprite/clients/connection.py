@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from sprite import __version__
 from sprite.clients.leases import Leases
+from sprite.common.tasks import TaskSet, owned_task
 from sprite.errors import FatalPeerError, PeerError, ShortageError, SpriteError, StaleOwnerError, is_shortage
 from sprite.feed import Feed
 from sprite.privacy.redaction import discreet
@@ -45,7 +46,6 @@ from sprite.protocol.messages import (
     StateSync,
 )
 from sprite.protocol.outbox import Outbox
-from sprite.tasks import TaskSet, owned_task
 
 log = logging.getLogger(__name__)
 

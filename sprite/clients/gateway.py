@@ -16,6 +16,7 @@ from sprite.clients.state_sync import (
     state_sync,
 )
 from sprite.clients.uploads import Uploads
+from sprite.common import own_secrets
 from sprite.config import Settings
 from sprite.database.workspace import WorkspaceDB
 from sprite.errors import ModelError, PeerError
@@ -30,7 +31,6 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.decision import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.view import MemoryView
-from sprite.privacy import own_secrets
 from sprite.protocol.canvas import CanvasInteraction
 from sprite.protocol.frames import (
     ClientMessage,

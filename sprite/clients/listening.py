@@ -11,12 +11,12 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from sprite.arrivals import Arrivals, accept_for_ever, room
 from sprite.clients.connection import Connection
+from sprite.common.arrivals import Arrivals, accept_for_ever, room
+from sprite.common.tasks import TaskSet, owned_task
 from sprite.errors import OperatorError
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import Error
-from sprite.tasks import TaskSet, owned_task
 
 #: Connections at once; a bridge needs one, a person's tools a few. Each may hold an outbox of some MiB.
 MAX_CONNECTIONS = 512

@@ -19,10 +19,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from sprite.common.tasks import owned_task
 from sprite.database.transcript import TranscriptDB
 from sprite.memory.recall.project_boot import ProjectBoot
 from sprite.protocol.whole_file import clear
-from sprite.tasks import owned_task
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
+from sprite.common.tasks import TaskSet, owned_task
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
@@ -39,7 +40,6 @@ from sprite.memory.last_error import (
 from sprite.memory.projection.decision import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.rest import Rest
-from sprite.tasks import TaskSet, owned_task
 from sprite.userfiles.user_files import UserFiles, is_look
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from sprite.privacy import own_secrets
+from sprite.common import own_secrets
 from sprite.privacy.invisible import INVISIBLE, seen_through
 from sprite.privacy.secret_formats import Format, library_formats, own_formats
 from sprite.privacy.secret_names import names

@@ -21,10 +21,10 @@ from bridge.app import running
 from bridge.config import from_environment
 from bridge.hosts.child import Child
 from bridge.offline.model import OfflineModel
-from bridge.tasks import TaskDiedError
+from sprite.common.tasks import TaskDiedError
+from sprite.common.tasks import TaskDiedError as SpriteTaskDiedError
 from sprite.config import Settings
 from sprite.server import serve
-from sprite.tasks import TaskDiedError as SpriteTaskDiedError
 from tests.acp_stage import acp_stage
 from tests.bridge_harness import bridge_process, running_bridge
 from tests.emulator import Emulator, Machine
@@ -170,7 +170,7 @@ async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_an
         sprite.process.send_signal(signal.SIGUSR1)
         assert await sprite.ended() == 1
     log = (workspace.parent / "stderr.log").read_text().splitlines()
-    assert sum(f'CRITICAL sprite.tasks: the task "{name}" was cancelled' in line for line in log) == 1
+    assert sum(f'CRITICAL sprite.common.tasks: the task "{name}" was cancelled' in line for line in log) == 1
     assert log[-1] == f'sprite: The task "{name}" was cancelled; see the log.'
     assert [row["outcome"] for row in observations(workspace)] == ["complete", "crashed"]
     assert "Wilhelmina" in memory_file(workspace, "user.md")
@@ -195,7 +195,7 @@ async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
     async with started_sprite(workspace, model.url, within=("env",), **settings) as process, asyncio.timeout(PATIENCE):
         assert await process.wait() == 1
     log = (workspace.parent / "stderr.log").read_text()
-    assert f'CRITICAL sprite.tasks: the task "{AT_START}" failed (ImportError)' in log
+    assert f'CRITICAL sprite.common.tasks: the task "{AT_START}" failed (ImportError)' in log
     assert "half of it is missing" in log
     assert log.splitlines()[-1] == f'sprite: The task "{AT_START}" failed (ImportError); see the log.'
 
@@ -208,7 +208,7 @@ async def test_a_connection_whose_sender_dies_is_cut_and_the_sprite_lives_on(wor
                 assert await client.next() is None or await client.next() is None
         async with sprite.client() as client:
             assert (await client.ask("system", {"action": "status"}))["type"] == "status"
-    assert f'CRITICAL sprite.tasks: the task "{CONNECTION}"' in (workspace.parent / "stderr.log").read_text()
+    assert f'CRITICAL sprite.common.tasks: the task "{CONNECTION}"' in (workspace.parent / "stderr.log").read_text()
 
 
 # --- the bridge ---

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from sprite.arrivals import Arrivals, room
-from tests.forking import ROOT
-
-
-def test_both_programs_have_the_same_file() -> None:
-    assert (ROOT / "sprite/arrivals.py").read_bytes() == (ROOT / "bridge/arrivals.py").read_bytes()
+from sprite.common.arrivals import Arrivals, room
 
 
 def test_the_oldest_stranger_gives_way_to_the_next_and_known_ones_to_nobody() -> None:

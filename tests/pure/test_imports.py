@@ -207,7 +207,7 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
             ),
         ),
         (("sprite.protocol",), ("sprite",), ("sprite.protocol", "sprite.errors")),
-        (("sprite.privacy",), ("sprite",), ("sprite.privacy", "sprite.errors")),
+        (("sprite.privacy",), ("sprite",), ("sprite.privacy", "sprite.errors", "sprite.common")),
         (("sprite.errors",), ("sprite", "asyncio"), ()),
         (("sprite.config",), ("sprite",), ("sprite.errors",)),
         (
@@ -218,17 +218,17 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("sprite.clients.gateway", "sprite.agent.runtime"), ("sprite.server", "sqlite3", "aiosqlite"), ()),
         (("sprite.agent",), ("sprite.clients", "sprite.server", "sqlite3", "aiosqlite"), ()),
         (("sprite",), ("bridge", "tests"), ()),
-        (("bridge",), ("sprite",), ("sprite.protocol", "sprite.prices")),
+        (("bridge",), ("sprite",), ("sprite.protocol", "sprite.prices", "sprite.common")),
         (("bridge",), ("tests",), ()),
-        (("sprite.tasks", "bridge.tasks", "sprite.arrivals", "bridge.arrivals"), ("sprite", "bridge"), ()),
+        (("sprite.common",), ("sprite", "bridge"), ("sprite.common",)),
         (("bridge.offline",), ("bridge",), ("bridge.offline",)),
-        (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks", "bridge.tasks")),
+        (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks")),
         (
             ("bridge.relay",),
             ("bridge",),
             (
                 *("bridge.relay", "bridge.hosts", "bridge.cluster.ownership"),
-                *("bridge.token_bucket", "bridge.tasks"),
+                "bridge.token_bucket",
             ),
         ),
         (
@@ -236,18 +236,28 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
             ("bridge",),
             (
                 *("bridge.waking", "bridge.relay", "bridge.hosts.output", "bridge.cluster.ownership"),
-                *("bridge.database", "bridge.tasks", "bridge.write_behind"),
+                *("bridge.database", "bridge.write_behind"),
             ),
         ),
-        (("bridge.cluster",), ("bridge",), ("bridge.cluster", "bridge.database", "bridge.hosts.host", "bridge.tasks")),
-        (("bridge.write_behind",), ("bridge",), ("bridge.database", "bridge.tasks")),
+        (
+            ("bridge.cluster",),
+            ("bridge",),
+            ("bridge.cluster", "bridge.database", "bridge.hosts.host"),
+        ),
+        (("bridge.write_behind",), ("bridge",), ("bridge.database",)),
         (("bridge.observing",), ("bridge",), ("bridge.observing", "bridge.token_bucket")),
         (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app", "bridge.doors"), ()),
         (("bridge.doors",), ("bridge.operating", "bridge.commands", "bridge.app", "bridge.llm"), ()),
         (
             ("bridge.acp",),
             ("bridge", "aiohttp"),
-            ("bridge.acp", "bridge.chat", "bridge.config", "bridge.errors", "bridge.tasks", "bridge.observing.logs"),
+            (
+                "bridge.acp",
+                "bridge.chat",
+                "bridge.config",
+                "bridge.errors",
+                "bridge.observing.logs",
+            ),
         ),
         (("bridge.app", "bridge.operating"), ("bridge.commands",), ()),
         (
@@ -262,7 +272,7 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
                     "bridge.relay",
                     "bridge.hosts.host",
                 ),
-                *("bridge.database", "bridge.config", "bridge.observing.request_keys", "bridge.tasks"),
+                *("bridge.database", "bridge.config", "bridge.observing.request_keys"),
                 "bridge.token_bucket",
             ),
         ),
@@ -274,7 +284,6 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
                 "bridge.database",
                 "bridge.observing.request_keys",
                 "bridge.token_bucket",
-                "bridge.tasks",
             ),
         ),
         (("bridge.token_bucket",), ("bridge", "sprite"), ()),
@@ -466,7 +475,7 @@ def test_every_task_has_a_name_and_an_owner() -> None:
                 if node.func.attr == "create_task":
                     assert "name" in {keyword.arg for keyword in node.keywords}, f"{name}:{node.lineno}"
                     makers.add(name)
-    assert makers == BY_HAND | GROUPS | {"sprite.tasks", "bridge.tasks"}
+    assert makers == BY_HAND | GROUPS | {"sprite.common.tasks"}
 
 
 def test_no_regex_has_a_possessive_group() -> None:

@@ -11,8 +11,8 @@ import pytest
 from bridge.config import Settings
 from bridge.door.oidc.settings import OidcSettings
 from bridge.notify import wording
-from bridge.observing import own_secrets
 from bridge.observing.logs import JsonLines, PlainLines
+from sprite.common import own_secrets
 
 NOTIFY, STORE = os.urandom(32), os.urandom(32)
 SETTINGS = Settings(

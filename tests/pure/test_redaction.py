@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.privacy import own_secrets
+from sprite.common import own_secrets
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import (
     MAX_STRING,

@@ -8,10 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-import bridge.tasks
-import sprite.tasks
-from sprite.tasks import TaskDiedError, TaskSet, owned_task
-from tests.forking import ROOT
+from sprite.common.tasks import TaskDiedError, TaskSet, owned_task
 
 
 async def for_ever() -> None:
@@ -32,11 +29,6 @@ async def give_up() -> None:
 
 def errors(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == level]
-
-
-def test_both_programs_have_the_same_file() -> None:
-    assert (ROOT / "sprite/tasks.py").read_bytes() == (ROOT / "bridge/tasks.py").read_bytes()
-    assert bridge.tasks.owned_task is not sprite.tasks.owned_task
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from bridge.door.oidc.identities import Identities, Known
 from bridge.door.passkeys.store import PasskeyError, Passkeys
 from bridge.door.people import People, PeopleError
 from bridge.hosts.host import HostError
-from bridge.observing import own_secrets
 from bridge.operating.acts import Acts
 from bridge.operating.audit import CLI, Audit, AuditLog, told
 from bridge.store.store import StoreError
+from sprite.common import own_secrets
 from tests.postgres import dumped
 
 

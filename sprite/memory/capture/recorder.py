@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from sprite.common.tasks import TaskSet
 from sprite.database.transcript import NewObservation, Outcome, TranscriptDB, Trigger
 from sprite.database.turn_journal import JournalEntry
 from sprite.errors import StorageError
@@ -24,7 +25,6 @@ from sprite.memory.capture.turn_buffer import TOLD, TurnBuffer
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
 from sprite.protocol.large_input import WORDS, off_loop
-from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 

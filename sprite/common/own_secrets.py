@@ -1,14 +1,15 @@
-"""The bridge's own keys and tokens, known by value, to be kept out of logs and of words that are stored.
+"""This process's own keys and tokens, known by value: most have no shape by which a rule could know them.
 
-They are in memory only. A key of bytes is known in base64, base64url and hexadecimal digits.
+They stay in memory only. A key of bytes is known in base64, base64url and hexadecimal digits.
 """
 
 from __future__ import annotations
 
 import base64
 from collections import OrderedDict
+from collections.abc import Iterator
 
-_MARK = "[redacted:own-secret]"
+KIND = "own-secret"
 #: "offline" and its like, given where a key is asked for, are none.
 _SHORTEST = 12
 #: Login links and sessions are made all the time, and the oldest have run out.
@@ -34,8 +35,17 @@ def without(text: str) -> str:
     """Return the text with a mark instead of each secret."""
     for secret in (*_held, *_passing):
         if secret in text:
-            text = text.replace(secret, _MARK)
+            text = text.replace(secret, f"[redacted:{KIND}]")
     return text
+
+
+def spans(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield where they stand in the text: (start, end, kind)."""
+    for secret in (*_held, *_passing):
+        at = text.find(secret)
+        while at >= 0:
+            yield at, at + len(secret), KIND
+            at = text.find(secret, at + len(secret))
 
 
 def _spellings(secret: str | bytes | None) -> list[str]:
