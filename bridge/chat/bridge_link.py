@@ -7,7 +7,6 @@ person, and of how a bridge is found: it is handed what opens the socket.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 import uuid
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import aiohttp
 
+from sprite.common.retry import backoff
 from sprite.protocol.canvas import CreateCard
 from sprite.protocol.frames import (
     FatalPeerError,
@@ -260,5 +260,4 @@ def _describe(error: Exception) -> str:
 
 
 def _wait_seconds(attempts: int) -> float:
-    longest: float = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(max(attempts - 1, 0), 10))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads the callers, keeps no secret
+    return backoff(max(attempts - 1, 0), _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)

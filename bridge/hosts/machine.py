@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from bridge.hosts.faults import fault_of, sentence, status_fault
 from bridge.hosts.host import HostError
 from bridge.hosts.output import Output, last_lines
 from bridge.hosts.proxy import ProxyChannel
+from sprite.common.retry import backoff
 
 _T = TypeVar("_T")
 Status = Literal["running", "warm", "cold", "absent"]
@@ -356,9 +356,7 @@ class Machine:
                 TimeoutError,
             ) as error:
                 fault = fault_of(error, what, seconds)
-                pause = fault.after or random.uniform(0.5, 1.0) * min(  # noqa: S311 - no secret
-                    _LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt
-                )
+                pause = fault.after or backoff(attempt, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
                 lasted = asyncio.get_running_loop().time() - began
                 if not fault.again or attempt == _ATTEMPTS or lasted + pause > _PATIENCE_SECONDS:
                     raise _StatusError(fault.message, fault.status, retryable=fault.retryable) from error

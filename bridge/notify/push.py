@@ -11,7 +11,6 @@ import asyncio
 import base64
 import hashlib
 import logging
-import random
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -26,6 +25,7 @@ import msgspec
 from bridge.database import DatabaseError, once_back
 from bridge.notify.addresses import outward_connector
 from bridge.notify.notice import SHORT_TITLE
+from sprite.common.retry import jittered
 
 if TYPE_CHECKING:
     from bridge.notify.notice import Notice
@@ -181,7 +181,7 @@ class Push:
             if isinstance(outcome, int) and not _is_worth_another_try(outcome):
                 return outcome
             if number + 1 < _TRIES:
-                backoff = self._first_wait_seconds * 4**number * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+                backoff = jittered(self._first_wait_seconds * 4**number)
                 await asyncio.sleep(min(_LONGEST_WAIT_SECONDS, max(backoff, asked_wait)))
         return outcome
 

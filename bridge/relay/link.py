@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 import uuid
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 from bridge.hosts.host import HostError, MachineGoneError
 from bridge.relay.sprite_connection import LinkError, Pace, SpriteConnection, StaleOwnerError
 from bridge.token_bucket import TokenBucket
+from sprite.common.retry import backoff
 from sprite.common.tasks import owned_task
 from sprite.protocol.frames import (
     ServerMessage,
@@ -357,8 +357,7 @@ class Link:
             return _HOPELESS_WAIT_SECONDS
         hopeful = time.monotonic() - self._down_since < _HOPEFUL_SECONDS
         longest = _LONGEST_WAIT_SECONDS if hopeful else _WEARY_WAIT_SECONDS
-        wait: float = min(longest, _FIRST_WAIT_SECONDS * 2 ** min(self._attempts, 10)) - _SHORTEST_WAIT_SECONDS
-        return wait * random.uniform(0.5, 1.0)  # noqa: S311 - spreads the callers, keeps no secret
+        return max(0.0, backoff(self._attempts, _FIRST_WAIT_SECONDS, longest) - _SHORTEST_WAIT_SECONDS)
 
     async def _watch(self, connection: SpriteConnection) -> None:
         """Returns never; LinkError when nothing comes any more, though something was asked."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import select
 import threading
 import time
@@ -31,6 +30,7 @@ from psycopg.pq import TransactionStatus
 from bridge.sql.interface import ConstraintError, DatabaseAwayError, DatabaseError, Transaction
 from bridge.sql.postgres_schema import MIGRATION_SECONDS, advice, explained, migrate
 from bridge.sql.postgres_values import adapt, rows, statement
+from sprite.common.retry import backoff
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -251,13 +251,11 @@ class PostgresDatabase:
 
     def _repeated(self, errand: Callable[[], _T]) -> _T:
         """Again where others got in its way: it is certain then that nothing was written."""
-        pause = _FIRST_PAUSE_SECONDS
-        for _ in range(_TRIES - 1):
+        for attempt in range(_TRIES - 1):
             try:
                 return errand()
             except (SerializationFailure, DeadlockDetected):
-                time.sleep(random.uniform(0, pause))  # noqa: S311 - so that two do not collide for ever
-                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+                time.sleep(backoff(attempt, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
         return errand()
 
     def _safely(self, errand: Callable[[], _T]) -> _T:

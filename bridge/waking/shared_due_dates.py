@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from bridge.database import DatabaseError
 from bridge.waking.due_dates import DueDate, DueDates, due_dates
+from sprite.common.retry import jittered
 from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class SharedDueDates(DueDates):
             except DatabaseError as error:
                 log.debug("what is due cannot be read (%s)", error.code)
             # Spread, so that not all bridges find the same at once.
-            await asyncio.sleep(_POLL_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - keeps no secret
+            await asyncio.sleep(jittered(_POLL_SECONDS))
 
     async def _poll(self) -> None:
         found = due_dates(await self._database.statement(_POLL, (_AHEAD_SECONDS,)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from bridge.cluster.ownership import NotOwnedError, SoleOwnership
 from bridge.hosts.output import printable
 from bridge.relay.link import LinkDownError
+from sprite.common.retry import jittered
 from sprite.common.tasks import TaskSet, owned_task
 from sprite.protocol.messages import Heartbeat, Status, System
 
@@ -179,8 +179,7 @@ class Waker:
         self._due.changed.set()
 
     def _postpone(self, sprite: str, pause: float, times: int = 1) -> None:
-        pause *= random.uniform(0.75, 1.25)  # noqa: S311 - spreads the wakes, keeps no secret
-        self._not_again_before[sprite] = _InVain(self._due.of(sprite), times, time.monotonic() + pause)
+        self._not_again_before[sprite] = _InVain(self._due.of(sprite), times, time.monotonic() + jittered(pause))
 
     def _judge(self, sprite: str, before: float | None, outcome: Outcome, trouble: str) -> None:
         """Notes how a wake ended, and when the next may be."""

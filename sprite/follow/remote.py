@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import ipaddress
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sprite import __version__
+from sprite.common.retry import jittered
 from sprite.database.transcript import ImportedTurn
 from sprite.errors import OperatorError
 from sprite.follow.delivery import Delivered, halves, messages
@@ -176,7 +176,7 @@ class RemoteDelivery:
 
     def _wait(self, why: str, seconds: float | None = None) -> None:
         self._say(why)
-        pause = self._pause * random.uniform(0.8, 1.2) if seconds is None else seconds  # noqa: S311 - no secret
+        pause = jittered(self._pause) if seconds is None else seconds
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         self._not_before = time.monotonic() + pause
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
+from sprite.common.retry import backoff
 from sprite.common.tasks import TaskSet, owned_task
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
@@ -272,9 +272,8 @@ class ObservationProcessor:
 
 
 def _pause(attempt: int, error: SpriteError) -> float:
-    """Exponential backoff with full jitter (AWS, "Exponential Backoff And Jitter"), or what the server asks for."""
+    """Return the seconds to wait: what the server asks for, else a growing pause."""
     asked = error.retry_after if isinstance(error, ModelError) else None
     if asked is not None:
         return min(asked, LONGEST_RETRY_SECONDS)
-    longest: float = FIRST_RETRY_SECONDS * 2**attempt
-    return min(LONGEST_RETRY_SECONDS, longest) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    return backoff(attempt, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)

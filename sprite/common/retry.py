@@ -1,0 +1,15 @@
+"""How long to wait before the next attempt, so that many callers do not come at once."""
+
+from __future__ import annotations
+
+import random
+
+
+def jittered(seconds: float) -> float:
+    """Return a random part of the seconds, at least half of them ("equal jitter", AWS Architecture Blog, 2015)."""
+    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads callers, keeps no secret
+
+
+def backoff(attempt: int, first: float, longest: float) -> float:
+    """Return the seconds to wait after a failed attempt, numbered from 0: doubled each time, bounded, jittered."""
+    return jittered(min(longest, first * 2 ** min(attempt, 30)))
