@@ -74,8 +74,8 @@ def _raise_version(connection: psycopg.Connection[Any], migrations: Sequence[str
     version: int = connection.execute("SELECT max(version) FROM bridge_version").fetchall()[0][0]
     if version > len(migrations):
         raise OperatorError(
-            f"{_NAME} was written by a newer bridge (version {version}, this one knows {len(migrations)}). "
-            "Update Sprite; the database was left untouched."
+            f"{_NAME} was written by another version of the bridge "
+            f"(schema {version}, this one knows {len(migrations)}). Use that version; the database was left untouched."
         )
     for script in migrations[version:]:
         connection.execute(migration(script))

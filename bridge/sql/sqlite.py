@@ -174,8 +174,8 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, known: int) -> N
     version = _pragma(connection, "user_version")
     if version > known:
         raise OperatorError(
-            f"{path} was written by a newer bridge (version {version}, this one knows {known}). "
-            "Update Sprite; the file was left untouched."
+            f"{path} was written by another version of the bridge "
+            f"(schema {version}, this one knows {known}). Use that version; the file was left untouched."
         )
 
 
