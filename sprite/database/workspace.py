@@ -74,7 +74,12 @@ SCHEMA = Schema(
             role TEXT NOT NULL CHECK (role IN ('user', 'assistant', 'error')),
             text TEXT NOT NULL,
             at REAL NOT NULL,
-            mission_id TEXT
+            mission_id TEXT,
+            origin TEXT NOT NULL DEFAULT 'person' CHECK (origin IN ('person', 'agent', 'schedule')),
+            -- What the turn used: a list of {name, title, is_error}.
+            tools_json TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(tools_json)),
+            -- Which program's message it is; null where it is the person's, or nobody's.
+            asked_by TEXT
         );
         CREATE TABLE missions (
             position INTEGER PRIMARY KEY,
@@ -83,40 +88,27 @@ SCHEMA = Schema(
             stack_id TEXT,
             status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'complete', 'interrupted', 'error')),
             received_at REAL NOT NULL,
-            session_id TEXT
+            session_id TEXT,
+            origin TEXT NOT NULL DEFAULT 'person' CHECK (origin IN ('person', 'agent', 'schedule')),
+            -- Of a schedule's mission: the action that it is about, and whether the action's history says how it ended.
+            action_id INTEGER,
+            due REAL,
+            told INTEGER NOT NULL DEFAULT 0,
+            ended_at REAL,
+            cost_usd REAL,
+            error_code TEXT,
+            asked_by TEXT,
+            -- How often it was begun.
+            attempt INTEGER NOT NULL DEFAULT 0
         );
         CREATE INDEX missions_open ON missions (position) WHERE status IN ('queued', 'running');
-        CREATE TABLE events (seq INTEGER PRIMARY KEY, frame BLOB NOT NULL);
-        """,
-        # Who began a turn, and what it used (a JSON list of {name, title, is_error}).
-        """
-        ALTER TABLE missions ADD COLUMN origin TEXT NOT NULL DEFAULT 'person'
-            CHECK (origin IN ('person', 'agent', 'schedule'));
-        ALTER TABLE chat_messages ADD COLUMN origin TEXT NOT NULL DEFAULT 'person'
-            CHECK (origin IN ('person', 'agent', 'schedule'));
-        ALTER TABLE chat_messages ADD COLUMN tools_json TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(tools_json));
-        """,
-        canvas_journal.SCHEMA,
-        # Which action a schedule's mission is about, and how a mission ended: what schedules spend a day is bounded.
-        """
-        ALTER TABLE missions ADD COLUMN action_id INTEGER;
-        ALTER TABLE missions ADD COLUMN due REAL;
-        -- Whether the action's history says how it ended.
-        ALTER TABLE missions ADD COLUMN told INTEGER NOT NULL DEFAULT 0;
-        ALTER TABLE missions ADD COLUMN ended_at REAL;
-        ALTER TABLE missions ADD COLUMN cost_usd REAL;
-        ALTER TABLE missions ADD COLUMN error_code TEXT;
         CREATE INDEX missions_scheduled ON missions (ended_at) WHERE origin = 'schedule';
         CREATE INDEX missions_of_actions ON missions (action_id, position) WHERE origin = 'schedule';
-        """,
-        noted(("stacks", "cards", "canvas_changes", "chat_messages", "missions")) + SHIP_STATE,
-        # Which program's message it is; null: the person's, or nobody's.
+        CREATE TABLE events (seq INTEGER PRIMARY KEY, frame BLOB NOT NULL);
         """
-        ALTER TABLE missions ADD COLUMN asked_by TEXT;
-        ALTER TABLE chat_messages ADD COLUMN asked_by TEXT;
-        """,
-        # How often a mission was begun.
-        "ALTER TABLE missions ADD COLUMN attempt INTEGER NOT NULL DEFAULT 0",
+        + canvas_journal.SCHEMA
+        + noted(("stacks", "cards", "canvas_changes", "chat_messages", "missions"))
+        + SHIP_STATE,
     ],
 )
 

@@ -111,7 +111,7 @@ def test_no_two_of_the_files_can_be_taken_for_each_other() -> None:
 
 @pytest.mark.parametrize(
     ("schema", "version"),
-    [(schema, len(schema.migrations) // 2) for schema in SCHEMAS],
+    [(schema, len(schema.migrations) // 2) for schema in SCHEMAS if len(schema.migrations) > 1],
     ids=lambda v: v.name if isinstance(v, Schema) else f"from-{v}",
 )
 async def test_a_fresh_file_and_an_older_version_reach_the_same_schema(
