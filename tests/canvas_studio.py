@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,16 +28,17 @@ class Studio:
 
     async def draw(self, title: str, *blocks: Block, card_type: str = "notes") -> str:
         """Has the agent draw a card; its id."""
-        await self._call("create_card", {"title": title, "card_type": card_type, "blocks": list(blocks)})
-        return str(self._card("title = ? ORDER BY rowid DESC", title)["card_id"])
+        await self._calls([("create_card", _card(title, blocks, card_type))])
+        return self._latest(title)
 
-    async def draw_all(self, *titles: str) -> None:
-        """Has the agent draw notes, in one turn."""
-        await self._calls([("create_card", _note_card(title)) for title in titles])
+    async def draw_all(self, cards: Mapping[str, Sequence[Block]]) -> list[str]:
+        """Has the agent draw cards, by title, in one turn; their ids."""
+        await self._calls([("create_card", _card(title, blocks)) for title, blocks in cards.items()])
+        return [self._latest(title) for title in cards]
 
     async def change(self, card_id: str, *blocks: Block) -> None:
         """Has the agent change a card."""
-        await self._call("update_card", {"card_id": card_id, "blocks": list(blocks)})
+        await self._calls([("update_card", {"card_id": card_id, "blocks": list(blocks)})])
 
     async def interact(self, **interaction: Any) -> Message:
         """What another page does to the canvas."""
@@ -48,12 +49,12 @@ class Studio:
         card = self._card("card_id = ?", card_id)
         return {**json.loads(card["position_json"] or "{}"), **json.loads(card["size_json"] or "{}")}
 
+    def _latest(self, title: str) -> str:
+        return str(self._card("title = ? ORDER BY rowid DESC", title)["card_id"])
+
     def _card(self, where: str, value: str) -> dict[str, Any]:
         database = self._stack.workspace / ".os/workspace.db"
         return rows(database, f"SELECT * FROM cards WHERE {where}", (value,))[0]
-
-    async def _call(self, tool: str, arguments: dict[str, Any]) -> None:
-        await self._calls([(tool, arguments)])
 
     async def _calls(self, calls: list[tuple[str, dict[str, Any]]]) -> None:
         words = f"drawing number {next(_numbers)}."
@@ -66,18 +67,21 @@ class Studio:
 
 @asynccontextmanager
 async def studio(stack: PageStack, name: str) -> AsyncIterator[Studio]:
+    """A new stack, in front on pages where no other was chosen; archived at the end."""
     async with stack.bridge.page(stack.cookie, resume={}) as client:
         await client.link("ready")
         made = await client.ask("canvas_interaction", {"action": "create_stack", "name": name})
-        yield Studio(stack, client, made["payload"]["stack_id"])
+        stack_id = made["payload"]["stack_id"]
+        yield Studio(stack, client, stack_id)
+        await client.ask("canvas_interaction", {"action": "archive_stack", "stack_id": stack_id})
 
 
 def block(type_: str, **data: Any) -> Block:
     return {"type": type_, "data": data}
 
 
-def _note_card(title: str) -> dict[str, Any]:
-    return {"title": title, "card_type": "notes", "blocks": [block("note", content=f"About {title}.")]}
+def _card(title: str, blocks: Sequence[Block], card_type: str = "notes") -> dict[str, Any]:
+    return {"title": title, "card_type": card_type, "blocks": list(blocks)}
 
 
 def card(page: Page, title: str) -> Locator:
