@@ -1,10 +1,10 @@
-"""Stacks of the canvas on which an agent draws what a test says, for tests in a real browser."""
+"""Stacks of the canvas on which the agent, or another page, draws what a test says, for tests in a real browser."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ Block = dict[str, Any]
 
 
 class Studio:
-    """A stack of its own, on which the agent draws what a test says."""
+    """A stack of its own, on which the agent or another page draws what a test says."""
 
     def __init__(self, stack: PageStack, client: PageClient, stack_id: str) -> None:
         self._stack = stack
@@ -28,17 +28,19 @@ class Studio:
 
     async def draw(self, title: str, *blocks: Block, card_type: str = "notes") -> str:
         """Has the agent draw a card; its id."""
-        await self._calls([("create_card", _card(title, blocks, card_type))])
-        return self._latest(title)
+        await self._call("create_card", {"title": title, "card_type": card_type, "blocks": list(blocks)})
+        return str(self._card("title = ? ORDER BY rowid DESC", title)["card_id"])
 
-    async def draw_all(self, cards: Mapping[str, Sequence[Block]]) -> list[str]:
-        """Has the agent draw cards, by title, in one turn; their ids."""
-        await self._calls([("create_card", _card(title, blocks)) for title, blocks in cards.items()])
-        return [self._latest(title) for title in cards]
+    async def put(self, title: str, *blocks: Block, **more: Any) -> str:
+        """What another page does to get a card, which takes no turn of the agent's; its id."""
+        made = await self.interact(
+            action="create_card", title=title, blocks=list(blocks), stack_id=self.stack_id, **more
+        )
+        return str(made["payload"]["card_id"])
 
     async def change(self, card_id: str, *blocks: Block) -> None:
         """Has the agent change a card."""
-        await self._calls([("update_card", {"card_id": card_id, "blocks": list(blocks)})])
+        await self._call("update_card", {"card_id": card_id, "blocks": list(blocks)})
 
     async def interact(self, **interaction: Any) -> Message:
         """What another page does to the canvas."""
@@ -49,17 +51,14 @@ class Studio:
         card = self._card("card_id = ?", card_id)
         return {**json.loads(card["position_json"] or "{}"), **json.loads(card["size_json"] or "{}")}
 
-    def _latest(self, title: str) -> str:
-        return str(self._card("title = ? ORDER BY rowid DESC", title)["card_id"])
-
     def _card(self, where: str, value: str) -> dict[str, Any]:
         database = self._stack.workspace / ".os/workspace.db"
         return rows(database, f"SELECT * FROM cards WHERE {where}", (value,))[0]
 
-    async def _calls(self, calls: list[tuple[str, dict[str, Any]]]) -> None:
+    async def _call(self, tool: str, arguments: dict[str, Any]) -> None:
         words = f"drawing number {next(_numbers)}."
-        uses = [{"type": "tool_use", "name": f"mcp__sprite__{tool}", "input": given} for tool, given in calls]
-        self._stack.model.script.agent({"match": words, "on": "prompt", "blocks": uses})
+        use = {"type": "tool_use", "name": f"mcp__sprite__{tool}", "input": arguments}
+        self._stack.model.script.agent({"match": words, "on": "prompt", "blocks": [use]})
         mission = await self._client.send("mission", {"text": words, "stack_id": self.stack_id})
         ended = await self._client.end_of(mission)
         assert ended["event"] == "complete", ended
@@ -78,10 +77,6 @@ async def studio(stack: PageStack, name: str) -> AsyncIterator[Studio]:
 
 def block(type_: str, **data: Any) -> Block:
     return {"type": type_, "data": data}
-
-
-def _card(title: str, blocks: Sequence[Block], card_type: str = "notes") -> dict[str, Any]:
-    return {"title": title, "card_type": card_type, "blocks": list(blocks)}
 
 
 def card(page: Page, title: str) -> Locator:

@@ -27,12 +27,28 @@ async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> A
         yield found
 
 
+#: Where cards stand on the screen, once they have come to rest.
+PLACES = """async (cards) => {
+    await Promise.all(cards.flatMap(e => e.getAnimations()).map(a => a.finished.catch(() => null)));
+    const place = ({x, y, width, height}) => ({x, y, width, height});
+    return cards.map(e => place(e.getBoundingClientRect()));
+}"""
+
+
+async def places(page: Page) -> list[dict[str, float]]:
+    """Where all cards stand."""
+    return await _places(page.locator(".canvas-card"))
+
+
 async def place(found: Locator) -> dict[str, float]:
-    """Where a card stands on the screen, once it has come to rest."""
-    await found.evaluate("e => Promise.all(e.getAnimations().map(a => a.finished.catch(() => null)))")
-    box = await found.bounding_box()
-    assert box is not None
-    return {name: round(box[name]) for name in ("x", "y", "width", "height")}
+    """Where a card stands."""
+    (box,) = await _places(found)
+    return box
+
+
+async def _places(cards: Locator) -> list[dict[str, float]]:
+    boxes = await cards.evaluate_all(PLACES)
+    return [{name: round(box[name]) for name in box} for box in boxes]
 
 
 async def grab(page: Page, found: Locator) -> tuple[float, float]:
@@ -110,7 +126,8 @@ async def test_every_block_is_drawn_and_accessible(stack: PageStack, page: Page)
             block("document", path="/etc/hosts"),
         ]
         table = block("table", columns=["City", "People"], rows=[["Rome", 2.8], ["Oslo", 0.7]])
-        await easel.draw_all({"Everything": blocks, "Rows": [table]})
+        await easel.put("Rows", table)
+        await easel.draw("Everything", *blocks)
         everything = card(page, "Everything")
         for words in ("First", "$48,210", "Mira", "yes", "on track", "bold", "Ask Mira.", "Forty pages."):
             await expect(everything).to_contain_text(words)
@@ -128,7 +145,7 @@ async def test_every_block_is_drawn_and_accessible(stack: PageStack, page: Page)
 async def test_block_of_a_newer_sprite_is_named(stack: PageStack, wire: Wire) -> None:
     wire.received = lambda frame: frame.replace('"type":"note"', '"type":"hologram"')
     async with studio(stack, "Newer") as easel:
-        await easel.draw("From tomorrow", block("note", content="seen in three dimensions"))
+        await easel.put("From tomorrow", block("note", content="seen in three dimensions"))
         newer = card(wire.page, "From tomorrow")
         await newer.get_by_text("A “hologram” block, which this page cannot draw yet").click()
         await expect(newer).to_contain_text("seen in three dimensions")
@@ -161,19 +178,18 @@ async def test_hostile_content_runs_nowhere(stack: PageStack, page: Page) -> Non
 
 async def test_unplaced_cards_never_overlap_at_any_width(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Packed") as easel:
-        notes = {f"Note {number}": [block("note", content=f"About {number}.")] for number in range(7)}
-        table = block("table", columns=list("abcdefg"), rows=[list(range(7))] * 4)
-        *_, placed = await easel.draw_all({**notes, "Wide": [table], "Placed": [block("note", content="Here.")]})
-        await easel.interact(
-            action="move_card", card_id=placed, position={"x": 50, "y": 90}, size={"width": 300, "height": 200}
-        )
-        await expect(page.locator(".canvas-card")).to_have_count(9)
+        for number in range(4):
+            await easel.put(f"Note {number}", block("note", content=f"About {number}."))
+        await easel.put("Wide", block("table", columns=list("abcdefg"), rows=[list(range(7))] * 4))
+        here = {"position": {"x": 50, "y": 90}, "size": {"width": 300, "height": 200}}
+        await easel.put("Placed", block("note", content="Here."), **here)
+        await expect(page.locator(".canvas-card")).to_have_count(6)
         columns = []
         for width in (1000, 1280, 1800):
             await page.set_viewport_size({"width": width, "height": 900})
             await page.wait_for_function("() => window.innerWidth > 0")
             await page.evaluate("() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
-            boxes = [await place(found) for found in await page.locator(".canvas-card").all()]
+            boxes = await places(page)
             assert not overlaps(boxes), width
             columns.append(len({box["x"] for box in boxes}))
         assert columns == sorted(columns)
@@ -197,12 +213,8 @@ async def test_unplaced_cards_never_overlap_at_any_width(stack: PageStack, page:
 async def test_dragged_card_stays_in_the_hand(stack: PageStack, page: Page) -> None:
     """Escape lets go of it; changes of other cards, and new ones, do not move it."""
     async with studio(stack, "Drag") as easel:
-        other, mine = await easel.draw_all(
-            {
-                "Other": [{**block("text", content="short"), "id": "t"}],
-                "Mine": [block("note", content="Drag me.")],
-            }
-        )
+        other = await easel.draw("Other", {**block("text", content="short"), "id": "t"})
+        mine = await easel.put("Mine", block("note", content="Drag me."))
         before = await place(await drawn(page, "Mine"))
         x, y = await grab(page, card(page, "Mine"))
         await page.mouse.move(x + 200, y + 100, steps=4)
@@ -217,7 +229,7 @@ async def test_dragged_card_stays_in_the_hand(stack: PageStack, page: Page) -> N
         held = await place(card(page, "Mine"))
         # The other one grows, which would push what stands below it.
         await easel.change(other, {**block("text", content="long\n\n" * 12), "id": "t"})
-        await easel.draw("Third", block("note", content="One more."))
+        await easel.put("Third", block("note", content="One more."))
         await expect(card(page, "Other")).to_contain_text("long")
         await drawn(page, "Third")
         assert await place(card(page, "Mine")) == held
@@ -235,7 +247,7 @@ async def test_dragged_card_stays_in_the_hand(stack: PageStack, page: Page) -> N
 async def test_move_reaches_other_pages_and_survives_reload(stack: PageStack, page: Page, wire: Wire) -> None:
     second = wire.page
     async with studio(stack, "Two pages") as easel:
-        mine = await easel.draw("Mine", block("note", content="Drag me."))
+        mine = await easel.put("Mine", block("note", content="Drag me."))
         await expect(card(second, "Mine")).to_be_visible()
         x, y = await grab(page, await drawn(page, "Mine"))
         await page.mouse.move(x + 160, y + 240, steps=4)
@@ -265,7 +277,7 @@ async def test_move_reaches_other_pages_and_survives_reload(stack: PageStack, pa
 
 async def test_card_is_moved_and_resized_by_keys(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Keys") as easel:
-        mine = await easel.draw("Mine", block("note", content="Key me."))
+        mine = await easel.put("Mine", block("note", content="Key me."))
         await (await drawn(page, "Mine")).get_by_role("button", name="Move Mine").focus()
         for key in ("ArrowRight", "ArrowRight", "Shift+ArrowDown"):
             await page.keyboard.press(key)
@@ -291,7 +303,7 @@ async def test_card_is_moved_and_resized_by_keys(stack: PageStack, page: Page) -
 
 async def test_refused_move_goes_back_and_says_why(stack: PageStack, wire: Wire) -> None:
     async with studio(stack, "Full") as easel:
-        await easel.draw("Mine", block("note", content="Key me."))
+        await easel.put("Mine", block("note", content="Key me."))
         wire.refuse("canvas_interaction", "storage", "The disk is full.")
         mine = await drawn(wire.page, "Mine")
         before = await place(mine)
@@ -304,15 +316,13 @@ async def test_refused_move_goes_back_and_says_why(stack: PageStack, wire: Wire)
 
 async def test_on_a_phone_cards_stand_in_one_column(stack: PageStack) -> None:
     async with studio(stack, "Phone") as easel:
-        table = block("table", columns=list("abcdefgh"), rows=[["some words"] * 8] * 3)
-        placed, _ = await easel.draw_all({"Far right": [block("note", content="There.")], "Table": [table]})
-        await easel.interact(
-            action="move_card", card_id=placed, position={"x": 1200, "y": 0}, size={"width": 600, "height": 300}
-        )
+        far = {"position": {"x": 1200, "y": 0}, "size": {"width": 600, "height": 300}}
+        await easel.put("Far right", block("note", content="There."), **far)
+        await easel.put("Table", block("table", columns=list("abcdefgh"), rows=[["some words"] * 8] * 3))
         async with stack.page(viewport={"width": 390, "height": 780}, has_touch=True) as page:
             await page.get_by_role("tab", name="Canvas").last.click()
             await expect(page.locator(".canvas-card")).to_have_count(2)
-            boxes = [await place(found) for found in await page.locator(".canvas-card").all()]
+            boxes = await places(page)
             assert not overlaps(boxes)
             assert {box["x"] for box in boxes} == {boxes[0]["x"]}
             assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
@@ -334,7 +344,7 @@ async def test_table_sorts_by_heads_and_copies_rows(stack: PageStack, page: Page
             ['Łódź "x"', None, 300],
             ["=1+1", "-5%", 4],
         ]
-        await easel.draw("Cities", block("table", columns=["City", "Cost", "People"], rows=rows_))
+        await easel.put("Cities", block("table", columns=["City", "Cost", "People"], rows=rows_))
         await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         table = card(page, "Cities")
         first = table.locator("tbody td:first-child")
@@ -374,7 +384,7 @@ async def test_stacks_are_tabs_on_every_page(stack: PageStack, page: Page, wire:
     """People create, rename, archive and restore them."""
     second = wire.page
     async with studio(stack, "Garden") as easel:
-        await easel.draw("Roses", block("note", content="Red."))
+        await easel.put("Roses", block("note", content="Red."))
         await page.get_by_role("button", name="New stack").click()
         await page.get_by_role("textbox", name="Name").fill("Kitchen")
         await page.keyboard.press("Enter")
@@ -400,7 +410,7 @@ async def test_stacks_are_tabs_on_every_page(stack: PageStack, page: Page, wire:
 
 async def test_archived_card_comes_back_by_one_click(stack: PageStack, page: Page, wire: Wire) -> None:
     async with studio(stack, "Undo") as easel:
-        await easel.draw("Mine", block("note", content="Keep me."))
+        await easel.put("Mine", block("note", content="Keep me."))
         await expect(card(wire.page, "Mine")).to_be_visible()
         await card(page, "Mine").hover()
         await card(page, "Mine").get_by_role("button", name="Archive Mine").click()
@@ -415,7 +425,7 @@ async def test_archived_card_comes_back_by_one_click(stack: PageStack, page: Pag
 
 async def test_palette_finds_a_card_on_another_stack(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Far away") as easel, studio(stack, "In front"):
-        await easel.draw("Needle in the hay", block("note", content="Found."))
+        await easel.put("Needle in the hay", block("note", content="Found."))
         await page.get_by_role("tab", name="In front").click()
         await page.keyboard.press("Control+k")
         await expect(page.get_by_role("combobox")).to_be_focused()
@@ -428,7 +438,7 @@ async def test_palette_finds_a_card_on_another_stack(stack: PageStack, page: Pag
 async def test_ten_thousand_rows_are_a_few_elements(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Large") as easel:
         rows_ = [[number, f"Customer {number * 7919 % 10007}", number % 1000 / 10] for number in range(10_000)]
-        await easel.draw("Customers", block("table", columns=["Id", "Name", "Amount"], rows=rows_), card_type="table")
+        await easel.put("Customers", block("table", columns=["Id", "Name", "Amount"], rows=rows_))
         table = card(page, "Customers")
         await expect(table).to_contain_text("10,000 rows")
         assert await table.locator("tbody tr").count() < 100
