@@ -66,13 +66,14 @@ class Studio:
 
 @asynccontextmanager
 async def studio(stack: PageStack, name: str) -> AsyncIterator[Studio]:
-    """A new stack, in front on pages where no other was chosen; archived at the end."""
+    """A new stack, in front on pages where no other was chosen; archived at the end if the bridge still runs."""
     async with stack.bridge.page(stack.cookie, resume={}) as client:
         await client.link("ready")
         made = await client.ask("canvas_interaction", {"action": "create_stack", "name": name})
         stack_id = made["payload"]["stack_id"]
         yield Studio(stack, client, stack_id)
-        await client.ask("canvas_interaction", {"action": "archive_stack", "stack_id": stack_id})
+        if not client.websocket.closed:
+            await client.ask("canvas_interaction", {"action": "archive_stack", "stack_id": stack_id})
 
 
 def block(type_: str, **data: Any) -> Block:
