@@ -35,8 +35,7 @@ async def _page(stack: PageStack) -> AsyncIterator[Page]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(_page: Page, stack: PageStack, request: pytest.FixtureRequest) -> AsyncIterator[Page]:
     """The page that the tests of a file share; it may not complain."""
-    if request.session.testsfailed:
-        await open_anew(_page)
+    await _at_rest(_page, request)
     yield _page
     assert stack.complaints == []
 
@@ -53,7 +52,15 @@ async def _wire(stack: PageStack) -> AsyncIterator[Wire]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def wire(_wire: Wire, request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
     """A second window, with its wire to the bridge in the test's hands."""
-    if request.session.testsfailed:
-        await open_anew(_wire.page)
+    await _at_rest(_wire.page, request)
     yield _wire
     _wire.pass_all()
+
+
+async def _at_rest(page: Page, request: pytest.FixtureRequest) -> None:
+    """Clears away what another test has left: after a failure that may be anything."""
+    if request.session.testsfailed:
+        await open_anew(page)
+    else:
+        # A toast lies over what is below it, and stays while the pointer is there.
+        await page.locator("#toasts").evaluate("e => e.replaceChildren()")
