@@ -1,4 +1,4 @@
-"""Stacks of the canvas on which an agent draws what a test says, for tests in a real browser."""
+"""Stacks of the canvas on which the agent, or another page, draws what a test says, for tests in a real browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Block = dict[str, Any]
 
 
 class Studio:
-    """A stack of its own, on which the agent draws what a test says."""
+    """A stack of its own, on which the agent or another page draws what a test says."""
 
     def __init__(self, stack: PageStack, client: PageClient, stack_id: str) -> None:
         self._stack = stack
@@ -31,9 +31,12 @@ class Studio:
         await self._call("create_card", {"title": title, "card_type": card_type, "blocks": list(blocks)})
         return str(self._card("title = ? ORDER BY rowid DESC", title)["card_id"])
 
-    async def draw_all(self, *titles: str) -> None:
-        """Has the agent draw notes, in one turn."""
-        await self._calls([("create_card", _note_card(title)) for title in titles])
+    async def put(self, title: str, *blocks: Block, **more: Any) -> str:
+        """What another page does to get a card, which takes no turn of the agent's; its id."""
+        made = await self.interact(
+            action="create_card", title=title, blocks=list(blocks), stack_id=self.stack_id, **more
+        )
+        return str(made["payload"]["card_id"])
 
     async def change(self, card_id: str, *blocks: Block) -> None:
         """Has the agent change a card."""
@@ -53,12 +56,9 @@ class Studio:
         return rows(database, f"SELECT * FROM cards WHERE {where}", (value,))[0]
 
     async def _call(self, tool: str, arguments: dict[str, Any]) -> None:
-        await self._calls([(tool, arguments)])
-
-    async def _calls(self, calls: list[tuple[str, dict[str, Any]]]) -> None:
         words = f"drawing number {next(_numbers)}."
-        uses = [{"type": "tool_use", "name": f"mcp__sprite__{tool}", "input": given} for tool, given in calls]
-        self._stack.model.script.agent({"match": words, "on": "prompt", "blocks": uses})
+        use = {"type": "tool_use", "name": f"mcp__sprite__{tool}", "input": arguments}
+        self._stack.model.script.agent({"match": words, "on": "prompt", "blocks": [use]})
         mission = await self._client.send("mission", {"text": words, "stack_id": self.stack_id})
         ended = await self._client.end_of(mission)
         assert ended["event"] == "complete", ended
@@ -66,18 +66,18 @@ class Studio:
 
 @asynccontextmanager
 async def studio(stack: PageStack, name: str) -> AsyncIterator[Studio]:
+    """A new stack, in front on pages where no other was chosen; archived at the end if the bridge still runs."""
     async with stack.bridge.page(stack.cookie, resume={}) as client:
         await client.link("ready")
         made = await client.ask("canvas_interaction", {"action": "create_stack", "name": name})
-        yield Studio(stack, client, made["payload"]["stack_id"])
+        stack_id = made["payload"]["stack_id"]
+        yield Studio(stack, client, stack_id)
+        if not client.websocket.closed:
+            await client.ask("canvas_interaction", {"action": "archive_stack", "stack_id": stack_id})
 
 
 def block(type_: str, **data: Any) -> Block:
     return {"type": type_, "data": data}
-
-
-def _note_card(title: str) -> dict[str, Any]:
-    return {"title": title, "card_type": "notes", "blocks": [block("note", content=f"About {title}.")]}
 
 
 def card(page: Page, title: str) -> Locator:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -13,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    WebSocketRoute,
+    async_playwright,
+    expect,
+)
 
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import Bridge, running_bridge
@@ -140,6 +150,54 @@ class PageStack:
         page.on("request", look)
 
 
+class Wire:
+    """A page whose frames a test may change, hold back or answer; the others pass."""
+
+    page: Page
+    _answer: Callable[[str], None]
+
+    def __init__(self) -> None:
+        self.pass_all()
+
+    def pass_all(self) -> None:
+        #: Maps a frame that the page sends, or receives, to the frame that is passed on; None drops it.
+        self.sent: Callable[[str], str | None] = lambda frame: frame
+        self.received: Callable[[str], str | None] = lambda frame: frame
+
+    def refuse(self, type_: str, code: str, message: str) -> None:
+        """Answer the page's messages of a type with an error."""
+
+        def sent(frame: str) -> str | None:
+            asked = json.loads(frame)
+            if asked["type"] != type_:
+                return frame
+            refusal = {"code": code, "message": message}
+            self.answer(json.dumps({"type": "error", "id": "e", "reply_to": asked["id"], "payload": refusal}))
+            return None
+
+        self.sent = sent
+
+    def answer(self, frame: str) -> None:
+        """Send the page a frame."""
+        self._answer(frame)
+
+    def route(self, route: WebSocketRoute) -> None:
+        """Stand between the page and its bridge (see BrowserContext.route_web_socket)."""
+        server = route.connect_to_server()
+        self._answer = route.send
+
+        def up(frame: str | bytes) -> None:
+            if (passed := self.sent(str(frame))) is not None:
+                server.send(passed)
+
+        def down(frame: str | bytes) -> None:
+            if (passed := self.received(str(frame))) is not None:
+                route.send(passed)
+
+        route.on_message(up)
+        server.on_message(down)
+
+
 @asynccontextmanager
 async def page_stack(
     browser: Browser, folder: Path, *flags: str, steps: Sequence[dict[str, Any]] = (), **environment: Any
@@ -170,6 +228,15 @@ async def ready(page: Page) -> None:
         "() => document.querySelector('.link-words')?.textContent === 'Connected' "
         "&& !document.querySelector('.run-state[data-kind=link]')"
     )
+
+
+async def open_anew(page: Page) -> None:
+    """Loads a page again as a person finds it who has never used it."""
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    await page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+    await page.reload()
+    await ready(page)
 
 
 async def say(page: Page, text: str) -> None:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Locator, Page, WebSocketRoute, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.bridge_harness import PageClient
 from tests.harness import PATIENCE, observations, rows
 from tests.inspection import eventually
 from tests.memory_stores import open_stores
-from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
+from tests.page_harness import PageStack, Wire, ask, needs_chromium, page_stack, ready, shoot, violations
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
@@ -30,6 +30,7 @@ SMALL_TALK = 110
 USER_MD = "# User\n\n## Preferences\n- Prefers tea to coffee.\n\n## Facts\n- Lives in Porto.\n"
 #: Of which one turn is, said to another program.
 PROJECT = "/home/ada/code/lighthouse"
+EVIL = '<img src=x onerror="window.ran=1"> <script>window.ran=1</script> [x](javascript:window.ran=1)'
 MARKED = "() => [...(CSS.highlights.get('evidence') ?? [])].map(r => r.toString())"
 
 
@@ -42,7 +43,7 @@ async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> A
 
 
 async def _live(memory: Path) -> None:
-    """A memory with a past: small talk, learnings of every kind, a correction, a to-do."""
+    """A memory with a past: small talk, learnings of every kind, a correction, a to-do, odd texts."""
     memory.mkdir(parents=True)
     async with open_stores(memory) as stores:
         began = time.time() - 3 * 86_400
@@ -75,6 +76,8 @@ async def _live(memory: Path) -> None:
             await stores.learn(
                 f'{answer} | "{quote}"{update}', said, "Noted.", at=began + 86_400 + 60 * number, **elsewhere
             )
+        await stores.learn("NONE", "Show me a long line.", f"```\n{'wide' * 100}\n```", at=began + 90_000)
+        await stores.learn("NONE", f"I like {EVIL}", f"So do I: {EVIL}", at=began + 90_060)
 
 
 async def memory(page: Page, tab: str = "Files") -> Locator:
@@ -95,74 +98,173 @@ def turn_of(stack: PageStack, words: str) -> int:
     return next(int(row["id"]) for row in observations(stack.workspace) if words in row["user_message"])
 
 
+# --- files ---
+
+
+async def test_file_changed_meanwhile_asks_before_saving(stack: PageStack, page: Page) -> None:
+    """Nothing typed is lost, and nothing is overwritten unseen."""
+    async with stack.bridge.page(stack.cookie, resume={}) as client:
+        await client.link("ready")
+        panel = await memory(page)
+        file = panel.get_by_role("article", name="user.md")
+        await file.get_by_role("button", name="Edit").click()
+        before = await file.get_by_role("textbox").input_value()
+        await file.get_by_role("textbox").fill(f"{before}- Mine.\n")
+        await edited(client, f"{before}- Theirs.\n")
+        await expect(file.get_by_role("alert")).to_contain_text("has changed while you were writing")
+        await expect(file.get_by_role("textbox")).to_have_value(f"{before}- Mine.\n")
+        await expect(file.get_by_role("button", name="Save", exact=True)).to_be_disabled()
+        # It outlives a reload, and so does the question.
+        await page.reload()
+        await memory(page)
+        await file.get_by_role("button", name="Go on editing").click()
+        await expect(file.get_by_role("textbox")).to_have_value(f"{before}- Mine.\n")
+        await file.get_by_role("button", name="Compare").click()
+        await expect(file.locator("ins")).to_contain_text("Mine.")
+        await expect(file.locator("del")).to_contain_text("Theirs.")
+        assert await violations(page) == []
+        await file.get_by_role("button", name="Save mine").click()
+        await expect(file.locator(".prose")).to_contain_text("Mine.")
+        await expect(file.locator(".prose")).not_to_contain_text("Theirs.")
+        await edited(client, before)
+        await expect(file.locator(".prose")).not_to_contain_text("Mine.")
+
+
+async def test_on_a_phone_list_and_file_take_turns(page: Page) -> None:
+    # No test before this one has opened a file from the list.
+    await page.set_viewport_size({"width": 390, "height": 780})
+    await page.emulate_media(color_scheme="dark")
+    panel = await memory(page)
+    await expect(panel.get_by_role("button", name="user.md")).to_be_visible()
+    await panel.get_by_role("button", name="user.md").click()
+    file = panel.get_by_role("article", name="user.md")
+    await expect(file).to_contain_text("Prefers tea")
+    await expect(panel.get_by_role("button", name="context.md")).to_be_hidden()
+    assert await page.evaluate("() => document.documentElement.scrollWidth") == 390
+    await shoot(page, "memory-phone")
+    await file.get_by_role("button", name="All files").click()
+    await expect(panel.get_by_role("button", name="context.md")).to_be_visible()
+    for tab in ("Files", "Learned", "Timeline", "To do", "Health"):
+        await panel.get_by_role("tab", name=tab).click()
+        await expect(panel.locator(".memory-view:visible")).to_have_count(1)
+        assert await violations(page) == [], tab
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await page.emulate_media(color_scheme="light")
+
+
+async def test_second_save_is_refused_and_can_be_dropped(stack: PageStack, wire: Wire) -> None:
+    # The news of the other edit is still on its way when this page saves.
+    wire.received = lambda frame: None if '"type":"memory_update"' in frame else frame
+    async with stack.bridge.page(stack.cookie, resume={}) as client:
+        await client.link("ready")
+        panel = await memory(wire.page)
+        file = panel.get_by_role("article", name="user.md")
+        await file.get_by_role("button", name="Edit").click()
+        before = await file.get_by_role("textbox").input_value()
+        await file.get_by_role("textbox").fill(f"{before}- Mine.\n")
+        await edited(client, f"{before}- Theirs.\n")
+        await file.get_by_role("button", name="Save", exact=True).click()
+        await expect(file.get_by_role("alert")).to_contain_text("has changed while you were writing")
+        assert "Theirs." in (stack.workspace / ".os/memory/user.md").read_text()
+        await file.get_by_role("button", name="Take theirs").click()
+        await wire.page.get_by_role("button", name="Drop it").click()
+        await expect(file.locator(".prose")).to_contain_text("Theirs.")
+        await edited(client, before)
+
+
+async def test_file_is_edited_compared_and_restored(stack: PageStack, page: Page) -> None:
+    panel = await memory(page)
+    file = panel.get_by_role("article", name="user.md")
+    await expect(panel.get_by_role("navigation")).to_contain_text("of 200 lines")
+    await file.get_by_role("button", name="Edit").click()
+    content = file.get_by_role("textbox")
+    before = await content.input_value()
+    await content.fill(before.replace("Lives in Porto.", "Lives in Faro."))
+    lines = len(before.rstrip("\n").split("\n"))
+    await expect(file).to_contain_text(f"{lines} of 200 lines")
+    await file.get_by_role("button", name="Save").click()
+    await expect(file.locator(".prose")).to_contain_text("Lives in Faro.")
+    assert "Lives in Faro." in (stack.workspace / ".os/memory/user.md").read_text()
+    await expect(panel.get_by_role("navigation")).to_contain_text(f"{lines} of 200 lines")
+    await file.get_by_role("button", name="Versions").click()
+    difference = file.get_by_role("region", name="What version")
+    await expect(difference.locator("ins")).to_contain_text("Lives in Faro.")
+    await expect(difference.locator("del mark")).to_have_text("Porto")
+    await expect(file).to_contain_text("You wrote it here.")
+    await shoot(page, "memory-versions")
+    assert await violations(page) == []
+    # The newest is first; the one below it is what was there before.
+    await file.locator(".version-item").nth(1).click()
+    await file.get_by_role("button", name="Restore version").click()
+    await expect(file.locator(".prose")).to_contain_text("Lives in Porto.")
+    assert (stack.workspace / ".os/memory/user.md").read_text() == before
+
+
+async def test_file_over_its_limit_cannot_be_saved(page: Page) -> None:
+    panel = await memory(page)
+    file = panel.get_by_role("article", name="user.md")
+    await file.get_by_role("button", name="Edit").click()
+    await file.get_by_role("textbox").fill("- a line\n" * 201)
+    await expect(file).to_contain_text("201 of 200 lines")
+    await expect(file).to_contain_text("too long to save")
+    await expect(file.get_by_role("button", name="Save")).to_be_disabled()
+    await file.get_by_role("button", name="Cancel").click()
+    await page.get_by_role("button", name="Drop them").click()
+    await expect(file.locator(".prose")).to_be_visible()
+    await panel.get_by_role("button", name="soul.md").click()
+    soul = panel.get_by_role("article", name="soul.md")
+    await expect(soul).to_contain_text("memory never writes it")
+    await expect(soul.get_by_role("button", name="Edit")).to_have_count(0)
+    await panel.get_by_role("button", name="user.md").click()
+
+
 # --- learning ---
 
 
-async def test_what_a_person_says_is_learned_and_the_page_shows_what_and_where(stack: PageStack) -> None:
-    async with stack.page() as page, stack.page() as second:
-        panel = await memory(page)
-        other = await memory(second, "Learned")
-        await ask(page, "My cat is called Turing.")
-        await panel.get_by_role("button", name="Learn now").click()
-        await page.locator(".toast").get_by_role("button", name="Show").click()
-        for each in (panel, other):
-            learned = each.get_by_role("article").filter(has_text="cat is called Turing")
-            await expect(learned.get_by_text("Just learned")).to_be_visible()
-            await expect(learned).to_contain_text("you said it")
-        await panel.get_by_role("tab", name="Files").click()
-        await expect(panel.get_by_role("article", name="user.md")).to_contain_text("Turing")
-        await expect(panel.get_by_text("waiting")).to_have_count(0)
-    assert stack.complaints == []
+async def test_learned_is_shown_at_once_on_every_page(page: Page, wire: Wire) -> None:
+    panel = await memory(page)
+    other = await memory(wire.page, "Learned")
+    await ask(page, "My cat is called Turing.")
+    await panel.get_by_role("button", name="Learn now").click()
+    await page.locator(".toast").get_by_role("button", name="Show").click()
+    for each in (panel, other):
+        learned = each.get_by_role("article").filter(has_text="cat is called Turing")
+        await expect(learned.get_by_text("Just learned")).to_be_visible()
+        await expect(learned).to_contain_text("you said it")
+    await panel.get_by_role("tab", name="Files").click()
+    await expect(panel.get_by_role("article", name="user.md")).to_contain_text("Turing")
+    await expect(panel.locator(".memory-standing")).not_to_contain_text("waiting")
 
 
-async def test_a_turn_with_a_long_line_of_code_stays_within_its_window(stack: PageStack) -> None:
-    stack.model.script.agent({"text": f"```\n{'wide' * 100}\n```", "match": "Show me a long line"})
-    async with stack.page() as page:
-        await ask(page, "Show me a long line")
-        panel = await memory(page, "Timeline")
-        await panel.locator(".timeline-asked", has_text="Show me a long line").first.click()
-        turn = page.get_by_role("dialog")
-        await expect(turn.locator("pre")).to_contain_text("wide")
-        assert await page.evaluate(
-            "() => { const view = document.querySelector('.turn-view');"
-            " const right = (part) => part.getBoundingClientRect().right;"
-            " return [...view.children].every((part) => right(part) <= right(view) + 1); }"
-        )
-
-
-async def test_evidence_opens_the_very_turn_and_marks_the_words(stack: PageStack) -> None:
-    async with stack.page() as page:
-        panel = await memory(page, "Learned")
-        learned = panel.get_by_role("article").filter(has_text="Prefers tea")
-        await learned.get_by_role("button", name="I prefer tea to coffee").click()
-        turn = page.get_by_role("dialog")
-        await expect(turn).to_contain_text(f"Turn {turn_of(stack, 'always')}")
-        await expect(turn).to_contain_text("Noted.")
-        # As it was said, with its own spaces.
-        await page.wait_for_function(f"() => ({MARKED})().length === 1")
-        assert await page.evaluate(MARKED) == ["I  prefer tea\nto coffee"]
-        await shoot(page, "memory-evidence")
-        assert await violations(page) == []
-        await turn.get_by_role("button", name="Later").click()
-        await expect(turn).to_contain_text("I live in Lisbon.")
-
-
-async def test_a_learning_that_no_longer_holds_says_so_and_names_what_replaced_it(stack: PageStack) -> None:
-    async with stack.page() as page:
-        panel = await memory(page, "Learned")
-        old = panel.get_by_role("article").filter(has_text="Lives in Lisbon")
-        await expect(old).to_contain_text("No longer holds")
-        await old.get_by_role("button", name="learning 3").click()
-        await expect(panel.get_by_role("article", name="Learning 3")).to_be_focused()
-        await panel.get_by_role("button", name="Preference").click()
-        await expect(panel.get_by_role("article")).to_have_count(1)
+async def test_learning_names_its_evidence_and_replacement(stack: PageStack, page: Page) -> None:
+    panel = await memory(page, "Learned")
+    learned = panel.get_by_role("article").filter(has_text="Prefers tea")
+    await learned.get_by_role("button", name="I prefer tea to coffee").click()
+    turn = page.get_by_role("dialog")
+    await expect(turn).to_contain_text(f"Turn {turn_of(stack, 'always')}")
+    await expect(turn).to_contain_text("Noted.")
+    # As it was said, with its own spaces.
+    await page.wait_for_function(f"() => ({MARKED})().length === 1")
+    assert await page.evaluate(MARKED) == ["I  prefer tea\nto coffee"]
+    await shoot(page, "memory-evidence")
+    assert await violations(page) == []
+    await turn.get_by_role("button", name="Later").click()
+    await expect(turn).to_contain_text("I live in Lisbon.")
+    await page.keyboard.press("Escape")
+    old = panel.get_by_role("article").filter(has_text="Lives in Lisbon")
+    await expect(old).to_contain_text("No longer holds")
+    await old.get_by_role("button", name="learning 3").click()
+    await expect(panel.get_by_role("article", name="Learning 3")).to_be_focused()
+    await panel.get_by_role("button", name="Preference").click()
+    await expect(panel.get_by_role("article")).to_have_count(1)
+    await panel.get_by_role("button", name="All", exact=True).click()
 
 
 # --- search ---
 
 
-async def test_search_as_one_types_ranks_like_the_agent_and_opens_the_turn(stack: PageStack) -> None:
-    async with stack.page() as page, stack.bridge.page(stack.cookie, resume={}) as client:
+async def test_search_ranks_like_the_agent(stack: PageStack, page: Page) -> None:
+    async with stack.bridge.page(stack.cookie, resume={}) as client:
         await client.link("ready")
         panel = await memory(page)
         await page.keyboard.press("Escape")
@@ -182,382 +284,238 @@ async def test_search_as_one_types_ranks_like_the_agent_and_opens_the_turn(stack
         await expect(panel).to_contain_text("Neither a learning nor a turn fits “zzyzx”")
 
 
-async def test_what_was_said_elsewhere_says_where_and_is_found_by_its_project(stack: PageStack) -> None:
-    async with stack.page() as page:
-        told = f"in Claude Code · project {PROJECT}"
-        panel = await memory(page, "Timeline")
-        line = panel.locator(".timeline .turn").filter(has_text="With make ship")
-        await expect(line).to_contain_text(told)
-        await line.get_by_role("button").click()
-        await expect(page.get_by_role("dialog")).to_contain_text(told)
-        await page.keyboard.press("Escape")
-        await shoot(page, "memory-elsewhere")
-        await panel.get_by_role("tab", name="Learned").click()
-        await expect(panel.get_by_role("article").filter(has_text="Shipping")).to_contain_text(f"project {PROJECT}")
-        await expect(panel.get_by_role("article").filter(has_text="Quibblewort")).not_to_contain_text("project")
-        await panel.get_by_role("searchbox").fill("project:lighthouse")
-        await expect(panel.locator(".hit").first).to_contain_text(f"project {PROJECT}")
-        await expect(panel.locator(".hit").filter(has_text="Station")).to_have_count(0)
-        await shoot(page, "memory-project-search")
-
-
-async def test_a_late_answer_to_earlier_words_is_not_shown(stack: PageStack) -> None:
+async def test_late_answer_to_earlier_words_is_dropped(wire: Wire) -> None:
     held: list[str] = []
     first: list[str] = []
 
-    def late(route: WebSocketRoute) -> None:
-        server = route.connect_to_server()
+    def up(frame: str) -> str:
+        message = json.loads(frame)
+        if message["payload"].get("query") == "ficus":
+            first.append(message["id"])
+        return frame
 
-        def up(frame: str | bytes) -> None:
-            message = json.loads(frame)
-            if message["payload"].get("query") == "ficus":
-                first.append(message["id"])
-            server.send(frame)
+    def down(frame: str) -> str | None:
+        # The answer to the first words comes after the one to the second.
+        if json.loads(frame).get("reply_to") in first:
+            held.append(frame)
+            return None
+        if '"op":"search"' not in frame:
+            return frame
+        wire.answer(frame)
+        for each in held:
+            wire.answer(each)
+        return None
 
-        def down(frame: str | bytes) -> None:
-            # The answer to the first words comes after the one to the second.
-            if json.loads(frame).get("reply_to") in first:
-                held.append(str(frame))
-                return
-            route.send(frame)
-            if '"op":"search"' in str(frame):
-                for each in held:
-                    route.send(each)
-
-        route.on_message(up)
-        server.on_message(down)
-
-    async with stack.context() as context:
-        await context.route_web_socket("**/ws", late)
-        page = await stack.open(context)
-        panel = await memory(page)
-        await panel.get_by_role("searchbox").fill("ficus")
-        async with asyncio.timeout(PATIENCE):
-            while not held:
-                await page.wait_for_timeout(20)
-        await panel.get_by_role("searchbox").fill("Zoltan")
-        await expect(panel).to_contain_text("for “Zoltan”")
-        await expect(panel.locator(".hit").first).to_contain_text("Zoltan")
-        await expect(panel.locator(".hit", has_text="ficus")).to_have_count(0)
-    assert stack.complaints == []
+    wire.sent, wire.received = up, down
+    panel = await memory(wire.page)
+    await panel.get_by_role("searchbox").fill("ficus")
+    async with asyncio.timeout(PATIENCE):
+        while not held:
+            await wire.page.wait_for_timeout(20)
+    await panel.get_by_role("searchbox").fill("Zoltan")
+    await expect(panel).to_contain_text("for “Zoltan”")
+    await expect(panel.locator(".hit").first).to_contain_text("Zoltan")
+    await expect(panel.locator(".hit", has_text="ficus")).to_have_count(0)
 
 
-async def test_the_palette_has_what_memory_finds_and_enter_opens_what_is_marked(stack: PageStack) -> None:
-    async with stack.page() as page:
-        panel = await memory(page)
-        await page.keyboard.press("Control+k")
-        await expect(page.get_by_role("combobox")).to_be_focused()
-        await page.keyboard.type("ficus")
-        found = page.get_by_role("option", name="Water the ficus. To do")
-        await expect(found).to_be_visible()
-        while await found.get_attribute("aria-selected") != "true":
-            await page.keyboard.press("ArrowDown")
-        await page.keyboard.press("Enter")
-        await expect(panel.get_by_role("article").filter(has_text="Water the ficus.")).to_be_focused()
-
-
-# --- files ---
-
-
-async def test_a_file_is_edited_compared_and_restored(stack: PageStack) -> None:
-    async with stack.page() as page:
-        panel = await memory(page)
-        file = panel.get_by_role("article", name="user.md")
-        await expect(panel.get_by_role("navigation")).to_contain_text("of 200 lines")
-        await file.get_by_role("button", name="Edit").click()
-        content = file.get_by_role("textbox")
-        before = await content.input_value()
-        await content.fill(before.replace("Lives in Porto.", "Lives in Faro."))
-        lines = len(before.rstrip("\n").split("\n"))
-        await expect(file).to_contain_text(f"{lines} of 200 lines")
-        await file.get_by_role("button", name="Save").click()
-        await expect(file.locator(".prose")).to_contain_text("Lives in Faro.")
-        assert "Lives in Faro." in (stack.workspace / ".os/memory/user.md").read_text()
-        await expect(panel.get_by_role("navigation")).to_contain_text(f"{lines} of 200 lines")
-        await file.get_by_role("button", name="Versions").click()
-        difference = file.get_by_role("region", name="What version")
-        await expect(difference.locator("ins")).to_contain_text("Lives in Faro.")
-        await expect(difference.locator("del mark")).to_have_text("Porto")
-        await expect(file).to_contain_text("You wrote it here.")
-        await shoot(page, "memory-versions")
-        assert await violations(page) == []
-        # The newest is first; the one below it is what was there before.
-        await file.locator(".version-item").nth(1).click()
-        await file.get_by_role("button", name="Restore version").click()
-        await expect(file.locator(".prose")).to_contain_text("Lives in Porto.")
-        assert (stack.workspace / ".os/memory/user.md").read_text() == before
-    assert stack.complaints == []
-
-
-async def test_a_file_that_changed_meanwhile_is_not_overwritten_unseen_and_nothing_typed_is_lost(
-    stack: PageStack,
-) -> None:
-    async with stack.page() as page, stack.bridge.page(stack.cookie, resume={}) as client:
-        await client.link("ready")
-        panel = await memory(page)
-        file = panel.get_by_role("article", name="user.md")
-        await file.get_by_role("button", name="Edit").click()
-        before = await file.get_by_role("textbox").input_value()
-        await file.get_by_role("textbox").fill(f"{before}- Mine.\n")
-        await edited(client, f"{before}- Theirs.\n")
-        await expect(file.get_by_role("alert")).to_contain_text("has changed while you were writing")
-        await expect(file.get_by_role("textbox")).to_have_value(f"{before}- Mine.\n")
-        await expect(file.get_by_role("button", name="Save", exact=True)).to_be_disabled()
-        await file.get_by_role("button", name="Compare").click()
-        await expect(file.locator("ins")).to_contain_text("Mine.")
-        await expect(file.locator("del")).to_contain_text("Theirs.")
-        assert await violations(page) == []
-        # It outlives a reload, and so does the question.
-        await page.reload()
-        panel = await memory(page)
-        await file.get_by_role("button", name="Go on editing").click()
-        await expect(file.get_by_role("textbox")).to_have_value(f"{before}- Mine.\n")
-        await file.get_by_role("button", name="Save mine").click()
-        await expect(file.locator(".prose")).to_contain_text("Mine.")
-        await expect(file.locator(".prose")).not_to_contain_text("Theirs.")
-        await edited(client, before)
-        await expect(file.locator(".prose")).not_to_contain_text("Mine.")
-
-
-async def test_a_save_that_comes_second_is_refused_by_the_server_and_may_be_given_up(stack: PageStack) -> None:
-    def deaf(route: WebSocketRoute) -> None:
-        server = route.connect_to_server()
-        route.on_message(server.send)
-        # The news of the other edit is still on its way when this page saves.
-        server.on_message(lambda frame: None if '"type":"memory_update"' in str(frame) else route.send(frame))
-
-    async with stack.context() as context, stack.bridge.page(stack.cookie, resume={}) as client:
-        await client.link("ready")
-        await context.route_web_socket("**/ws", deaf)
-        page = await stack.open(context)
-        panel = await memory(page)
-        file = panel.get_by_role("article", name="user.md")
-        await file.get_by_role("button", name="Edit").click()
-        before = await file.get_by_role("textbox").input_value()
-        await file.get_by_role("textbox").fill(f"{before}- Mine.\n")
-        await edited(client, f"{before}- Theirs.\n")
-        await file.get_by_role("button", name="Save", exact=True).click()
-        await expect(file.get_by_role("alert")).to_contain_text("has changed while you were writing")
-        assert "Theirs." in (stack.workspace / ".os/memory/user.md").read_text()
-        await file.get_by_role("button", name="Take theirs").click()
-        await page.get_by_role("button", name="Drop it").click()
-        await expect(file.locator(".prose")).to_contain_text("Theirs.")
-        await edited(client, before)
-
-
-async def test_hostile_words_in_memory_run_nowhere(stack: PageStack) -> None:
-    evil = '<img src=x onerror="window.ran=1"> <script>window.ran=1</script> [x](javascript:window.ran=1)'
-    async with stack.page() as page, stack.bridge.page(stack.cookie, resume={}) as client:
-        await client.link("ready")
-        panel = await memory(page)
-        file = panel.get_by_role("article", name="user.md")
-        await expect(file.locator(".prose")).to_contain_text("Prefers tea")
-        before = (stack.workspace / ".os/memory/user.md").read_text()
-        await edited(client, f"{before}- {evil}\n")
-        await expect(file.locator(".prose")).to_contain_text("<img src=x")
-        await file.get_by_role("button", name="Versions").click()
-        await expect(file.locator("ins")).to_contain_text("<script>")
-        await ask(page, f"I like {evil}")
-        await panel.get_by_role("tab", name="Timeline").click()
-        await panel.locator(".timeline-asked", has_text="<script>").first.click()
-        await expect(page.get_by_role("dialog")).to_contain_text("<script>")
-        await page.keyboard.press("Escape")
-        await panel.get_by_role("searchbox").fill("onerror window.ran")
-        await expect(panel.locator(".hit").first).to_contain_text("onerror")
-        assert await panel.locator("img, script, [href^=javascript]").count() == 0
-        assert await page.evaluate("() => window.ran") is None
-        await edited(client, before)
-    assert stack.complaints == []
-
-
-async def test_a_file_over_its_limit_cannot_be_saved_and_the_page_says_why(stack: PageStack) -> None:
-    async with stack.page() as page:
-        panel = await memory(page)
-        file = panel.get_by_role("article", name="user.md")
-        await file.get_by_role("button", name="Edit").click()
-        await file.get_by_role("textbox").fill("- a line\n" * 201)
-        await expect(file).to_contain_text("201 of 200 lines")
-        await expect(file).to_contain_text("too long to save")
-        await expect(file.get_by_role("button", name="Save")).to_be_disabled()
-        await file.get_by_role("button", name="Cancel").click()
-        await page.get_by_role("button", name="Drop them").click()
-        await expect(file.locator(".prose")).to_be_visible()
-        await panel.get_by_role("button", name="soul.md").click()
-        soul = panel.get_by_role("article", name="soul.md")
-        await expect(soul).to_contain_text("memory never writes it")
-        await expect(soul.get_by_role("button", name="Edit")).to_have_count(0)
+async def test_palette_finds_memory(page: Page) -> None:
+    panel = await memory(page)
+    await page.keyboard.press("Control+k")
+    await expect(page.get_by_role("combobox")).to_be_focused()
+    await page.keyboard.type("ficus")
+    found = page.get_by_role("option", name="Water the ficus. To do")
+    await expect(found).to_be_visible()
+    while await found.get_attribute("aria-selected") != "true":
+        await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(panel.get_by_role("article").filter(has_text="Water the ficus.")).to_be_focused()
 
 
 # --- timeline ---
 
 
-async def test_the_timeline_pages_and_grows_without_doubles(stack: PageStack) -> None:
-    async with stack.page() as page:
-        panel = await memory(page, "Timeline")
-        shown = "() => [...document.querySelectorAll('[data-row]')].map(e => e.dataset.row)"
-        await expect(panel).to_contain_text("Learned from turn")
-        await expect(panel.locator(".lessons", has_text="Lives in Porto.")).to_be_visible()
+async def test_turn_said_elsewhere_names_its_project(page: Page) -> None:
+    told = f"in Claude Code · project {PROJECT}"
+    panel = await memory(page, "Timeline")
+    line = panel.locator(".timeline .turn").filter(has_text="With make ship")
+    await expect(line).to_contain_text(told)
+    await line.get_by_role("button").click()
+    await expect(page.get_by_role("dialog")).to_contain_text(told)
+    await page.keyboard.press("Escape")
+    await shoot(page, "memory-elsewhere")
+    await panel.get_by_role("tab", name="Learned").click()
+    await expect(panel.get_by_role("article").filter(has_text="Shipping")).to_contain_text(f"project {PROJECT}")
+    await expect(panel.get_by_role("article").filter(has_text="Quibblewort")).not_to_contain_text("project")
+    await panel.get_by_role("searchbox").fill("project:lighthouse")
+    await expect(panel.locator(".hit").first).to_contain_text(f"project {PROJECT}")
+    await expect(panel.locator(".hit").filter(has_text="Station")).to_have_count(0)
+    await shoot(page, "memory-project-search")
+
+
+async def test_long_line_of_code_stays_within_its_window(page: Page) -> None:
+    panel = await memory(page, "Timeline")
+    await panel.locator(".timeline-asked", has_text="Show me a long line").click()
+    turn = page.get_by_role("dialog")
+    await expect(turn.locator("pre")).to_contain_text("wide")
+    assert await page.evaluate(
+        "() => { const view = document.querySelector('.turn-view');"
+        " const right = (part) => part.getBoundingClientRect().right;"
+        " return [...view.children].every((part) => right(part) <= right(view) + 1); }"
+    )
+    await page.keyboard.press("Escape")
+
+
+async def test_hostile_words_in_memory_run_nowhere(stack: PageStack, page: Page) -> None:
+    async with stack.bridge.page(stack.cookie, resume={}) as client:
+        await client.link("ready")
+        panel = await memory(page)
+        file = panel.get_by_role("article", name="user.md")
+        await expect(file.locator(".prose")).to_contain_text("Prefers tea")
+        before = (stack.workspace / ".os/memory/user.md").read_text()
+        await edited(client, f"{before}- {EVIL}\n")
+        await expect(file.locator(".prose")).to_contain_text("<img src=x")
+        await file.get_by_role("button", name="Versions").click()
+        await expect(file.locator("ins")).to_contain_text("<script>")
+        await edited(client, before)
+    await panel.get_by_role("tab", name="Timeline").click()
+    await panel.locator(".timeline-asked", has_text="<script>").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("So do I: <img")
+    await page.keyboard.press("Escape")
+    await panel.get_by_role("searchbox").fill("onerror window.ran")
+    await expect(panel.locator(".hit").first).to_contain_text("onerror")
+    assert await panel.locator("img, script, [href^=javascript]").count() == 0
+    assert await page.evaluate("() => window.ran") is None
+
+
+async def test_timeline_pages_and_grows_without_doubles(stack: PageStack, page: Page) -> None:
+    panel = await memory(page, "Timeline")
+    shown = "() => [...document.querySelectorAll('[data-row]')].map(e => e.dataset.row)"
+    await expect(panel).to_contain_text("Learned from turn")
+    await expect(panel.locator(".lessons", has_text="Lives in Porto.")).to_be_visible()
+    assert await violations(page) == []
+    await panel.get_by_role("button", name="Older").click()
+    await ask(page, "What is new?")
+    turn = turn_of(stack, "What is new?")
+    await expect(panel.locator(f"[data-row=turn-{turn}]")).to_contain_text("waits to be looked through")
+    while await panel.get_by_role("button", name="Older").count():
+        before = len(await page.evaluate(shown))
         await panel.get_by_role("button", name="Older").click()
-        await ask(page, "What is new?")
-        turn = turn_of(stack, "What is new?")
-        await expect(panel.locator(f"[data-row=turn-{turn}]")).to_contain_text("waits to be looked through")
-        while await panel.get_by_role("button", name="Older").count():
-            before = len(await page.evaluate(shown))
-            await panel.get_by_role("button", name="Older").click()
-            await page.wait_for_function(
-                "n => document.querySelectorAll('[data-row]').length > n || "
-                "![...document.querySelectorAll('.older')].some(b => b.checkVisibility())",
-                arg=before,
-            )
-        listed = await page.evaluate(shown)
-        assert len(listed) == len(set(listed))
-        turns = [int(row.removeprefix("turn-")) for row in listed if row.startswith("turn-")]
-        assert turns == sorted((row["id"] for row in observations(stack.workspace)), reverse=True)
-        curations = rows(stack.workspace / ".os/memory/transcript.db", "SELECT id FROM curations")
-        assert sum(row.startswith("curation-") for row in listed) == len(curations)
-        assert await violations(page) == []
-        await panel.locator(f"[data-row=turn-{turn}] button").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("What is new?")
+        await page.wait_for_function(
+            "n => document.querySelectorAll('[data-row]').length > n || "
+            "![...document.querySelectorAll('.older')].some(b => b.checkVisibility())",
+            arg=before,
+        )
+    listed = await page.evaluate(shown)
+    assert len(listed) == len(set(listed))
+    turns = [int(row.removeprefix("turn-")) for row in listed if row.startswith("turn-")]
+    assert turns == sorted((row["id"] for row in observations(stack.workspace)), reverse=True)
+    curations = rows(stack.workspace / ".os/memory/transcript.db", "SELECT id FROM curations")
+    assert sum(row.startswith("curation-") for row in listed) == len(curations)
+    await panel.locator(f"[data-row=turn-{turn}] button").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("What is new?")
+    await page.keyboard.press("Escape")
 
 
 # --- actions ---
 
 
-async def test_an_action_is_completed_dismissed_and_taken_up_again(stack: PageStack) -> None:
-    async with stack.page() as page, stack.page() as second:
-        panel, other = await memory(page, "To do"), await memory(second, "To do")
-        await panel.get_by_role("button", name="Complete: Water the ficus.").click()
-        # Under the pointer it stays.
-        await page.locator(".toast").get_by_role("button", name="Undo").hover()
-        await expect(panel.get_by_role("button", name="Complete: Water the ficus.")).to_have_count(0)
-        await expect(other.get_by_role("button", name="Complete: Water the ficus.")).to_have_count(0)
-        await page.locator(".toast").get_by_role("button", name="Undo").click()
-        await expect(panel.get_by_role("button", name="Complete: Water the ficus.")).to_be_visible()
-        await panel.get_by_role("button", name="Dismiss: Call Zoltan.").click()
-        await panel.get_by_text("1 thing done or dismissed").click()
-        await expect(panel.locator(".closed-actions")).to_contain_text("Dismissed")
-        assert await violations(page) == []
-        await shoot(page, "memory-actions")
+async def test_action_is_completed_dismissed_and_reopened(page: Page, wire: Wire) -> None:
+    panel, other = await memory(page, "To do"), await memory(wire.page, "To do")
+    await panel.get_by_role("button", name="Complete: Water the ficus.").click()
+    # Under the pointer it stays.
+    undo = page.locator(".toast").get_by_role("button", name="Undo")
+    await undo.hover()
+    await expect(panel.get_by_role("button", name="Complete: Water the ficus.")).to_have_count(0)
+    await expect(other.get_by_role("button", name="Complete: Water the ficus.")).to_have_count(0)
+    await undo.click()
+    await expect(panel.get_by_role("button", name="Complete: Water the ficus.")).to_be_visible()
+    await panel.get_by_role("button", name="Dismiss: Call Zoltan.").click()
+    await panel.get_by_text("1 thing done or dismissed").click()
+    await expect(panel.locator(".closed-actions")).to_contain_text("Dismissed")
+    assert await violations(page) == []
+    await shoot(page, "memory-actions")
 
 
 # --- forgetting ---
 
 
-async def test_a_forget_shows_every_place_first_then_what_remains_and_the_words_are_gone(stack: PageStack) -> None:
-    async with stack.page() as page:
-        panel = await memory(page, "Health")
-        await expect(panel).to_contain_text("What memory has cost")
-        assert await violations(page) == []
-        await shoot(page, "memory-health")
-        await panel.get_by_role("button", name="Forget…").click()
-        await page.get_by_role("dialog").get_by_role("textbox").fill("Quibblewort")
-        await page.keyboard.press("Enter")
-        preview = page.get_by_role("dialog", name="Forget this for good?")
-        await expect(preview).to_contain_text("1 turn")
-        await expect(preview).to_contain_text("1 learning")
-        await expect(preview).to_contain_text("1 entry in the history of memory")
-        await expect(preview).to_contain_text("The locker word is Quibblewort.")
-        await expect(preview).to_contain_text(f"Turns: {turn_of(stack, 'Quibblewort')}")
-        await shoot(page, "memory-forget")
-        await preview.get_by_role("button", name="Forget").click()
-        done = page.get_by_role("dialog", name="Forgotten")
-        await expect(done).to_contain_text("All stores were searched: gone.")
-        await expect(done).to_contain_text("What remains")
-        assert await violations(page) == []
-        await done.get_by_role("button", name="Close").click()
-        await panel.get_by_role("searchbox").fill("Quibblewort")
-        await expect(panel).to_contain_text("Nothing found")
-        assert all("Quibblewort" not in row["user_message"] for row in observations(stack.workspace))
-    assert stack.complaints == []
+async def test_forget_can_be_thought_over(page: Page) -> None:
+    panel = await memory(page)
+    await panel.get_by_role("button", name="Edit").click()
+    await panel.get_by_role("textbox").fill("- Half a thought")
+    await panel.get_by_role("tab", name="Learned").click()
+    learned = panel.get_by_role("article").filter(has_text="Lives in Porto")
+    await learned.get_by_role("button", name="Forget learning").click()
+    preview = page.get_by_role("dialog", name="Forget this for good?")
+    await expect(preview).to_contain_text("1 learning")
+    await preview.get_by_role("button", name="Cancel").click()
+    await expect(learned).to_be_visible()
+    # What was being written is still there.
+    await panel.get_by_role("tab", name="Files").click()
+    await expect(panel.get_by_role("textbox")).to_have_value("- Half a thought")
 
 
-async def test_a_forget_is_said_to_be_here_alone_until_the_bridges_copy_is_rid_of_it(stack: PageStack) -> None:
+async def test_forget_shows_every_place_and_what_remains(stack: PageStack, page: Page) -> None:
+    panel = await memory(page, "Health")
+    await expect(panel).to_contain_text("What memory has cost")
+    await shoot(page, "memory-health")
+    await panel.get_by_role("button", name="Forget…").click()
+    await page.get_by_role("dialog").get_by_role("textbox").fill("Quibblewort")
+    await page.keyboard.press("Enter")
+    preview = page.get_by_role("dialog", name="Forget this for good?")
+    await expect(preview).to_contain_text("1 turn")
+    await expect(preview).to_contain_text("1 learning")
+    await expect(preview).to_contain_text("1 entry in the history of memory")
+    await expect(preview).to_contain_text("The locker word is Quibblewort.")
+    await expect(preview).to_contain_text(f"Turns: {turn_of(stack, 'Quibblewort')}")
+    await shoot(page, "memory-forget")
+    await preview.get_by_role("button", name="Forget").click()
+    done = page.get_by_role("dialog", name="Forgotten")
+    await expect(done).to_contain_text("All stores were searched: gone.")
+    await expect(done).to_contain_text("What remains")
+    assert await violations(page) == []
+    await done.get_by_role("button", name="Close").click()
+    await panel.get_by_role("searchbox").fill("Quibblewort")
+    await expect(panel).to_contain_text("Nothing found")
+    assert all("Quibblewort" not in row["user_message"] for row in observations(stack.workspace))
+
+
+async def test_forget_waits_for_the_copy_at_the_bridge(stack: PageStack, page: Page) -> None:
     kept = stack.data / "store/local/log.db"
     here_alone = "Forgotten here; the copy at the bridge is not yet rid of it"
-    async with stack.page() as page:
-        panel = await memory(page, "Health")
-        await expect(panel).to_contain_text("What memory has cost")
-        await expect(panel).not_to_contain_text(here_alone)
-        await eventually(kept.exists, "nothing was stored")
-        with closing(sqlite3.connect(kept, isolation_level=None)) as store:
-            # Nobody else can write to it meanwhile.
-            store.execute("BEGIN IMMEDIATE")
-            await panel.get_by_role("button", name="Forget…").click()
-            await page.get_by_role("dialog").get_by_role("textbox").fill("station 77")
-            await page.keyboard.press("Enter")
-            preview = page.get_by_role("dialog", name="Forget this for good?")
-            await preview.get_by_role("button", name="Forget").click()
-            await page.get_by_role("dialog", name="Forgotten").get_by_role("button", name="Close").click()
-            await expect(panel).to_contain_text(here_alone)
-            assert await violations(page) == []
-            await shoot(page, "memory-forgotten-here")
-            store.execute("ROLLBACK")
-        await expect(panel).not_to_contain_text(here_alone)
-    assert stack.complaints == []
-
-
-async def test_a_forget_can_be_thought_over(stack: PageStack) -> None:
-    async with stack.page() as page:
-        panel = await memory(page)
-        await panel.get_by_role("button", name="Edit").click()
-        await panel.get_by_role("textbox").fill("- Half a thought")
-        await panel.get_by_role("tab", name="Learned").click()
-        learned = panel.get_by_role("article").filter(has_text="Lives in Porto")
-        await learned.get_by_role("button", name="Forget learning").click()
+    panel = await memory(page, "Health")
+    await expect(panel).to_contain_text("What memory has cost")
+    await expect(panel).not_to_contain_text(here_alone)
+    await eventually(kept.exists, "nothing was stored")
+    with closing(sqlite3.connect(kept, isolation_level=None)) as store:
+        # Nobody else can write to it meanwhile.
+        store.execute("BEGIN IMMEDIATE")
+        await panel.get_by_role("button", name="Forget…").click()
+        await page.get_by_role("dialog").get_by_role("textbox").fill("station 77")
+        await page.keyboard.press("Enter")
         preview = page.get_by_role("dialog", name="Forget this for good?")
-        await expect(preview).to_contain_text("1 learning")
-        await preview.get_by_role("button", name="Cancel").click()
-        await expect(learned).to_be_visible()
-        # What was being written is still there.
-        await panel.get_by_role("tab", name="Files").click()
-        await expect(panel.get_by_role("textbox")).to_have_value("- Half a thought")
+        await preview.get_by_role("button", name="Forget").click()
+        done = page.get_by_role("dialog", name="Forgotten")
+        await expect(done).to_contain_text("It still stands here: the copy at the bridge")
+        await done.get_by_role("button", name="Close").click()
+        await expect(panel).to_contain_text(here_alone)
+        assert await violations(page) == []
+        await shoot(page, "memory-forgotten-here")
+        store.execute("ROLLBACK")
+    await expect(panel).not_to_contain_text(here_alone)
 
 
 # --- how it stands ---
 
 
-async def test_unreachable_is_not_empty_and_comes_back_by_a_click(stack: PageStack) -> None:
-    down = True
-
-    def broken(route: WebSocketRoute) -> None:
-        server = route.connect_to_server()
-        server.on_message(route.send)
-
-        def pass_on(frame: str | bytes) -> None:
-            message = json.loads(frame)
-            if message["type"] != "memory" or not down:
-                server.send(frame)
-                return
-            refusal = {"code": "unavailable", "message": "Your sprite is restarting."}
-            route.send(json.dumps({"type": "error", "id": "e", "reply_to": message["id"], "payload": refusal}))
-
-        route.on_message(pass_on)
-
-    async with stack.context() as context:
-        await context.route_web_socket("**/ws", broken)
-        page = await stack.open(context)
-        panel = await memory(page, "Learned")
-        await expect(panel).to_contain_text("Memory cannot be reached")
-        await expect(panel).to_contain_text("Your sprite is restarting.")
-        await expect(panel).not_to_contain_text("Nothing learned yet")
-        down = False
-        await panel.get_by_role("button", name="Try again").click()
-        await expect(panel).to_contain_text("Prefers tea to coffee.")
-
-
-async def test_on_a_phone_the_list_of_files_and_a_file_take_turns(stack: PageStack) -> None:
-    async with stack.page(viewport={"width": 390, "height": 780}, has_touch=True, color_scheme="dark") as page:
-        panel = await memory(page)
-        await expect(panel.get_by_role("button", name="user.md")).to_be_visible()
-        await panel.get_by_role("button", name="user.md").click()
-        file = panel.get_by_role("article", name="user.md")
-        await expect(file).to_contain_text("Prefers tea")
-        await expect(panel.get_by_role("button", name="context.md")).to_be_hidden()
-        assert await page.evaluate("() => document.documentElement.scrollWidth") == 390
-        await shoot(page, "memory-phone")
-        await file.get_by_role("button", name="All files").click()
-        await expect(panel.get_by_role("button", name="context.md")).to_be_visible()
-        for tab in ("Files", "Learned", "Timeline", "To do", "Health"):
-            await panel.get_by_role("tab", name=tab).click()
-            await expect(panel.locator(".memory-view:visible")).to_have_count(1)
-            assert await violations(page) == [], tab
+async def test_unreachable_memory_is_not_shown_as_empty(wire: Wire) -> None:
+    wire.refuse("memory", "unavailable", "Your sprite is restarting.")
+    await wire.page.reload()
+    await ready(wire.page)
+    panel = await memory(wire.page, "Learned")
+    await expect(panel).to_contain_text("Memory cannot be reached")
+    await expect(panel).to_contain_text("Your sprite is restarting.")
+    await expect(panel).not_to_contain_text("Nothing learned yet")
+    wire.pass_all()
+    await panel.get_by_role("button", name="Try again").click()
+    await expect(panel).to_contain_text("Prefers tea to coffee.")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Locator, Page, WebSocket, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.canvas_studio import Block, block, card, studio
 from tests.harness import rows
 from tests.inspection import eventually
-from tests.page_harness import PageStack, needs_chromium, page_stack, ready, shoot, violations
+from tests.page_harness import PageStack, Wire, needs_chromium, page_stack, ready, shoot, violations
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
@@ -58,16 +57,16 @@ async def new_note(page: Page) -> Locator:
 # --- notes ---
 
 
-async def test_a_note_is_written_by_keys_and_stands_on_the_stack_in_front(stack: PageStack) -> None:
-    async with studio(stack, "Notes"), stack.page() as page:
+async def test_note_is_written_by_keys(stack: PageStack, page: Page) -> None:
+    async with studio(stack, "Notes"):
         await page.keyboard.press("n")
         await page.keyboard.press("n")
         form = page.get_by_role("form", name="New note")
         await expect(form.get_by_label("Text of the note")).to_be_focused()
-        assert await violations(page) == []
         await page.keyboard.type("Buy **milk**")
         await page.keyboard.press("Shift+Tab")
         await page.keyboard.type("Shopping")
+        assert await violations(page) == []
         await shoot(page, "note-form")
         await page.keyboard.press("Control+Enter")
         note = card(page, "Shopping")
@@ -75,13 +74,14 @@ async def test_a_note_is_written_by_keys_and_stands_on_the_stack_in_front(stack:
         await expect(note.locator("strong")).to_have_text("milk")
         await expect(form).to_be_hidden()
         await expect(note.get_by_text("Written by you")).to_have_count(1)
-        assert await violations(page) == []
         (written,) = kept(stack, "Shopping")
         assert (written["type"], written["by"], written["version"]) == ("text", "person", 1)
 
 
-async def test_what_was_written_of_a_note_survives_escape_and_a_reload_and_a_lost_link(stack: PageStack) -> None:
-    async with studio(stack, "Drafts"), stack.page() as page:
+async def test_unsent_note_and_edit_wait_for_connection(stack: PageStack, page: Page) -> None:
+    """A note that is half written also survives Escape and a reload."""
+    async with studio(stack, "Drafts") as studied:
+        await studied.put("Wait", block("text", content="before"))
         form = await new_note(page)
         await form.get_by_label("Text of the note").fill("half a thou")
         await page.keyboard.press("Escape")
@@ -93,24 +93,34 @@ async def test_what_was_written_of_a_note_survives_escape_and_a_reload_and_a_los
         await text.press("End")
         await text.type("ght")
         await form.get_by_label("Title of the note").fill("Kept")
+        found = card(page, "Wait")
+        await found.get_by_text("before").click()
         await stack.stop_bridge()
+        await field(found).fill("after")
+        await page.keyboard.press("Control+Enter")
+        await expect(found.get_by_text("Not saved yet")).to_be_visible()
         await form.get_by_role("button", name="Add note").click()
         await expect(form.get_by_text("goes out when the connection is back")).to_be_visible()
         await stack.start_bridge()
         await becomes(stack, "Kept", content="half a thought")
+        await becomes(stack, "Wait", content="after")
+        await expect(field(found)).to_have_count(0)
         await expect(card(page, "Kept")).to_be_visible()
         await expect(form).to_be_hidden()
         await page.reload()
         await ready(page)
         await expect(card(page, "Kept")).to_have_count(1)
         await expect(form).to_have_count(0)
+        # The studio's own connection ended with the bridge.
+        await page.get_by_role("button", name="Archive stack Drafts").click()
+        await expect(page.get_by_role("tab", name="Drafts")).to_have_count(0)
 
 
 # --- edits ---
 
 
-async def test_text_is_edited_where_it_stands_and_escape_brings_back_what_stood_there(stack: PageStack) -> None:
-    async with studio(stack, "Text") as studied, stack.page() as page, stack.page() as other:
+async def test_text_is_edited_where_it_stands(stack: PageStack, page: Page, wire: Wire) -> None:
+    async with studio(stack, "Text") as studied:
         await studied.draw("Plan", block("text", content="Go to **Lund**"))
         found = card(page, "Plan")
         await found.get_by_text("Go to").click()
@@ -127,7 +137,7 @@ async def test_text_is_edited_where_it_stands_and_escape_brings_back_what_stood_
         await shoot(page, "edit-text")
         await page.keyboard.press("Control+Enter")
         await becomes(stack, "Plan", content="Go to **Malmö**\n\nand back")
-        await expect(card(other, "Plan").locator("strong")).to_have_text("Malmö")
+        await expect(card(wire.page, "Plan").locator("strong")).to_have_text("Malmö")
         await expect(found.get_by_text("Edited by you")).to_have_count(1)
         await found.get_by_text("and back").click()
         await field(found).fill("Stay")
@@ -136,9 +146,9 @@ async def test_text_is_edited_where_it_stands_and_escape_brings_back_what_stood_
         assert kept(stack, "Plan")[0]["version"] == 3
 
 
-async def test_a_cell_is_edited_by_keys_in_the_order_that_is_shown(stack: PageStack) -> None:
-    async with studio(stack, "Cells") as studied, stack.page() as page:
-        await studied.draw("Fruit", FRUIT, card_type="table")
+async def test_cell_is_edited_in_the_order_shown(stack: PageStack, page: Page) -> None:
+    async with studio(stack, "Cells") as studied:
+        await studied.put("Fruit", FRUIT)
         found = card(page, "Fruit")
         await found.get_by_role("button", name="fruit", exact=True).click()
         await expect(found.locator("tbody tr").first).to_contain_text("apples")
@@ -162,10 +172,10 @@ async def test_a_cell_is_edited_by_keys_in_the_order_that_is_shown(stack: PageSt
         await expect(found.get_by_role("cell", name="quinces")).to_be_visible()
 
 
-async def test_both_sides_of_a_pair_can_be_edited_and_a_heading_too(stack: PageStack) -> None:
-    async with studio(stack, "Pairs") as studied, stack.page() as page:
+async def test_pairs_and_headings_are_edited(stack: PageStack, page: Page) -> None:
+    async with studio(stack, "Pairs") as studied:
         pairs = [{"key": "city", "value": "Lund"}, {"key": "people", "value": 91940}]
-        await studied.draw("Facts", block("heading", text="A town", level=2), block("key-value", pairs=pairs))
+        await studied.put("Facts", block("heading", text="A town", level=2), block("key-value", pairs=pairs))
         found = card(page, "Facts")
         await found.get_by_text("91940").click()
         await field(found).fill("92000")
@@ -190,10 +200,8 @@ async def test_both_sides_of_a_pair_can_be_edited_and_a_heading_too(stack: PageS
 # --- changed meanwhile ---
 
 
-async def test_a_change_that_comes_while_one_types_takes_nothing_away_and_both_versions_are_shown(
-    stack: PageStack,
-) -> None:
-    async with studio(stack, "Conflict") as studied, stack.page() as page:
+async def test_change_while_typing_shows_both_versions(stack: PageStack, page: Page) -> None:
+    async with studio(stack, "Conflict") as studied:
         card_id = await studied.draw("Draft", block("text", content="one\ntwo"), block("badge", text="open"))
         block_id = kept(stack, "Draft")[0]["id"]
         found = card(page, "Draft")
@@ -206,11 +214,11 @@ async def test_a_change_that_comes_while_one_types_takes_nothing_away_and_both_v
         await expect(found.get_by_text("was changed meanwhile, by Sprite")).to_be_visible()
         await expect(field(found)).to_be_focused()
         await expect(field(found)).to_have_value("one\nmine")
-        assert await violations(page) == []
         await page.reload()
         await ready(page)
         await expect(field(found)).to_have_value("one\nmine")
         await expect(found.get_by_text("was changed meanwhile")).to_be_visible()
+        assert await violations(page) == []
         await field(found).press("Control+Enter")
         dialog = page.get_by_role("dialog", name="This has changed meanwhile")
         await expect(dialog.locator("del")).to_contain_text("theirs")
@@ -226,14 +234,16 @@ async def test_a_change_that_comes_while_one_types_takes_nothing_away_and_both_v
         await expect(field(found)).to_have_count(0)
 
 
-async def test_of_two_pages_that_edit_one_note_the_second_is_asked_and_can_take_theirs(stack: PageStack) -> None:
-    async with studio(stack, "Two") as studied, stack.page() as first, stack.page() as second:
-        await studied.draw("Both", block("note", content="before"))
-        for page in (first, second):
-            await card(page, "Both").get_by_text("before").click()
-        await field(card(first, "Both")).fill("of the first")
+async def test_two_pages_edit_one_card(stack: PageStack, page: Page, wire: Wire) -> None:
+    """Edits of two cells are both kept; of one note, the second page is asked and can take theirs."""
+    second = wire.page
+    async with studio(stack, "Two") as studied:
+        await studied.put("Both", block("note", content="before"))
+        for each in (page, second):
+            await card(each, "Both").get_by_text("before").click()
+        await field(card(page, "Both")).fill("of the first")
         await field(card(second, "Both")).fill("of the second")
-        await first.keyboard.press("Control+Enter")
+        await page.keyboard.press("Control+Enter")
         await expect(card(second, "Both").get_by_text("was changed meanwhile")).to_be_visible()
         await field(card(second, "Both")).press("Control+Enter")
         dialog = second.get_by_role("dialog", name="This has changed meanwhile")
@@ -241,73 +251,59 @@ async def test_of_two_pages_that_edit_one_note_the_second_is_asked_and_can_take_
         await expect(card(second, "Both").locator(".note-block")).to_have_text("of the first")
         await becomes(stack, "Both", content="of the first")
 
-
-async def test_edits_of_two_cells_of_one_table_are_both_kept(stack: PageStack) -> None:
-    async with studio(stack, "Merge") as studied, stack.page() as first, stack.page() as second:
-        await studied.draw("Shared", FRUIT, card_type="table")
-        for page, cell, words in ((first, "12", "13"), (second, "7", "9")):
-            await card(page, "Shared").get_by_role("cell", name=cell, exact=True).click()
-            await field(card(page, "Shared")).fill(words)
-        await first.keyboard.press("Enter")
+        await studied.put("Shared", FRUIT)
+        for each, cell, words in ((page, "12", "13"), (second, "7", "9")):
+            await card(each, "Shared").get_by_role("cell", name=cell, exact=True).click()
+            await field(card(each, "Shared")).fill(words)
+        await page.keyboard.press("Enter")
         await expect(card(second, "Shared").get_by_role("cell", name="13", exact=True)).to_be_visible()
         await second.keyboard.press("Enter")
         await becomes(stack, "Shared", columns=["fruit", "kg"], rows=[["pears", 3], ["apples", 13], ["figs", 9]])
 
 
-async def test_an_edit_that_cannot_be_sent_waits_for_the_connection(stack: PageStack) -> None:
-    async with studio(stack, "Waiting") as studied, stack.page() as page:
-        await studied.draw("Wait", block("text", content="before"))
-        found = card(page, "Wait")
-        await found.get_by_text("before").click()
-        await stack.stop_bridge()
-        await field(found).fill("after")
-        await page.keyboard.press("Control+Enter")
-        await expect(found.get_by_text("Not saved yet")).to_be_visible()
-        await stack.start_bridge()
-        await becomes(stack, "Wait", content="after")
-        await expect(field(found)).to_have_count(0)
-
-
-async def test_a_card_that_is_archived_while_one_types_keeps_the_words_and_saves_nothing(stack: PageStack) -> None:
+async def test_card_archived_while_typing_keeps_the_words(stack: PageStack, wire: Wire) -> None:
     sent: list[str] = []
-    async with studio(stack, "Away") as studied, stack.context() as context:
-        context.on("page", lambda page: page.on("websocket", partial(listen_to, sent)))
-        page = await stack.open(context)
-        card_id = await studied.draw("Gone", block("text", content="before"))
-        found = card(page, "Gone")
+
+    def note(frame: str) -> str:
+        sent.append(frame)
+        return frame
+
+    wire.sent = note
+    async with studio(stack, "Away") as studied:
+        card_id = await studied.put("Gone", block("text", content="before"))
+        found = card(wire.page, "Gone")
         await found.get_by_text("before").click()
         await field(found).fill("still typing")
         # On a busy machine the field is out of sight, and has lost the keyboard, long before the card is taken away.
-        await page.evaluate(SLOW_FRAMES)
+        await wire.page.evaluate(SLOW_FRAMES)
         await studied.interact(action="archive_card", card_id=card_id)
         await expect(found).to_have_count(0)
         await studied.interact(action="restore_card", card_id=card_id)
         await expect(field(found)).to_have_value("still typing")
-        assert sent
         assert [frame for frame in sent if "update_block" in frame] == []
         assert [each["data"] for each in kept(stack, "Gone")] == [{"content": "before"}]
+        # A save is a frame that this test sees.
+        await field(found).press("Control+Enter")
+        await becomes(stack, "Gone", content="still typing")
+        assert [frame for frame in sent if "update_block" in frame] != []
 
 
-def listen_to(sent: list[str], socket: WebSocket) -> None:
-    """Notes what a page says."""
-    socket.on("framesent", lambda frame: sent.append(str(frame)))
-
-
-async def test_on_a_phone_a_tap_edits_and_everything_fits(stack: PageStack) -> None:
+async def test_on_a_phone_a_tap_edits(stack: PageStack) -> None:
     phone = {"viewport": {"width": 360, "height": 640}, "has_touch": True, "is_mobile": True}
-    async with studio(stack, "Phone") as studied, stack.page(**phone, color_scheme="dark") as page:
-        await studied.draw("Small", block("text", content="Tap me"), FRUIT)
-        await page.get_by_role("tab", name="Canvas").or_(page.get_by_role("button", name="Canvas")).first.click()
-        found = card(page, "Small")
-        await found.get_by_text("Tap me").tap()
-        await field(found).fill("Tapped\nand\nlonger")
-        await shoot(page, "edit-phone")
-        assert await violations(page) == []
-        await found.get_by_role("button", name="Save").tap()
-        await expect(found.get_by_text("and longer")).to_be_visible()
-        await found.get_by_role("cell", name="12", exact=True).tap()
-        await expect(field(found)).to_have_value("12")
-        await shoot(page, "edit-cell-phone")
-        assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
-        assert await violations(page) == []
-        assert stack.complaints == []
+    async with studio(stack, "Phone") as studied:
+        await studied.put("Small", block("text", content="Tap me"), FRUIT)
+        async with stack.page(**phone, color_scheme="dark") as page:
+            await page.get_by_role("tab", name="Canvas").or_(page.get_by_role("button", name="Canvas")).first.click()
+            found = card(page, "Small")
+            await found.get_by_text("Tap me").tap()
+            await field(found).fill("Tapped\nand\nlonger")
+            await shoot(page, "edit-phone")
+            assert await violations(page) == []
+            await found.get_by_role("button", name="Save").tap()
+            await expect(found.get_by_text("and longer")).to_be_visible()
+            await found.get_by_role("cell", name="12", exact=True).tap()
+            await expect(field(found)).to_have_value("12")
+            await shoot(page, "edit-cell-phone")
+            assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+            assert await violations(page) == []
+    assert stack.complaints == []
