@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -43,7 +44,7 @@ async def becomes(bridge: Bridge, answer: tuple[int, str]) -> None:
 
 async def test_a_bridge_goes_on_by_itself_when_its_postgres_was_away(tmp_path: Path, server: Server) -> None:
     url = server.create().replace("sprite@", "sprite:planted-password@")
-    shared = {"BRIDGE_CLUSTER_SECRET": "kept-between-them", "BRIDGE_STORE_KEY": _STORE_KEY}
+    shared: dict[str, Any] = {"BRIDGE_CLUSTER_SECRET": "kept-between-them", "BRIDGE_STORE_KEY": _STORE_KEY}
     async with running_bridge(tmp_path / "data", BRIDGE_DATABASE_URL=url, **shared) as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
