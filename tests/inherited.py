@@ -26,6 +26,9 @@ _NAMES = {
     "NO_PROXY",
 }
 
+#: Nothing is reached by TLS: each HTTP client reads this one certificate in 1 ms, and those of the system in 40.
+AUTHORITY = Path(__file__).parent / "fixtures/authority.pem"
+
 
 def drop_inherited() -> None:
     """Give this process, and what it starts, default signals, umask 022, an open stdin and a plain environment."""
@@ -44,7 +47,7 @@ def drop_inherited() -> None:
     for name in tuple(os.environ):
         if name.startswith(_PREFIXES) or name.upper() in _NAMES:
             del os.environ[name]
-    os.environ |= {"LANG": "C.UTF-8", "TERM": "xterm", "TZ": "UTC"}
+    os.environ |= {"LANG": "C.UTF-8", "TERM": "xterm", "TZ": "UTC", "SSL_CERT_FILE": str(AUTHORITY)}
     time.tzset()
     if not Path(os.environ.get("HOME", "")).is_absolute():
         with contextlib.suppress(KeyError):

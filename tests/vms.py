@@ -9,7 +9,9 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bridge.hosts.archive import Archive
@@ -107,13 +109,27 @@ async def host_of(
 
 def checkout(folder: Path, *changes: tuple[str, Callable[[str], str]]) -> Archive:
     """The archive of a checkout like this one, with some of its files changed."""
-    if not folder.exists():
+    if not (folder / "sprite").exists():
         shutil.copytree(ROOT / "sprite", folder / "sprite", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "constraints.txt", folder)
     for name, change in changes:
         path = folder / name
         path.write_text(change(path.read_text()))
     return Archive.of(folder)
+
+
+@cache
+def this_archive() -> Archive:
+    """Return the archive of this checkout."""
+    return Archive.of(ROOT)
+
+
+@cache
+def newer_archive() -> Archive:
+    """Return the archive of this checkout as version 0.2.0, whose soul.md ends with another line."""
+    with TemporaryDirectory(prefix="checkout-") as folder:
+        soul = "sprite/memory/templates/soul.md"
+        return checkout(Path(folder), another_version(), (soul, lambda text: text + "New.\n"))
 
 
 def another_version(version: str = "0.2.0") -> tuple[str, Callable[[str], str]]:
@@ -147,7 +163,7 @@ def deployed_disk(folder: Path) -> Disk:
     async def deploy() -> Disk:
         tokens = Tokens()
         async with Emulator(folder / "vms") as emulator:
-            async with host_of(emulator, Archive.of(ROOT), tokens) as host:
+            async with host_of(emulator, this_archive(), tokens) as host:
                 await host.deploy("ada", Heard())
             machine = emulator.machines["ada"]
             definition = machine.services["sprite"].definition

@@ -221,6 +221,7 @@ class Machine:
             "TMPDIR": str(self.root / "tmp"),
             "LANG": "C.UTF-8",
             "IS_SANDBOX": "1",
+            "SSL_CERT_FILE": os.environ["SSL_CERT_FILE"],
             "CLAUDE_CODE_MAX_RETRIES": "0",
             # An agent that is started ahead takes seconds of a core, and few tests have it do anything.
             "SPRITE_SPARE_SECONDS": "0",

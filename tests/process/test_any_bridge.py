@@ -18,9 +18,11 @@ import openai
 import pytest
 import pytest_asyncio
 
+from bridge.chat.endpoints import RunningEndpoint
+from bridge.config import Settings
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
-from tests.bridge_harness import bridge_environment
+from tests.bridge_harness import PageClient, bridge_environment
 from tests.bridge_pair import BridgePair, two_bridges
 from tests.forking import fork_module
 from tests.harness import PATIENCE, observations
@@ -214,20 +216,33 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-async def test_a_terminal_at_the_wrong_bridge(stage: BridgePair) -> None:
-    for how in (("--url", stage.other.url), ("--person", "ada", "--data", str(stage.other.data))):
-        pipe = asyncio.subprocess.PIPE
-        environment = bridge_environment(BRIDGE_TOKEN=stage.token)
-        process = await fork_module("bridge", "chat", *how, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
-        assert process.stdin is not None
-        process.stdin.write(f"Typed by {how[0]}\n".encode())
-        process.stdin.close()
-        async with asyncio.timeout(PATIENCE):
-            out, err = await process.communicate()
-        assert process.returncode == 0, err.decode()
-        assert out
-        said = [row["user_message"] for row in observations(stage.workspace)]
-        assert any(f"Typed by {how[0]}" in text for text in said)
+async def test_endpoint_of_a_terminal(stage: BridgePair) -> None:
+    async with RunningEndpoint(Settings(stage.other.data), "ada") as endpoint:
+        terminal = PageClient(await endpoint.connect())
+        listening = asyncio.create_task(terminal.listen())
+        await terminal.send("resume", {})
+        mission = await terminal.send("mission", {"text": "Typed at an endpoint"})
+        assert (await terminal.end_of(mission))["event"] == "complete"
+        assert "Typed at an endpoint" in [row["user_message"] for row in observations(stage.workspace)]
+    await listening
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("by", ["person", "url"])
+async def test_a_terminal_at_the_wrong_bridge(stage: BridgePair, by: str) -> None:
+    """The other bridge is named by its address, or is the one of this machine."""
+    how = ("--url", stage.other.url) if by == "url" else ("--person", "ada", "--data", str(stage.other.data))
+    pipe = asyncio.subprocess.PIPE
+    environment = bridge_environment(BRIDGE_TOKEN=stage.token)
+    process = await fork_module("bridge", "chat", *how, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
+    assert process.stdin is not None
+    process.stdin.write(f"Typed by {by}\n".encode())
+    process.stdin.close()
+    async with asyncio.timeout(PATIENCE):
+        out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    assert out
+    assert any(f"Typed by {by}" in row["user_message"] for row in observations(stage.workspace))
 
 
 async def test_who_claims_to_be_a_bridge_is_refused(stage: BridgePair) -> None:

@@ -7,14 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from bridge.hosts.archive import Archive
 from bridge.hosts.bootstrap import UpdateFailedError
+from bridge.hosts.greeting import greet
+from bridge.hosts.host import HostError, TcpChannel
 from tests.emulator import Emulator, Fault
-from tests.harness import ROOT
 from tests.inspection import eventually
-from tests.vms import Disk, Heard, Tokens, another_version, checkout, greeting, host_of, version_of
-
-ARCHIVE = Archive.of(ROOT)
+from tests.vms import (
+    Disk,
+    Heard,
+    Tokens,
+    another_version,
+    checkout,
+    greeting,
+    host_of,
+    newer_archive,
+    this_archive,
+    version_of,
+)
 
 
 async def test_an_update_that_is_not_well_is_rolled_back_said_and_not_tried_at_every_wake(
@@ -37,18 +46,28 @@ async def test_an_update_that_is_not_well_is_rolled_back_said_and_not_tried_at_e
         assert "earlier version" in (await host.state("ada")).detail
 
         swaps = emulator.counted("POST", "stop")
-        await machine.sleep("cold")
+        await machine.sleep("warm")
         assert (await greeting(await host.reach("ada", Heard()))).server_version == "0.1.0"
         assert emulator.counted("POST", "stop") == swaps
-        with pytest.raises(UpdateFailedError, match="planted"):
-            await host.deploy("ada", Heard())
     assert "an update failed" in caplog.text
     assert "planted" not in caplog.text
     # With the code that is well, all is well at once.
-    async with host_of(emulator, ARCHIVE, tokens) as host:
+    async with host_of(emulator, this_archive(), tokens) as host:
         await greeting(await host.reach("ada", Heard()))
+    assert emulator.counted("POST", "stop") == swaps
 
 
+async def test_greeting_fails_where_the_sprite_hangs_up() -> None:
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        channel = await TcpChannel.open("127.0.0.1", server.sockets[0].getsockname()[1])
+        with pytest.raises(HostError, match="does not greet as it should"):
+            await greet(channel, "a token")
+
+
+@pytest.mark.soak
 async def test_an_update_that_listens_and_does_not_greet_is_rolled_back(
     emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
 ) -> None:
@@ -70,29 +89,14 @@ _RUDE = '''async def serve(self) -> None:
     async def serve_politely(self) -> None:'''
 
 
-async def test_packages_that_cannot_be_had_are_said_in_pips_words_and_the_earlier_version_runs_on(
-    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
-) -> None:
-    machine = await disk.put_into(emulator, tokens)
-    machine.environment["PIP_NO_INDEX"] = "1"
-    version = version_of(machine)
-    new = checkout(tmp_path / "new", ("sprite/requirements.txt", lambda text: text + "no-such-package-of-ours==9.9\n"))
-    async with host_of(emulator, new, tokens) as host:
-        with pytest.raises(UpdateFailedError, match=r"(?s)No matching distribution.*no-such-package-of-ours"):
-            await host.deploy("ada", Heard())
-        await greeting(await host.reach("ada", Heard()))
-    assert version_of(machine) == version
-    assert emulator.counted("POST", "stop") == 0
-    assert tokens.minted == 1
-
-
 async def test_a_full_disk_of_the_vm_is_said_by_its_files_and_by_its_commands(
-    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
+    emulator: Emulator, tokens: Tokens, disk: Disk
 ) -> None:
     machine = await disk.put_into(emulator, tokens)
-    new = checkout(tmp_path / "new", another_version())
+    machine.services["sprite"].wanted = False
+    version = version_of(machine)
     machine.is_disk_full = True
-    async with host_of(emulator, new, tokens) as host:
+    async with host_of(emulator, newer_archive(), tokens) as host:
         with pytest.raises(UpdateFailedError, match="The VM's disk is full") as caught:
             await host.deploy("ada", Heard())
         assert not caught.value.retryable
@@ -101,42 +105,56 @@ async def test_a_full_disk_of_the_vm_is_said_by_its_files_and_by_its_commands(
         machine.put_tool("tar", f'#!/bin/sh\n{full}\nexec /usr/bin/env PATH="${{PATH#*:}}" tar "$@"\n')
         with pytest.raises(UpdateFailedError, match="The VM's disk is full"):
             await host.deploy("ada", Heard())
-        (machine.root / "bin/tar").unlink()
-        await host.deploy("ada", Heard())
-    assert version_of(machine).startswith("0.2.0+")
+    assert version_of(machine) == version
 
 
-async def test_a_damaged_environment_is_made_anew_by_the_self_check(
-    emulator: Emulator, tokens: Tokens, disk: Disk
-) -> None:
+async def test_packages_missing_or_damaged(emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path) -> None:
     machine = await disk.put_into(emulator, tokens)
+    machine.services["sprite"].wanted = False
+    machine.environment["PIP_NO_INDEX"] = "1"
+    version = version_of(machine)
+    new = checkout(tmp_path / "new", ("sprite/requirements.txt", lambda text: text + "no-such-package-of-ours==9.9\n"))
+    async with host_of(emulator, new, tokens) as host:
+        # In pip's words; the earlier version runs on.
+        with pytest.raises(UpdateFailedError, match=r"(?s)No matching distribution.*no-such-package-of-ours"):
+            await host.deploy("ada", Heard())
+    assert version_of(machine) == version
+    assert emulator.counted("POST", "stop") == 0
+    assert tokens.minted == 1
+    # A damaged environment is found by the self-check, and made anew.
     (machine.workspace / ".os/VERSION").unlink()
     for packages in (machine.workspace / ".os/venvs").rglob("image.pth"):
         packages.unlink()
+    emulator.calls.clear()
     heard = Heard()
-    async with host_of(emulator, ARCHIVE, tokens) as host:
+    async with host_of(emulator, this_archive(), tokens, egress="bridge") as host:
         await host.deploy("ada", heard)
         await greeting(await host.reach("ada", heard))
     assert "installing the packages anew" in heard.words
+    # Its operator has closed its network; while packages were installed, it reached their index.
+    assert emulator.counted("POST", "/policy/") == 2
+    assert machine.policy == [{"domain": "127.0.0.1", "action": "allow"}, {"domain": "*", "action": "deny"}]
+    assert "SPRITE_EGRESS=bridge\n" in (machine.workspace / ".os/run/model.env").read_text()
 
 
 async def test_where_services_are_not_to_be_had_the_sprite_is_a_process_that_is_replaced_and_revived(
-    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
+    emulator: Emulator, tokens: Tokens, disk: Disk
 ) -> None:
     machine = await disk.put_into(emulator, tokens)
     machine.services.clear()
     machine.has_services = False
     (machine.workspace / ".os/VERSION").unlink()
-    async with host_of(emulator, ARCHIVE, tokens) as host:
+    async with host_of(emulator, this_archive(), tokens) as host:
         await greeting(await host.reach("ada", Heard()))
     fallback = [call for call in emulator.calls if "max_run_after_disconnect=0" in call.query]
     assert len(fallback) == 1
     process = int((machine.workspace / ".os/run/lock").read_text())
-    new = checkout(tmp_path / "new", another_version())
-    async with host_of(emulator, new, tokens) as host:
+    (machine.workspace / ".os/VERSION").unlink()
+    async with host_of(emulator, this_archive(), tokens) as host:
         await machine.sleep("warm")
-        assert (await greeting(await host.reach("ada", Heard()))).server_version == "0.2.0"
+        await greeting(await host.reach("ada", Heard()))
         await eventually(lambda: process not in machine.processes(), "the earlier process has ended")
+    assert int((machine.workspace / ".os/run/lock").read_text()) != process
 
 
 async def test_a_service_whose_start_was_done_and_refused_all_the_same_ends_in_a_sprite_that_lets_us_in(
@@ -144,8 +162,8 @@ async def test_a_service_whose_start_was_done_and_refused_all_the_same_ends_in_a
 ) -> None:
     machine = await disk.put_into(emulator, tokens)
     (machine.workspace / ".os/VERSION").unlink()
-    await machine.wake()
     service = machine.services["sprite"]
+    service.wanted = False
 
     def start() -> None:
         starting.append(asyncio.ensure_future(machine.start(service)))
@@ -155,6 +173,6 @@ async def test_a_service_whose_start_was_done_and_refused_all_the_same_ends_in_a
         Fault("PUT", "/services/", then=start, status=400, body="planted"),
         Fault("PUT", "/services/", times=9, status=400, body="planted"),
     ]
-    async with host_of(emulator, ARCHIVE, tokens) as host:
+    async with host_of(emulator, this_archive(), tokens) as host:
         await greeting(await host.reach("ada", Heard()))
     await asyncio.gather(*starting)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,6 +19,8 @@ from bridge.sql.postgres import Patience, open_postgres
 from tests.bridge_harness import Bridge, bridge_environment, run_bridge, running_bridge
 from tests.harness import PATIENCE, observations
 from tests.postgres import Server, own_server
+
+_STORE_KEY = base64.b64encode(b"of this bridge " + b"." * 17).decode()
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +44,15 @@ async def becomes(bridge: Bridge, answer: tuple[int, str]) -> None:
 
 async def test_a_bridge_goes_on_by_itself_when_its_postgres_was_away(tmp_path: Path, server: Server) -> None:
     url = server.create().replace("sprite@", "sprite:planted-password@")
-    async with running_bridge(tmp_path / "data", BRIDGE_DATABASE_URL=url) as bridge:
+    shared: dict[str, Any] = {"BRIDGE_CLUSTER_SECRET": "kept-between-them", "BRIDGE_STORE_KEY": _STORE_KEY}
+    async with running_bridge(tmp_path / "data", BRIDGE_DATABASE_URL=url, **shared) as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
-            await page.link("ready")
-            assert (await page.mission("remember that the tide is at noon"))["event"] == "complete"
+            await page.type("state_sync")
             server.stop()
+            told = (await page.link("unavailable"))["payload"]["detail"]
+            for words in ("The database is away", "Nothing is lost", "What you type waits"):
+                assert words in told
             await becomes(bridge, (503, "the database is away\n"))
             async with bridge.http() as session, session.get("/", headers={"Cookie": cookie}) as response:
                 assert response.status == 503
@@ -53,20 +60,24 @@ async def test_a_bridge_goes_on_by_itself_when_its_postgres_was_away(tmp_path: P
             status, _, err = await bridge.run("users", "list")
             assert status != 0
             assert "The database is away" in err
+            typed = await page.send("mission", {"text": "remember that the tide is at noon"})
             server.start()
+            await page.link("ready")
             await becomes(bridge, (200, "ready\n"))
-            assert (await page.mission("and that high water is at six"))["event"] == "complete"
+            assert (await page.end_of(typed))["event"] == "complete"
         status, out, _ = await bridge.run("users", "add", "ada")
         assert status == 0
         await bridge.login(next(word for word in out.split() if "/login?token=" in word))
         await bridge.stop()
-    assert [row["outcome"] for row in observations(bridge.workspace)] == ["complete", "complete"]
+    assert [(row["mission_id"], row["outcome"]) for row in observations(bridge.workspace)] == [(typed, "complete")]
     assert not (tmp_path / "data/bridge.db").exists()
     assert "planted-password" not in bridge.log
     said = [line for line in bridge.log.splitlines() if "the database is" in line]
     assert len(said) == 2, said
     assert "the database is away" in said[0]
     assert "the database is back" in said[1]
+    assert bridge.log.count("leases cannot be renewed") == 1
+    assert bridge.log.count("leases are renewed again") == 1
 
 
 async def test_probes_answer_while_postgres_hangs(tmp_path: Path, server: Server) -> None:

@@ -10,16 +10,19 @@ from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.emulator import Emulator
 from tests.emulator.api import TOKEN
 from tests.ports import free_port
+from tests.vms import Disk
 
 
-async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_path: Path) -> None:
+async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_path: Path, disk: Disk) -> None:
     port = free_port()
     async with Emulator(tmp_path / "vms") as emulator:
+        emulator.image = disk.packages
         settings: dict[str, Any] = {
             "SPRITES_URL": emulator.url,
             "SPRITES_TOKEN": TOKEN,
             # The emulator's machines are on this one.
             "BRIDGE_PUBLIC_URL": f"http://127.0.0.1:{port}",
+            "SPRITE_DAILY_USD": "2.5",
         }
         data = tmp_path / "data"
         environment = bridge_environment(**settings)
@@ -32,11 +35,11 @@ async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_pa
         assert status == 0, err
         assert len(out.splitlines()) > 3
         assert "ada is deployed" in out
-        async with running_bridge(data, "--provider", "sprites", "--daily-usd", "2.5", port=port, **settings) as bridge:
+        async with running_bridge(data, "--provider", "sprites", port=port, **settings) as bridge:
             async with bridge.page(token=token) as page:
                 await page.link("ready")
                 health = (await page.ask("memory", {"op": "health"}))["payload"]["health"]
-                assert health["daily_cap_usd"] == 2.5, "flags reach VMs, too"
+                assert health["daily_cap_usd"] == 2.5, "settings reach VMs, too"
                 done = await page.mission("make a table card of apples 3, pears 5")
                 assert done["event"] == "complete", done
                 assert any(message["type"] == "canvas_update" for message in page.received)
@@ -44,7 +47,11 @@ async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_pa
             (ada,) = [row for row in rows if row["sprite"] == "ada"]
             assert ada["state"] == "running"
             assert ada["version"]
+            # With nothing to change.
+            emulator.calls.clear()
             assert (await bridge.run("deploy", "ada"))[0] == 0
+            calls = [(call.method, call.path.rpartition("/")[2]) for call in emulator.calls]
+            assert calls == [("GET", "ada"), ("GET", "exec"), ("GET", "proxy")]
             assert TOKEN not in bridge.log
 
 

@@ -19,69 +19,23 @@ from sprite.protocol.messages import Auth
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE, ROOT
-from tests.vms import Disk, Heard, Tokens, checkout, greeting, host_of, version_of
-
-ARCHIVE = Archive.of(ROOT)
+from tests.vms import Disk, Heard, Tokens, checkout, greeting, host_of, this_archive, version_of
 
 
 async def test_a_sleeping_vm_is_woken_and_reached_warm_or_cold(emulator: Emulator, tokens: Tokens, disk: Disk) -> None:
     machine = await disk.put_into(emulator, tokens)
-    async with host_of(emulator, ARCHIVE, tokens) as host:
+    async with host_of(emulator, this_archive(), tokens) as host:
         assert await host.state("ada") == HostState("cold")
         heard = Heard()
         first = await greeting(await host.reach("ada", heard))
         assert heard.phases == ["waking"]
-        await machine.sleep("warm")
-        assert (await host.state("ada")).state == "warm"
-        process = machine.services["sprite"].process
-        assert await greeting(await host.reach("ada", Heard())) == first
-        assert machine.services["sprite"].process is process
-        await machine.sleep("cold")
-        again = await greeting(await host.reach("ada", Heard()))
-        assert again.epoch == first.epoch
-        assert await host.state("ada") == HostState("running", version_of(machine))
-        assert machine.wakes == 3
-
-
-async def test_a_vm_that_runs_and_was_looked_at_is_reached_with_two_calls(
-    emulator: Emulator, tokens: Tokens, disk: Disk
-) -> None:
-    await disk.put_into(emulator, tokens)
-    async with host_of(emulator, ARCHIVE, tokens) as host:
-        await greeting(await host.reach("ada", Heard()))
+        # A VM that runs and was looked at is reached with two calls.
         emulator.calls.clear()
         heard = Heard()
-        await greeting(await host.reach("ada", heard))
-    assert len(emulator.calls) == 2
-    assert heard.steps == []
-
-
-async def test_what_was_seen_of_a_vm_is_looked_at_again_once_another_bridge_had_it(
-    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
-) -> None:
-    await disk.put_into(emulator, tokens)
-    epoch = 1
-    async with (
-        host_of(emulator, ARCHIVE, tokens, epoch=lambda _: epoch) as first,
-        host_of(emulator, ARCHIVE, tokens) as second,
-    ):
-        before = await first.reach("ada", Heard())
-        assert (await greeting(before)).protocol == 1
-        # The other bridge has another VM made, as a restore does: it lets in nobody by the token of before.
-        await emulator.lose("ada", tmp_path / "lost")
-        await second.deploy("ada", Heard())
-        epoch = 3
-        after = await first.reach("ada", Heard())
-        assert (await greeting(after)).protocol == 1
-        assert after.token != before.token
-
-
-async def test_a_cut_is_an_error_at_the_next_read_and_closing_twice_is_fine(
-    emulator: Emulator, tokens: Tokens, disk: Disk
-) -> None:
-    machine = await disk.put_into(emulator, tokens)
-    async with host_of(emulator, ARCHIVE, tokens) as host:
-        channel = (await host.reach("ada", Heard())).channel
+        channel = (await host.reach("ada", heard)).channel
+        assert len(emulator.calls) == 2
+        assert heard.steps == []
+        # A cut is an error at the next read, and closing twice is fine.
         reading = asyncio.create_task(channel.read())
         await machine.sleep("warm")
         with pytest.raises(OSError, match="cut"):
@@ -90,14 +44,16 @@ async def test_a_cut_is_an_error_at_the_next_read_and_closing_twice_is_fine(
         channel.write(b"into the void")
         await channel.close()
         await channel.close()
-
-
-async def test_the_end_of_the_sprites_connection_is_the_end_of_the_channel(
-    emulator: Emulator, tokens: Tokens, disk: Disk
-) -> None:
-    await disk.put_into(emulator, tokens)
-    async with host_of(emulator, ARCHIVE, tokens) as host:
+        assert (await host.state("ada")).state == "warm"
+        process = machine.services["sprite"].process
+        assert await greeting(await host.reach("ada", Heard())) == first
+        assert machine.services["sprite"].process is process
+        # A stopped service is started when the sprite is wanted.
+        await machine.sleep("cold")
+        machine.services["sprite"].wanted = False
         channel = (await host.reach("ada", Heard())).channel
+        assert machine.services["sprite"].runs
+        # The end of the sprite's connection is the end of the channel.
         channel.write(encode(Auth("wrong", client="test")))
         said = b""
         async with asyncio.timeout(PATIENCE):
@@ -105,6 +61,29 @@ async def test_the_end_of_the_sprites_connection_is_the_end_of_the_channel(
                 said += data
         assert b"unauthorized" in said
         await channel.close()
+        again = await greeting(await host.reach("ada", Heard()))
+        assert again.epoch == first.epoch
+        assert await host.state("ada") == HostState("running", version_of(machine))
+        assert machine.wakes == 3
+
+
+async def test_what_was_seen_of_a_vm_is_looked_at_again_once_another_bridge_had_it(
+    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
+) -> None:
+    await disk.put_into(emulator, tokens)
+    epoch = 1
+    async with host_of(emulator, this_archive(), tokens, epoch=lambda _: epoch) as host:
+        before = await host.reach("ada", Heard())
+        assert (await greeting(before)).protocol == 1
+        # Another bridge puts another VM in its place, as a restore does: the token of before opens it no more.
+        await emulator.lose("ada", tmp_path / "lost")
+        machine = await disk.put_into(emulator, tokens)
+        (machine.workspace / ".os/run/token").write_text("the-new-token")
+        await machine.wake()
+        epoch = 3
+        after = await host.reach("ada", Heard())
+        assert (await greeting(after)).protocol == 1
+        assert after.token == "the-new-token" != before.token
 
 
 async def test_much_goes_through_whole_and_in_order(emulator: Emulator) -> None:
@@ -146,18 +125,8 @@ async def test_much_goes_through_whole_and_in_order(emulator: Emulator) -> None:
     assert machine.processes()
 
 
-async def test_a_stopped_service_is_started_when_the_sprite_is_wanted(
-    emulator: Emulator, tokens: Tokens, disk: Disk
-) -> None:
-    machine = await disk.put_into(emulator, tokens)
-    machine.services["sprite"].wanted = False
-    async with host_of(emulator, ARCHIVE, tokens) as host:
-        await greeting(await host.reach("ada", Heard()))
-    assert machine.services["sprite"].runs
-
-
 async def test_an_unknown_vm_is_absent_and_asking_creates_nothing(emulator: Emulator, tokens: Tokens) -> None:
-    async with host_of(emulator, ARCHIVE, tokens) as host:
+    async with host_of(emulator, this_archive(), tokens) as host:
         assert await host.state("ada") == HostState("absent")
         emulator.faults.append(Fault("GET", "/ada$", times=99, status=401))
         state = await host.state("ada")
@@ -170,7 +139,7 @@ async def test_an_unknown_vm_is_absent_and_asking_creates_nothing(emulator: Emul
 async def test_a_name_that_could_lead_elsewhere_is_refused_before_anything_is_asked(
     emulator: Emulator, tokens: Tokens, name: str
 ) -> None:
-    async with host_of(emulator, ARCHIVE, tokens) as host:
+    async with host_of(emulator, this_archive(), tokens) as host:
         with pytest.raises(HostError, match="no name for a sprite"):
             await host.reach(name, Heard())
     assert emulator.calls == []
@@ -183,7 +152,7 @@ async def test_files_of_documents_and_artifacts_can_be_had_and_no_others(emulato
     content = bytes(range(256)) * 4000
     (folder / "a b.bin").write_bytes(content)
     (folder / "empty").touch()
-    async with host_of(emulator, ARCHIVE, tokens) as host:
+    async with host_of(emulator, this_archive(), tokens) as host:
         assert b"".join([chunk async for chunk in await host.fetch("ada", "documents/a b.bin")]) == content
         assert [chunk async for chunk in await host.fetch("ada", "documents/empty")] == []
         with pytest.raises(NoSuchFileError):
@@ -198,7 +167,7 @@ async def test_files_of_documents_and_artifacts_can_be_had_and_no_others(emulato
 async def test_an_api_that_is_gone_is_said_in_words(tokens: Tokens, tmp_path: Path) -> None:
     async with Emulator(tmp_path / "gone") as emulator:
         pass
-    async with host_of(emulator, ARCHIVE, tokens) as host:
+    async with host_of(emulator, this_archive(), tokens) as host:
         with pytest.raises(HostError, match="cannot be reached") as caught:
             await host.reach("ada", Heard())
     assert caught.value.retryable
@@ -207,7 +176,7 @@ async def test_an_api_that_is_gone_is_said_in_words(tokens: Tokens, tmp_path: Pa
 
 async def test_a_call_that_is_too_slow_is_given_up_and_said(emulator: Emulator, tokens: Tokens) -> None:
     emulator.faults.append(Fault("POST", "/v1/sprites/ada/policy/", delay=PATIENCE))
-    async with host_of(emulator, ARCHIVE, tokens, call_seconds=5.0) as host:
+    async with host_of(emulator, this_archive(), tokens, call_seconds=5.0) as host:
         with pytest.raises(HostError, match=r"Setting the network policy took longer than") as caught:
             await host.deploy("ada", Heard())
     assert caught.value.retryable
@@ -215,24 +184,30 @@ async def test_a_call_that_is_too_slow_is_given_up_and_said(emulator: Emulator, 
 
 def test_the_same_code_makes_the_same_archive_and_other_code_another(tmp_path: Path) -> None:
     again = checkout(tmp_path / "again")
-    assert again.data == ARCHIVE.data
-    assert again == ARCHIVE
-    changed = checkout(tmp_path / "again", ("sprite/server.py", lambda text: text + "\n"))
-    assert changed.digest != ARCHIVE.digest
-    assert changed.environment == ARCHIVE.environment
-    required = checkout(tmp_path / "again", ("sprite/requirements.txt", lambda text: text + "\n"))
-    assert required.environment != ARCHIVE.environment
+    assert again.data == this_archive().data
+    assert again == this_archive()
+    small = tmp_path / "small"
+    (small / "sprite").mkdir(parents=True)
+    for name in ("sprite/__init__.py", "sprite/requirements.txt", "constraints.txt"):
+        (small / name).write_text("# made for this test\n")
+    before = Archive.of(small)
+    (small / "sprite/__init__.py").write_text("# changed\n")
+    changed = Archive.of(small)
+    assert changed.digest != before.digest
+    assert changed.environment == before.environment
+    (small / "sprite/requirements.txt").write_text("# changed\n")
+    assert Archive.of(small).environment != before.environment
 
 
 def test_the_archive_holds_the_sprite_and_nothing_of_the_bridge_or_this_machine() -> None:
-    names = set(ARCHIVE.hashes)
+    names = set(this_archive().hashes)
     assert {"sprite/__main__.py", "sprite/memory/templates/soul.md", "sprite/prices.json", "requirements.txt"} <= names
     rules = {f"sprite/privacy/rules/{path.name}" for path in (ROOT / "sprite" / "privacy" / "rules").iterdir()}
     assert rules
     assert rules <= names
     assert not any(name.startswith(("bridge", "tests")) or "__pycache__" in name for name in names)
-    assert str(ROOT).encode() not in ARCHIVE.data
-    assert len(ARCHIVE.data) < 1_000_000
+    assert str(ROOT).encode() not in this_archive().data
+    assert len(this_archive().data) < 1_000_000
 
 
 NO_FILES = {

@@ -87,8 +87,9 @@ async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_tha
             assert observations(bridge.workspace)[: len(before)] == before
             shown = workspace_db(bridge.workspace, "SELECT status FROM missions WHERE id = ?", (mission,))
             assert shown == [{"status": "error"}]
-            assert (await page.mission("Who is my dog?"))["event"] == "complete"
-            assert "Pim" in observations(bridge.workspace)[-1]["agent_response"]
+            # What was cut off is not done once more.
+            said = [turn["user_message"] for turn in observations(bridge.workspace)]
+            assert said.count("work on") == 1
 
 
 @pytest.mark.soak

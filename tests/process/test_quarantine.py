@@ -86,13 +86,14 @@ async def remember(client: Client, op: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("fault", "poisoned", "cost"),
-    [("refused", 1, 7), ("declined", 25, 7)],
+    [("refused", 1, 7), pytest.param("declined", 25, 7, marks=pytest.mark.soak)],
 )
 async def test_a_turn_that_is_always_in_vain_is_set_aside_at_a_bounded_price_and_the_others_are_curated(
     model: OfflineModel, workspace: Path, fault: str, poisoned: int, cost: int
 ) -> None:
     await seed(workspace, 25, poisoned)
-    model.script.curator({**FAULTS[fault], "match": POISON, "times": -1})
+    said = {"message": f"Output blocked by a filter: {POISON}{poisoned}"} if fault == "refused" else {}
+    model.script.curator({**FAULTS[fault], **said, "match": POISON, "times": -1})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
         assert_only(workspace, 25, poisoned)
@@ -114,6 +115,11 @@ async def test_a_turn_that_is_always_in_vain_is_set_aside_at_a_bounded_price_and
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
         assert calls(model) == before, "a restart pays nothing"
+        assert (POISON in (await command(workspace, "status"))[1]) == (fault == "refused")
+    # What the model said of a turn is forgotten with it.
+    await forget(workspace, turn=poisoned)
+    assert POISON not in (await command(workspace, "status"))[1]
+    assert files_containing(workspace, POISON) == []
 
 
 async def test_a_turn_that_waits_alone_costs_three_calls(model: OfflineModel, workspace: Path) -> None:
@@ -175,18 +181,6 @@ async def test_outages_are_no_turns_fault_and_cost_it_none_of_its_calls(model: O
     assert about(model, 2) - 7 <= MOST_CALLS
     lost = transcript(workspace, "SELECT reason FROM lost_calls")
     assert {row["reason"] for row in lost} == {"refused with 400"}
-
-
-async def test_an_outage_quarantines_nothing(model: OfflineModel, workspace: Path) -> None:
-    await seed(workspace, 2)
-    outages = [401, 403, 429, 500, 529]
-    model.script.curator(*({"error": status, "retry_after": 0, "times": 6} for status in outages))
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        while not settled(workspace):
-            await client.ask("system", {"action": "flush"})
-    assert_only(workspace, 2)
-    assert calls(model) == 6 * len(outages) + 1
-    assert transcript(workspace, "SELECT * FROM lost_calls") == []
 
 
 async def test_a_model_that_refuses_everything_sets_nothing_aside_for_good_and_is_asked_once_at_a_time(
@@ -293,7 +287,7 @@ async def test_the_command_line_shows_what_is_set_aside_and_has_it_tried_again(
     model: OfflineModel, workspace: Path
 ) -> None:
     await seed(workspace, 3, 3)
-    model.script.curator({**FAULTS["refused"], "match": POISON, "times": 5})
+    model.script.curator({**FAULTS["refused"], "match": POISON, "times": 8})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
@@ -311,25 +305,17 @@ async def test_the_command_line_shows_what_is_set_aside_and_has_it_tried_again(
             0,
             "Turn 3 waits again: it is being curated now.\n",
         )
+        await eventually(lambda: settled(workspace), "it is set aside again")
+    assert_only(workspace, 3, 3)
+    # Without a sprite, the next one curates it.
+    assert (await command(workspace, "memory", "retry", "3"))[1] == (
+        "Turn 3 waits again: it is curated when the sprite runs next.\n"
+    )
+    async with running_sprite(workspace, model.url):
         await eventually(lambda: settled(workspace), "it is curated")
     assert_only(workspace, 3)
     code, _, err = await command(workspace, "memory", "retry", "3")
     assert (code, err) == (2, "sprite: Turn 3 is not quarantined.\n")
-
-
-async def test_without_a_sprite_the_next_one_curates_what_is_tried_again(model: OfflineModel, workspace: Path) -> None:
-    await seed(workspace, 2, 1)
-    model.script.curator({**FAULTS["refused"], "match": POISON, "times": 5})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await client.ask("system", {"action": "flush"})
-        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
-    assert_only(workspace, 2, 1)
-    assert (await command(workspace, "memory", "retry", "1"))[1] == (
-        "Turn 1 waits again: it is curated when the sprite runs next.\n"
-    )
-    async with running_sprite(workspace, model.url):
-        await eventually(lambda: settled(workspace), "it is curated")
-    assert_only(workspace, 2)
 
 
 def _generation(workspace: Path, number: int) -> list[tuple[int, int]]:
@@ -376,16 +362,3 @@ async def test_a_refusal_ends_asking_again_and_the_next_run_finds_its_way_around
     await rebuild(workspace, model)
     assert states(workspace) == {1: 1, 2: 1, 3: 1, 4: 1, 5: 2, 6: 1}
     assert sum(r.kind == "curator" and "Fern5." in r.user_text for r in model.requests) <= 1 + MOST_CALLS
-
-
-async def test_what_the_model_said_of_a_turn_is_forgotten_with_it(model: OfflineModel, workspace: Path) -> None:
-    await seed(workspace, 2, 1)
-    refusal = {"error": 400, "message": f"cannot process '{POISON}1' here", "match": POISON, "times": -1}
-    model.script.curator(refusal)
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await client.ask("system", {"action": "flush"})
-        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
-        assert POISON in (await command(workspace, "status"))[1]
-    await forget(workspace, turn=1)
-    assert POISON not in (await command(workspace, "status"))[1]
-    assert files_containing(workspace, POISON) == []

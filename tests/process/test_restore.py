@@ -24,10 +24,8 @@ from bridge.cluster.ownership import SoleOwnership
 from bridge.config import Settings
 from bridge.database import open_database
 from bridge.door.restoring import Restoring
-from bridge.hosts.archive import Archive
 from bridge.hosts.host import HostError, MachineGoneError
 from bridge.hosts.sprites import SpritesHost
-from bridge.offline.model import OfflineModel
 from bridge.operating.audit import Audit
 from bridge.relay.relay import Relay
 from bridge.store.export import Source, exported
@@ -42,10 +40,10 @@ from tests.command_line import command, settings_of
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
 from tests.forking import ForkedProcess, fork_module
-from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_process
-from tests.inspection import chat, eventually, observation_of, request_seen, workspace_db
+from tests.harness import PATIENCE
+from tests.inspection import eventually
 from tests.shipping_by_hand import named, ship
-from tests.vms import Disk, Heard, Tokens, greeting, host_of
+from tests.vms import Disk, Heard, Tokens, greeting, host_of, this_archive
 
 
 async def kept(data: Path, name: str, workspace: Path) -> None:
@@ -285,38 +283,6 @@ async def test_a_poisoned_name_costs_nothing_but_itself_and_is_said_by_name(cura
     assert all(map(names_both, lines))
 
 
-async def test_a_mission_that_was_under_way_ends_with_words_and_what_was_said_before_is_known(
-    model: OfflineModel, workspace: Path, tmp_path: Path
-) -> None:
-    model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    data, new = tmp_path / "data", tmp_path / "new"
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "My dog is Pim.")
-        mission = client.send("mission", {"text": "think for ever"})
-        await request_seen(model, lambda r: "think for ever" in r.user_text)
-        await kept(data, "ada", workspace)
-        sprite.process.kill()
-        await sprite.process.wait()
-    # What the agent was at may still write there.
-    workspace.rename(tmp_path / "destroyed")
-    status, out, _ = await run_bridge("restore", "ada", "--to", str(new), "--data", str(data))
-    assert status == 0, out
-    async with running_sprite(new, model.url) as again, again.client() as client:
-        await eventually(lambda: not_under_way(new), "the mission is under way for ever")
-        shown = workspace_db(new, "SELECT status FROM missions WHERE id = ?", (mission,))
-        assert shown == [{"status": "error"}]
-        assert observation_of(new, mission)["outcome"] == "crashed"
-        await chat(client, "Who is my dog?")
-        assert "Pim" in observations(new)[-1]["agent_response"]
-        # It is not done once more.
-        assert len([r for r in observations(new) if r["user_message"] == "think for ever"]) == 1
-
-
-def not_under_way(workspace: Path) -> bool:
-    under_way = "SELECT id FROM missions WHERE status IN ('queued', 'running')"
-    return workspace_db(workspace, under_way) == []
-
-
 # On a VM
 
 
@@ -337,7 +303,7 @@ async def house(emulator: Emulator, tokens: Tokens, folder: Path) -> AsyncIterat
         database = await stack.enter_async_context(open_database(folder / "bridge.db"))
         store = await stack.enter_async_context(open_store(Settings(folder), database))
         losses = Losses(database, store)
-        host = await stack.enter_async_context(host_of(emulator, Archive.of(ROOT), tokens, guard=losses.refuse))
+        host = await stack.enter_async_context(host_of(emulator, this_archive(), tokens, guard=losses.refuse))
         restorer = await stack.enter_async_context(Restorer(store, losses, host, folder / "run", Audit(database).note))
         yield House(host, restorer, store, losses)
 
@@ -429,6 +395,7 @@ async def test_cut_off_anywhere_the_same_restore_makes_it_whole_and_nobody_uses_
     assert [path.name for path in (machine.workspace / ".os").iterdir() if path.name.startswith("before-")]
 
 
+@pytest.mark.soak
 async def test_killed_when_it_has_begun_the_same_restore_makes_the_vm_whole(
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
@@ -464,9 +431,10 @@ async def test_killed_when_it_has_begun_the_same_restore_makes_the_vm_whole(
 LOST = Fault("GET", "/exec", times=99, status=400, body="wedged")
 
 
-async def test_a_wedged_vm_is_destroyed_only_where_that_is_said(
+async def test_wedged_vm_is_replaced_only_when_asked(
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
+    """Its person may give it up while that is offered, and at no other time."""
     machine = await disk.put_into(emulator, tokens)
     emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
@@ -477,23 +445,10 @@ async def test_a_wedged_vm_is_destroyed_only_where_that_is_said(
         with pytest.raises(HostError):
             await home.restorer.restore("ada", Asked("ada", over=True), Heard())
         assert emulator.machines["ada"] is machine
-        wedged = emulator.faults[0]
-        emulator.faults = [Fault("DELETE", "/v1/sprites/ada", then=lambda: setattr(wedged, "times", 0)), wedged]
-        words = (await home.restorer.restore("ada", Asked("ada", over=True, anew=True), Heard())).words
-        assert "restored, with 9 turn(s)" in words
-        assert emulator.machines["ada"] is not machine
-        await greeting(await home.host.reach("ada", Heard()))
-
-
-async def test_a_wedged_vm_is_given_up_by_its_person_while_that_is_offered_and_at_no_other_time(
-    emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
-) -> None:
-    machine = await disk.put_into(emulator, tokens)
-    emulator.image = disk.packages
-    async with house(emulator, tokens, tmp_path / "data") as home:
-        await ship(home.store, "ada", curated)
-        wedged = Fault("GET", "/exec", times=999, status=502, body="wedged")
-        emulator.faults = [Fault("DELETE", "/v1/sprites/ada", then=lambda: setattr(wedged, "times", 0)), wedged]
+        emulator.faults = [
+            Fault("GET", "/exec", times=999, status=502, body="wedged"),
+            Fault("POST", "/v1/sprites$", times=99, status=400, body="planted"),
+        ]
         async with Relay(home.host, kept=home.restorer.kept_words, stuck_seconds=0.0) as relay:
             restoring = Restoring(home.restorer, relay, SoleOwnership())
             with pytest.raises(RestoreRefusedError, match="does not need that"):
@@ -505,10 +460,12 @@ async def test_a_wedged_vm_is_given_up_by_its_person_while_that_is_offered_and_a
                     with pytest.raises(RestoreRefusedError, match="does not need that"):
                         await restoring.asked_by("ada", how)
                 assert emulator.machines["ada"] is machine
-                assert "restored, with 9 turn(s)" in (await restoring.asked_by("ada", "replace")).words
-                assert emulator.machines["ada"] is not machine
-                await eventually(lambda: room.is_ready, "nobody comes to the new one")
-                assert relay.offer("ada") is None
+                # It is destroyed, and would be made anew.
+                with pytest.raises(HostError, match="planted"):
+                    await restoring.asked_by("ada", "replace")
+                assert emulator.counted("DELETE", "/v1/sprites/ada$") == 1
+                assert emulator.machines == {}
+                assert await home.losses.is_begun("ada")
 
 
 async def test_an_export_wakes_no_vm_that_sleeps(

@@ -30,7 +30,6 @@ from tests.chaos_proxy import ChaosProxy
 from tests.harness import PATIENCE, Message, rows
 from tests.inspection import eventually
 from tests.ports import free_port
-from tests.postgres import own_server
 
 #: The same for all of them.
 _STORE_KEY = base64.b64encode(b"between them " + b"." * 19).decode()
@@ -70,6 +69,13 @@ def missions(workspace: Path) -> list[dict[str, Any]]:
     return rows(workspace / ".os/workspace.db", "SELECT id, status FROM missions ORDER BY position")
 
 
+async def draw(page: PageClient) -> None:
+    """Put a note on the canvas; return once the page has seen it."""
+    note = {"action": "create_card", "title": "Tides", "blocks": [{"type": "text", "data": {"content": "noon"}}]}
+    await page.send("canvas_interaction", note)
+    await page.type("canvas_update")
+
+
 @asynccontextmanager
 async def taken_over(running: BridgeProcess, cookie: str, resume: Message | None = None) -> AsyncIterator[PageClient]:
     """A page that comes again until this bridge has the sprite: as long as another one has it, it is passed on."""
@@ -90,34 +96,6 @@ async def _served(
                 stack.push_async_exit(attempt.pop_all())
                 return page
     return None
-
-
-async def test_a_killed_bridges_sprite_is_anothers_and_a_page_goes_on_where_it_was(
-    tmp_path: Path, postgres_url: str
-) -> None:
-    async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(open_database(postgres_url))
-        a, cookie_a = await stack.enter_async_context(bridge(tmp_path / "a", postgres_url))
-        b, cookie_b = await stack.enter_async_context(bridge(tmp_path / "b", postgres_url))
-        workspace = a.workspace
-        async with a.page(cookie_a) as page:
-            await page.type("state_sync")
-            assert (await page.mission("Say hello"))["event"] == "complete"
-            left_off, owner = await position(page), await lease(database)
-            assert owner[1] == 1
-            await a.kill()
-        async with taken_over(b, cookie_b, left_off) as page:
-            assert (await page.mission("And once more"))["event"] == "complete"
-            found = seqs(page)
-            assert found == sorted(set(found))
-            assert min(found) == left_off["last_seq"] + 1
-            taken = await lease(database)
-        assert (taken[0] != owner[0], taken[1]) == (True, 2)
-        assert [mission["status"] for mission in missions(workspace)] == ["complete", "complete"]
-        assert not b.workspace.exists()
-        # Ctrl-C: nobody waits for a lease to end.
-        assert await b.stop() == 0
-        assert (await lease(database))[2] <= 0
 
 
 async def test_a_bridge_that_was_stopped_for_long_says_nothing_more_to_a_sprite_that_another_one_has(
@@ -145,6 +123,21 @@ async def test_a_bridge_that_was_stopped_for_long_says_nothing_more_to_a_sprite_
         assert (await new.end_of(typed))["event"] == "complete"
         assert [mission["id"] for mission in missions(a.workspace)] == [typed]
         assert (await lease(database))[1] == 2
+        # When a bridge is killed, too, another one takes its sprite, and a page goes on where it was.
+        await draw(new)
+        left_off, owner = await position(new), await lease(database)
+        await b.kill()
+        async with taken_over(a, cookie_a, left_off) as page:
+            await draw(page)
+            found = seqs(page)
+            assert found == sorted(set(found))
+            assert min(found) == left_off["last_seq"] + 1
+            taken = await lease(database)
+        assert (taken[0] != owner[0], taken[1]) == (True, 3)
+        assert not b.workspace.exists()
+        # Ctrl-C: nobody waits for a lease to end.
+        assert await a.stop() == 0
+        assert (await lease(database))[2] <= 0
 
 
 async def test_page_over_cut_network_comes_again(tmp_path: Path, postgres_url: str) -> None:
@@ -169,26 +162,6 @@ async def test_page_over_cut_network_comes_again(tmp_path: Path, postgres_url: s
                 async with b.page(cookie) as passed_on:
                     await passed_on.type("state_sync")
                 assert (await at_owner.ask("system", {"action": "status"}))["type"] == "status"
-
-
-async def test_without_its_database_a_bridge_says_so_and_nothing_typed_meanwhile_is_lost(tmp_path: Path) -> None:
-    with own_server() as server:
-        async with bridge(tmp_path / "a", server.create()) as (a, cookie), a.page(cookie) as page, a.http() as http:
-            await page.type("state_sync")
-            server.stop()
-            told = (await page.link("unavailable"))["payload"]["detail"]
-            assert "The database is away" in told
-            assert "Nothing is lost" in told
-            assert "What you type waits" in told
-            async with http.get("/readyz") as response:
-                assert (response.status, await response.text()) == (503, "the database is away\n")
-            typed = await page.send("mission", {"text": "Typed while it was away"})
-            server.start()
-            await page.link("ready")
-            assert (await page.end_of(typed))["event"] == "complete"
-            assert [mission["id"] for mission in missions(a.workspace)] == [typed]
-        assert a.log.count("leases cannot be renewed") == 1
-        assert a.log.count("leases are renewed again") == 1
 
 
 async def test_bridges_with_different_secrets_say_so_before_anybody_is_passed_on(

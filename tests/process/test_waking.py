@@ -188,26 +188,6 @@ async def test_what_a_sprite_says_is_on_disk_before_the_bridge_can_be_killed_lon
         assert (date.at, date.action_id, date.is_open) == (1e9, 3, True)
 
 
-async def test_a_bridge_that_was_killed_looks_at_once_at_the_sprites_it_was_connected_to(tmp_path: Path) -> None:
-    """What they said in the moment of the kill is lost, so they are asked again; also where nobody opens a page."""
-    data = tmp_path / "data"
-    async with bridge_process(data, forks_sprites=True) as bridge, bridge.page(await bridge.login()) as page:
-        await page.link("ready")
-        await eventually(lambda: kept(data) == [("local", None, 1)], "it is not kept that the sprite runs")
-        bridge.process.kill()
-        await bridge.process.wait()
-    async with running_bridge(data) as again:
-
-        async def metrics() -> str:
-            async with again.http() as session, session.get("/metrics") as response:
-                return await response.text()
-
-        await eventually(lambda: "a sprite was woken for what is due" in again.log, "the sprite is not looked at")
-        assert 'bridge_wakes_total{outcome="looked"} 1.0' in await metrics()
-        (local,) = json.loads((await again.run("status", "--json"))[1])
-        assert local["next_due"] is None
-
-
 def asked(model: OfflineModel) -> int:
     return len(prompts(model, "due_action"))
 
@@ -225,6 +205,7 @@ def action(data: Path) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_reminder_survives_a_stop_of_the_bridge(model: OfflineModel, tmp_path: Path, how: str) -> None:
     """Nobody has a page open: the next bridge looks by itself."""
@@ -242,7 +223,7 @@ async def test_reminder_survives_a_stop_of_the_bridge(model: OfflineModel, tmp_p
     assert (data / "workspaces/local/ran").read_text() == "once\n"
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.soak), "kill"])
 async def test_cut_off_reminder_is_told_by_webhook(model: OfflineModel, tmp_path: Path, how: str) -> None:
     model.script.agent({"match": "due_action", "on": "result", "hang": True})
     data = tmp_path / "data"
@@ -253,15 +234,27 @@ async def test_cut_off_reminder_is_told_by_webhook(model: OfflineModel, tmp_path
         async with bridge_process(data, forks_sprites=True, **upstream) as bridge:
             await remind(bridge, "run `echo once >> ran`")
             await eventually((data / "workspaces/local/ran").exists, "it is at work")
+            await eventually(lambda: kept(data) == [("local", None, 1)], "it is not kept that the sprite runs")
             await (bridge.stop() if how == "stop" else bridge.kill())
-        async with running_bridge(data, **upstream):
+        async with running_bridge(data, **upstream) as again:
             await eventually(lambda: bool(receiver.messages), "nobody is told")
             await eventually(lambda: action(data)["status"] == "failed", "it is not listed")
+            # Nobody opens a page: the bridge looks at once at the sprites that it was connected to.
+            await eventually(lambda: "a sprite was woken for what is due" in again.log, "the sprite is not looked at")
+            while 'bridge_wakes_total{outcome="looked"} 1.0' not in await metrics(again):  # noqa: ASYNC110 - it only counts
+                await asyncio.sleep(0.05)
+            (local,) = json.loads((await again.run("status", "--json"))[1])
+            assert local["next_due"] is None
         assert [message["kind"] for message in receiver.messages] == ["ended"]
     lines = workspace_db(data / "workspaces/local", "SELECT role, text FROM chat_messages ORDER BY id DESC LIMIT 1")
     assert [line["role"] for line in lines] == ["error"]
     assert "cut off" in lines[0]["text"]
     assert (data / "workspaces/local/ran").read_text() == "once\n"
+
+
+async def metrics(bridge: BridgeServer) -> str:
+    async with bridge.http() as session, session.get("/metrics") as response:
+        return await response.text()
 
 
 def kept(data: Path) -> list[tuple[str, float | None, int]]:

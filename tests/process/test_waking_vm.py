@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from bridge.database import open_database
-from bridge.hosts.archive import Archive
 from bridge.notify.notifier import Notifier
 from bridge.notify.outbox import Outbox
 from bridge.notify.signature import shown
@@ -26,11 +26,11 @@ from sprite.protocol.memory import AddActionRequest
 from tests.bridge_harness import bridge_environment, bridge_process, run_bridge, running_bridge
 from tests.emulator import Emulator
 from tests.emulator.api import TOKEN
-from tests.harness import ROOT, observations
+from tests.harness import observations
 from tests.inspection import eventually, memory
 from tests.memory_stores import open_stores
 from tests.ports import free_port
-from tests.vms import Disk, Tokens, host_of
+from tests.vms import Disk, Tokens, host_of, this_archive
 from tests.waking_stage import QUICK, died
 from tests.webhook_receiver import KEY, Receiver, receiving
 
@@ -86,7 +86,7 @@ async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_s
 ) -> None:
     emulator.image = disk.packages
     async with (
-        host_of(emulator, Archive.of(ROOT), Tokens(model.url)) as host,
+        host_of(emulator, this_archive(), Tokens(model.url)) as host,
         receiving() as receiver,
     ):
         async with bridge_of(tmp_path, host, receiver) as bridge:
@@ -119,6 +119,7 @@ async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_s
         assert len(receiver.messages) == 1
 
 
+@pytest.mark.soak
 async def test_a_question_that_waits_with_no_page_open_reaches_the_webhook(tmp_path: Path) -> None:
     async with (
         receiving() as receiver,
@@ -144,6 +145,7 @@ async def test_a_question_that_waits_with_no_page_open_reaches_the_webhook(tmp_p
         assert len(receiver.messages) == 1
 
 
+@pytest.mark.soak
 async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_once_it_is_back(
     emulator: Emulator, disk: Disk, tmp_path: Path
 ) -> None:
