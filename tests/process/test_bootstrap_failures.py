@@ -103,29 +103,21 @@ async def test_a_full_disk_of_the_vm_is_said_by_its_files_and_by_its_commands(
         machine.is_disk_full = False
         full = 'case "$*" in *xzf*) echo "tar: write error: No space left on device" >&2; exit 2;; esac'
         machine.put_tool("tar", f'#!/bin/sh\n{full}\nexec /usr/bin/env PATH="${{PATH#*:}}" tar "$@"\n')
-        with pytest.raises(UpdateFailedError, match="The VM's disk is full"):
-            await host.deploy("ada", Heard())
-    assert version_of(machine) == version
-
-
-async def test_packages_missing_or_damaged(emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path) -> None:
-    machine = await disk.put_into(emulator, tokens)
-    machine.services["sprite"].wanted = False
-    machine.environment["PIP_NO_INDEX"] = "1"
-    version = version_of(machine)
-    new = checkout(tmp_path / "new", ("sprite/requirements.txt", lambda text: text + "no-such-package-of-ours==9.9\n"))
-    async with host_of(emulator, new, tokens) as host:
-        # In pip's words; the earlier version runs on.
-        with pytest.raises(UpdateFailedError, match=r"(?s)No matching distribution.*no-such-package-of-ours"):
+        with pytest.raises(UpdateFailedError, match=r"(?s)The VM's disk is full.*tar: write error"):
             await host.deploy("ada", Heard())
     assert version_of(machine) == version
     assert emulator.counted("POST", "stop") == 0
     assert tokens.minted == 1
-    # A damaged environment is found by the self-check, and made anew.
+
+
+async def test_a_damaged_environment_is_made_anew_by_the_self_check(
+    emulator: Emulator, tokens: Tokens, disk: Disk
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    machine.services["sprite"].wanted = False
     (machine.workspace / ".os/VERSION").unlink()
     for packages in (machine.workspace / ".os/venvs").rglob("image.pth"):
         packages.unlink()
-    emulator.calls.clear()
     heard = Heard()
     async with host_of(emulator, this_archive(), tokens, egress="bridge") as host:
         await host.deploy("ada", heard)
@@ -135,6 +127,23 @@ async def test_packages_missing_or_damaged(emulator: Emulator, tokens: Tokens, d
     assert emulator.counted("POST", "/policy/") == 2
     assert machine.policy == [{"domain": "127.0.0.1", "action": "allow"}, {"domain": "*", "action": "deny"}]
     assert "SPRITE_EGRESS=bridge\n" in (machine.workspace / ".os/run/model.env").read_text()
+
+
+@pytest.mark.soak
+async def test_packages_that_cannot_be_had_are_said_in_pips_words_and_the_earlier_version_runs_on(
+    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    machine.environment["PIP_NO_INDEX"] = "1"
+    version = version_of(machine)
+    new = checkout(tmp_path / "new", ("sprite/requirements.txt", lambda text: text + "no-such-package-of-ours==9.9\n"))
+    async with host_of(emulator, new, tokens) as host:
+        with pytest.raises(UpdateFailedError, match=r"(?s)No matching distribution.*no-such-package-of-ours"):
+            await host.deploy("ada", Heard())
+        await greeting(await host.reach("ada", Heard()))
+    assert version_of(machine) == version
+    assert emulator.counted("POST", "stop") == 0
+    assert tokens.minted == 1
 
 
 async def test_where_services_are_not_to_be_had_the_sprite_is_a_process_that_is_replaced_and_revived(

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from sprite.database.workspace import open_workspace
 from tests.forking import fork_code
-from tests.harness import Client, Message, SpriteProcess, sprite_process
+from tests.harness import Client, Message, Sprite, SpriteProcess, running_sprite, sprite_process
 from tests.inspection import eventually, workspace_db
 
 #: One sprite for the tests that do not kill it: each takes larger epochs than those before.
@@ -30,7 +30,7 @@ async def sprite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Spri
 
 
 @asynccontextmanager
-async def bridge(sprite: SpriteProcess, lease: Any) -> AsyncIterator[tuple[Client, Message]]:
+async def bridge(sprite: Sprite, lease: Any) -> AsyncIterator[tuple[Client, Message]]:
     """A connection that says so of itself, and the sprite's first answer."""
     async with sprite.raw() as client:
         client.send("auth", {"token": sprite.token, "protocol": 1, "client": "bridge", "lease": lease})
@@ -137,10 +137,10 @@ async def test_a_killed_sprite_still_knows_the_newest_epoch(tmp_path: Path) -> N
     async with sprite_process(workspace, None) as running, bridge(running, of("a", 7)) as (_, welcome):
         assert welcome["type"] == "auth_ok"
         await running.kill()
-    async with sprite_process(workspace, None) as running:
-        async with bridge(running, of("b", 6)) as (_, answer):
+    async with running_sprite(workspace, None) as again:
+        async with bridge(again, of("b", 6)) as (_, answer):
             assert refusal(answer)[0] == "stale_owner"
-        async with bridge(running, of("a", 7)) as (_, welcome):
+        async with bridge(again, of("a", 7)) as (_, welcome):
             assert welcome["type"] == "auth_ok"
 
 
