@@ -9,10 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from acp.client.connection import ClientSideConnection
 
-from bridge.acp.program import End, speaking
-from bridge.acp.stdio import opened
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import ChatResult
 from sprite.protocol.messages import Ack, Gap, Status
@@ -21,6 +18,7 @@ from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.relay_stage import Street, stage
 
 if TYPE_CHECKING:
+    from bridge.acp.program import End
     from sprite.protocol.messages import StateSync
     from sprite.protocol.shapes import ChatMessage
 
@@ -102,6 +100,11 @@ class AcpStage:
 @asynccontextmanager
 async def acp_stage(*, reads: bool = True) -> AsyncIterator[AcpStage]:
     """An editor that has begun nothing yet; where it never `reads`, its requests are written by the test."""
+    from acp.client.connection import ClientSideConnection
+
+    from bridge.acp.program import End, speaking
+    from bridge.acp.stdio import opened
+
     to_agent, to_editor = os.pipe(), os.pipe()
     # Pipe transports close what they are given.
     source, target = os.fdopen(to_agent[0], "rb"), os.fdopen(to_editor[1], "wb")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from acp.exceptions import RequestError
 from msgspec.structs import replace
 
 from sprite.protocol.events import AnyAgentEvent, Started, ToolUse, WholeText
@@ -98,6 +97,8 @@ async def test_after_a_gap_a_turn_that_still_runs_goes_on_from_what_it_has_shown
 async def test_a_message_that_ended_out_of_sight_ends_as_it_did(
     status: str | None, role: str, words: str | None
 ) -> None:
+    from acp.exceptions import RequestError
+
     async with acp_stage() as stage:
         await stage.begin()
         asked = stage.say("hello")
@@ -136,6 +137,8 @@ async def test_each_end_of_a_turn_has_its_reason(ending: dict[str, object], reas
 
 
 async def test_an_error_is_told_in_its_words_and_so_is_a_refusal() -> None:
+    from acp.exceptions import RequestError
+
     async with acp_stage() as stage:
         await stage.begin()
         asked = stage.say("hello")

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import anthropic
 import pytest
 from aiohttp import web
 
@@ -236,6 +235,8 @@ async def test_an_answer_that_is_compressed_unasked_is_unpacked_and_counted(
 
 
 async def test_the_sdk_streams_and_counts_tokens_through_it(tmp_path: Path, model: Any) -> None:
+    import anthropic
+
     target = Upstream(model.url)
     async with proxy(tmp_path, target, models=Models(is_free=True)) as running:
         client = anthropic.AsyncAnthropic(base_url=running.url, api_key=running.token, max_retries=0)

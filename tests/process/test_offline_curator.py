@@ -1,7 +1,6 @@
 from html import escape
 
 import pytest
-from anthropic import AsyncAnthropic
 
 from bridge.offline.curator import curate
 from bridge.offline.model import OfflineModel
@@ -205,6 +204,8 @@ def test_context_md_drops_its_oldest_recent_lines_to_stay_under_its_limit() -> N
 
 
 async def test_the_server_answers_a_curation_request_in_the_raw_format() -> None:
+    from anthropic import AsyncAnthropic
+
     async with OfflineModel() as model, AsyncAnthropic(base_url=model.url, api_key="offline") as client:
         reply = await client.messages.create(
             model="claude-haiku-5-5",

@@ -3,34 +3,19 @@
 Long, since it is one table of requests and what comes back.
 """
 
+from __future__ import annotations
+
 import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import msgspec
 import pytest
 import pytest_asyncio
-from anthropic import AsyncAnthropic
-from claude_agent_sdk import (
-    AssistantMessage,
-    ClaudeAgentOptions,
-    ClaudeSDKClient,
-    Message,
-    ResultMessage,
-    SystemMessage,
-    TaskNotificationMessage,
-    TextBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    UserMessage,
-    create_sdk_mcp_server,
-    tool,
-)
 
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
@@ -38,6 +23,12 @@ from tests import api_grammar
 from tests.bridge_harness import bridge_environment
 from tests.forking import fork_module
 from tests.harness import PATIENCE
+
+# Every worker imports this file: the tests import the SDKs (2 s and 1 s).
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+    from anthropic.types import Message as ApiMessage
+    from claude_agent_sdk import ClaudeSDKClient, Message, ToolResultBlock, ToolUseBlock
 
 #: For tests of the agent that they share.
 shared = pytest.mark.asyncio(loop_scope="module")
@@ -65,6 +56,8 @@ async def model() -> AsyncIterator[OfflineModel]:
 
 @pytest.fixture
 async def client(model: OfflineModel) -> AsyncIterator[AsyncAnthropic]:
+    from anthropic import AsyncAnthropic
+
     async with AsyncAnthropic(base_url=model.url, api_key="offline", max_retries=0) as connected:
         yield connected
 
@@ -109,6 +102,8 @@ def agent(home: Home) -> ClaudeSDKClient:
 @asynccontextmanager
 async def connected(model: OfflineModel, tmp_path: Path) -> AsyncIterator[Home]:
     """Start the real SDK and CLI against the model."""
+    from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, create_sdk_mcp_server, tool
+
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     boot = tmp_path / "boot.md"
@@ -153,6 +148,8 @@ async def turn(agent: ClaudeSDKClient, prompt: str) -> list[Message]:
 
 async def until_notified(agent: ClaudeSDKClient) -> list[Message]:
     """What comes until the turn about the end of something in the background has ended."""
+    from claude_agent_sdk import ResultMessage, TaskNotificationMessage
+
     messages: list[Message] = []
     async with asyncio.timeout(PATIENCE):
         async for message in agent.receive_messages():
@@ -164,24 +161,30 @@ async def until_notified(agent: ClaudeSDKClient) -> list[Message]:
 
 
 def said(messages: list[Message]) -> str:
+    from claude_agent_sdk import AssistantMessage, TextBlock
+
     blocks = [block for message in messages if isinstance(message, AssistantMessage) for block in message.content]
     return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
 
 
 def calls(messages: list[Message]) -> list[ToolUseBlock]:
+    from claude_agent_sdk import AssistantMessage, ToolUseBlock
+
     blocks = [block for message in messages if isinstance(message, AssistantMessage) for block in message.content]
     return [block for block in blocks if isinstance(block, ToolUseBlock)]
 
 
 def results(messages: list[Message]) -> list[ToolResultBlock]:
+    from claude_agent_sdk import ToolResultBlock, UserMessage
+
     lists = [message.content for message in messages if isinstance(message, UserMessage)]
     return [
         block for blocks in lists if isinstance(blocks, list) for block in blocks if isinstance(block, ToolResultBlock)
     ]
 
 
-async def ask(client: AsyncAnthropic, text: str, **extra: Any) -> anthropic.types.Message:
-    message: anthropic.types.Message = await client.messages.create(
+async def ask(client: AsyncAnthropic, text: str, **extra: Any) -> ApiMessage:
+    message: ApiMessage = await client.messages.create(
         model="claude-haiku-5-5", max_tokens=1024, messages=[{"role": "user", "content": text}], **extra
     )
     return message
@@ -229,6 +232,8 @@ async def test_tokens_are_counted(client: AsyncAnthropic) -> None:
 
 
 async def test_a_bad_request_is_refused_in_the_shape_of_the_api(client: AsyncAnthropic) -> None:
+    import anthropic
+
     with pytest.raises(anthropic.BadRequestError, match="invalid_request_error"):
         await client.messages.create(model="m", max_tokens=1, messages=[])
     with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
@@ -249,6 +254,8 @@ async def test_a_json_schema_that_is_asked_for_is_filled(client: AsyncAnthropic)
 async def test_a_scripted_error_has_its_status_type_and_retry_after(
     client: AsyncAnthropic, model: OfflineModel
 ) -> None:
+    import anthropic
+
     model.script.agent(
         {"error": 429, "type": "rate_limit_error", "message": "slow down", "retry_after": 1, "for": "any"}
     )
@@ -312,6 +319,8 @@ async def test_sdk_reads_each_stop_reason_from_stream(client: AsyncAnthropic, mo
 
 @pytest.mark.parametrize("kind", api_grammar.LATE_ERRORS)
 async def test_sdk_raises_error_of_broken_stream(client: AsyncAnthropic, model: OfflineModel, kind: str) -> None:
+    import anthropic
+
     model.script.agent({"blocks": [api_grammar.TEXT], "stream_error": kind, "at": "in_block", "for": "any"})
     received = ""
     with pytest.raises(anthropic.APIStatusError, match=kind):  # noqa: PT012 - the stream breaks late
@@ -336,6 +345,9 @@ async def test_a_cut_step_drops_the_connection_in_mid_stream(client: AsyncAnthro
 
 
 async def test_a_hanging_step_waits_for_the_client_and_does_not_hold_up_the_end(model: OfflineModel) -> None:
+    import anthropic
+    from anthropic import AsyncAnthropic
+
     model.script.agent({"hang": True, "for": "any", "times": 2})
     async with AsyncAnthropic(base_url=model.url, api_key="offline", max_retries=0) as client:
         with pytest.raises(anthropic.APITimeoutError):
@@ -381,6 +393,8 @@ async def test_requests_are_recorded_without_credentials(client: AsyncAnthropic,
 
 
 async def test_the_command_serves_a_script_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    from anthropic import AsyncAnthropic
+
     script = tmp_path / "script.json"
     script.write_text('{"agent": [{"text": "from a file", "for": "any"}]}')
     arguments = ("model", "--port", "0", "--script", str(script))
@@ -455,6 +469,8 @@ async def test_the_real_agent_searches_memory_when_asked_and_when_it_does_not_kn
 async def test_a_huge_usage_makes_the_agent_compact_and_the_summary_keeps_the_words(
     agent: ClaudeSDKClient, home: Home
 ) -> None:
+    from claude_agent_sdk import SystemMessage
+
     await turn(agent, "My boat is called Pequod.")
     home.model.script.agent({"usage": {"input_tokens": 990000}}, {"text": "not for the compaction"})
     await turn(agent, "hello")
@@ -468,6 +484,8 @@ async def test_a_huge_usage_makes_the_agent_compact_and_the_summary_keeps_the_wo
 
 @shared
 async def test_an_interrupted_wait_leaves_the_next_turn_usable(agent: ClaudeSDKClient, home: Home) -> None:
+    from claude_agent_sdk import ResultMessage
+
     await agent.query("wait 30 seconds")
     messages: list[Message] = []
     async with asyncio.timeout(PATIENCE):
