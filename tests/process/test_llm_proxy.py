@@ -83,9 +83,16 @@ def big_body(random_: random.Random, size: int, *, model_last: bool) -> tuple[by
 # --- passing through ---
 
 
-@pytest.mark.parametrize("size", [10, 5000, 70_000, 300_000, 3_000_000])
-@pytest.mark.parametrize("model_last", [True, False])
-@pytest.mark.parametrize("chunked", [True, False])
+@pytest.mark.parametrize(
+    ("size", "model_last", "chunked"),
+    [
+        *((size, last, chunked) for size in (10, 5000, 70_000) for last in (True, False) for chunked in (True, False)),
+        *((300_000, True, False), (300_000, False, True)),
+        # Larger than what is decoded on the loop.
+        (1_500_000, True, True),
+        *(pytest.param(3_000_000, last, not last, marks=pytest.mark.soak) for last in (True, False)),
+    ],
+)
 async def test_request_arrives_with_members_as_written(
     api: ScriptedUpstream, tmp_path: Path, size: int, *, model_last: bool, chunked: bool
 ) -> None:
