@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import types
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +93,46 @@ class ClaudeCode:
         flags = ("-p", text, "--output-format", "json", "--permission-mode", "bypassPermissions")
         result: dict[str, Any] = json.loads(await self.run(*arguments, *flags, cwd=folder))
         return result
+
+    @asynccontextmanager
+    async def talking(self, folder: Path, *arguments: str) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
+        """A session in a folder that lasts; what is yielded says something and waits for the turn's end."""
+        flags = (
+            "-p --verbose --input-format stream-json --output-format stream-json --permission-mode bypassPermissions"
+        )
+        process = await asyncio.create_subprocess_exec(
+            *(str(CLI), *flags.split(), *arguments),
+            cwd=folder,
+            env=self.environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            limit=64 * 2**20,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        async def say(text: str) -> None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            said = {"type": "user", "message": {"role": "user", "content": text}}
+            process.stdin.write(json.dumps(said).encode() + b"\n")
+            async with asyncio.timeout(PATIENCE):
+                while line := await process.stdout.readline():
+                    if json.loads(line)["type"] == "result":
+                        return
+            raise AssertionError(f"the session ended before {text!r} was answered")
+
+        try:
+            yield say
+            process.stdin.close()
+            async with asyncio.timeout(PATIENCE):
+                await process.stdout.read()
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
 
     async def install(self, plugin: str, marketplace: Path | str, *options: str) -> str:
         """The two commands a person types."""
