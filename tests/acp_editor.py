@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -112,7 +112,7 @@ class Editor:
 
 
 @asynccontextmanager
-async def editor(*arguments: str, **variables: str) -> AsyncIterator[Editor]:
+async def editor(*arguments: str, folder: Path = ROOT, **variables: str) -> AsyncIterator[Editor]:
     """Start `python -m bridge acp ARGUMENTS` as a forked process, as an editor does; end its input at the end."""
     from acp.client.connection import ClientSideConnection
 
@@ -121,6 +121,7 @@ async def editor(*arguments: str, **variables: str) -> AsyncIterator[Editor]:
         "bridge",
         *("acp", *arguments),
         env=bridge_environment(**variables),
+        cwd=folder,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -141,21 +142,3 @@ async def editor(*arguments: str, **variables: str) -> AsyncIterator[Editor]:
         finally:
             process.kill()
             await client.connection.close()
-
-
-@asynccontextmanager
-async def editor_process(command: Sequence[str], folder: Path, **variables: str) -> AsyncIterator[Editor]:
-    """Start a command in a folder, as an editor does that was configured with it."""
-    import acp
-
-    client = Editor()
-    async with acp.spawn_agent_process(
-        cast("acp.Client", client),
-        *command,
-        env=bridge_environment(**variables),
-        cwd=folder,
-        transport_kwargs={"limit": 64 * 2**20, "shutdown_timeout": PATIENCE},
-        observers=[client.observe],
-    ) as (connection, process):
-        client.connection, client.process = connection, process
-        yield client

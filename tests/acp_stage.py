@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import msgspec
 
 from sprite.protocol.events import AnyAgentEvent
@@ -32,6 +33,9 @@ class AcpStage:
         self.end = end
         self.visitor: Visitor
         self.session = ""
+        #: Whether there is no bridge at the moment.
+        self.is_away = False
+        self.socket: aiohttp.ClientWebSocketResponse
         self._seq = 0
 
     async def begin(self, sync: StateSync | None = None, *, permissions: str = "ask") -> None:
@@ -87,6 +91,11 @@ class AcpStage:
         await self.visitor.send(Gap(oldest_seq=40))
         await self.visitor.send(sync)
 
+    async def lose_bridge(self) -> None:
+        """Close the connection to the bridge, and let none be made until `is_away` is unset."""
+        self.is_away = True
+        await self.socket.close()
+
     @property
     def shown(self) -> str:
         """The texts of the session, the person's between brackets."""
@@ -122,8 +131,16 @@ async def acp_stage(*, reads: bool = True) -> AsyncIterator[AcpStage]:
     try:
         async with StandIn() as sprite, stage(Street(sprite.port)) as bridge:
             transport = await opened(source, target)
-            async with speaking(lambda: bridge.session.ws_connect(f"{bridge.url}/ws/local"), transport, end):
-                yield AcpStage(sprite, editor, end)
+            acp_stage = AcpStage(sprite, editor, end)
+
+            async def connect() -> aiohttp.ClientWebSocketResponse:
+                if acp_stage.is_away:
+                    raise aiohttp.ClientConnectionError("No bridge answers.")
+                acp_stage.socket = await bridge.session.ws_connect(f"{bridge.url}/ws/local")
+                return acp_stage.socket
+
+            async with speaking(connect, transport, end):
+                yield acp_stage
     finally:
         if reads:
             await editor.connection.close()

@@ -36,11 +36,6 @@ Message = dict[str, Any]
 Process = asyncio.subprocess.Process | ForkedProcess
 
 
-def allowed_files(count: int) -> Sequence[str]:
-    """A command (see `within`) that lets what it becomes have so many descriptors, and no more."""
-    return ("sh", "-c", f'ulimit -n {count}; exec "$@"', "sh")
-
-
 class Client:
     """A client of the sprite's TCP port that keeps everything it has received."""
 
@@ -331,18 +326,22 @@ async def started_sprite(
     permissions: str = "bypass",
     program: Sequence[str] = ("sprite",),
     within: Sequence[str] = (),
+    open_files: int | None = None,
     **extra: str,
 ) -> AsyncIterator[Process]:
     """A sprite process from its very first moment; killed at the end if it still runs.
 
     `program` is what `python -m` runs: the sprite itself, or what runs it in a test's way. `within` is a command that
     becomes the sprite; with one, or with a library to be loaded first, the process is not forked but started anew.
+    `open_files` limits its descriptors.
     Its stderr goes to `workspace/../stderr.log`.
     """
     env = sprite_environment(model_url, **{"HOME": str(home_beside(workspace)), **extra})
     arguments = (*program[1:], "serve", "--workspace", str(workspace), "--port", "0", "--permissions", permissions)
     with (workspace.parent / "stderr.log").open("ab") as stderr:
-        process = await start_module(program[0], *arguments, env=env, stderr=stderr, within=within)
+        process = await start_module(
+            program[0], *arguments, env=env, stderr=stderr, within=within, open_files=open_files
+        )
     try:
         yield process
     finally:
@@ -352,10 +351,16 @@ async def started_sprite(
 
 
 async def start_module(
-    module: str, *arguments: str, env: Mapping[str, str], stderr: Any, within: Sequence[str] = ()
+    module: str,
+    *arguments: str,
+    env: Mapping[str, str],
+    stderr: Any,
+    within: Sequence[str] = (),
+    open_files: int | None = None,
 ) -> Process:
     """`python -m MODULE`, forked where it can be; its stdout is a pipe."""
     if within:
+        assert open_files is None, "only a forked process is limited"
         return await asyncio.create_subprocess_exec(
             *(*within, sys.executable, "-m", module, *arguments),
             cwd=ROOT,
@@ -364,7 +369,9 @@ async def start_module(
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
         )
-    return await fork_module(module, *arguments, env=env, stdout=asyncio.subprocess.PIPE, stderr=stderr)
+    return await fork_module(
+        module, *arguments, env=env, stdout=asyncio.subprocess.PIPE, stderr=stderr, open_files=open_files
+    )
 
 
 @asynccontextmanager
@@ -375,11 +382,18 @@ async def sprite_process(
     permissions: str = "bypass",
     program: Sequence[str] = ("sprite",),
     within: Sequence[str] = (),
+    open_files: int | None = None,
     **extra: str,
 ) -> AsyncIterator[SpriteProcess]:
     """A sprite process that accepts connections; stopped, or killed if need be, at the end."""
     async with started_sprite(
-        workspace, model_url, permissions=permissions, program=program, within=within, **extra
+        workspace,
+        model_url,
+        permissions=permissions,
+        program=program,
+        within=within,
+        open_files=open_files,
+        **extra,
     ) as process:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):

@@ -211,6 +211,32 @@ async def test_a_message_cancelled_while_the_bridge_is_away_is_stopped_when_it_i
         assert (await visitor.receive("interrupt"))["payload"] == {"mission_id": mission}
 
 
+async def test_message_waits_for_lost_bridge() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("hello")
+        mission = await stage.taken("hello")
+        await stage.event("started", mission)
+        await stage.lose_bridge()
+        await stage.until_shown("What was sent is not lost")
+        stage.is_away = False
+        await stage.event("text", mission, text="Here I am.")
+        await stage.event("complete", mission, text="Here I am.")
+        assert await asked == "end_turn"
+        assert "Here I am." in stage.shown
+
+
+async def test_mode_ask_is_refused_by_agent_in_bypass() -> None:
+    from acp.exceptions import RequestError
+
+    async with acp_stage() as stage:
+        await stage.begin(permissions="bypass")
+        setting = asyncio.create_task(stage.editor.connection.set_session_mode(session_id=stage.session, mode_id="ask"))
+        await stage.tell_status("bypass")
+        with pytest.raises(RequestError, match="--permissions ask"):
+            await setting
+
+
 async def test_what_goes_on_is_shown_to_a_session_that_is_loaded_and_its_past_before() -> None:
     async with acp_stage() as stage:
         chat = [
