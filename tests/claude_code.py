@@ -139,11 +139,11 @@ class ClaudeCode:
         added = await self.run("plugin", "marketplace", "add", str(marketplace))
         return added + await self.run("plugin", "install", f"{plugin}@sprite", *options)
 
-    def note(self, workspace: Path) -> None:
+    def note(self, workspace: Path, python: str = sys.executable) -> None:
         """Leaves the note that a bridge on this machine leaves."""
         path = self.home / ".config/sprite/claude-code"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"workspace={workspace}\npython={sys.executable}\ncode={ROOT}\n")
+        path.write_text(f"workspace={workspace}\npython={python}\ncode={ROOT}\n")
 
 
 def patient_plugins(folder: Path) -> Path:

@@ -74,18 +74,29 @@ def _data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-async def test_killed_bridge_is_waited_for_a_while(data: Path) -> None:
-    """The terminal starts no bridge of its own in its place. In a pipe, a turn without an end is a failure."""
+@pytest.mark.soak
+async def test_killed_bridge_is_waited_for(data: Path) -> None:
+    """As test_acp_conversation.py proves it of the connection that both share."""
     async with bridge_process(data, forks_sprites=True) as bridge, chatting(data) as chat:
         chat.say("/memory")
         await chat.until("user.md")
         await bridge.kill()
         await chat.until("Reconnecting")
-        async with bridge_process(data, forks_sprites=True) as second:
-            chat.say("run `tail -f /dev/null`")
-            await chat.until("▸ Bash")
-            await second.kill()
-            assert await chat.left() == 1
+        async with bridge_process(data, forks_sprites=True):
+            chat.say("hello")
+            await chat.until("stand-in model)")
+            assert await chat.left() == 0
+    assert "stopping the sprite" not in chat.printed
+
+
+async def test_turn_of_killed_bridge_fails_in_words(data: Path) -> None:
+    """In a pipe. The terminal starts no bridge of its own in its place."""
+    async with bridge_process(data, forks_sprites=True) as bridge, chatting(data) as chat:
+        chat.say("run `tail -f /dev/null`")
+        await chat.until("▸ Bash")
+        await bridge.kill()
+        await chat.until("Reconnecting")
+        assert await chat.left() == 1
     assert "The bridge has been away for" in chat.printed
     assert "stopping the sprite" not in chat.printed
     assert not is_taken(from_environment(data=data, port=0, permissions=None))

@@ -12,6 +12,7 @@ import pytest
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import running_bridge
 from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, begun_with, boot_file, patient_plugins, tool_results
+from tests.forking import forking_python
 from tests.harness import ROOT
 from tests.inspection import request_seen
 from tests.memory_stores import seed_turns
@@ -45,7 +46,7 @@ async def test_installed_plugin_brings_memory_to_each_beginning(
 ) -> None:
     """Two commands install it from a repository. Each beginning of a session has all of memory, as it is then."""
     person, workspace = ClaudeCode(tmp_path / "home", model.url), tmp_path / "workspace"
-    person.note(workspace)
+    person.note(workspace, forking_python())
     repository = tmp_path / "repository"
     _commit_plugins(repository)
     # What people name is on GitHub, which is not here.

@@ -348,6 +348,35 @@ async def test_what_the_page_about_doors_says_works_as_written(stage: Stage) -> 
         assert (await stage.bridge.run(*command.split()))[0] == 0
 
 
+# --- a token that is revoked ---
+
+
+async def test_a_stream_whose_token_is_revoked_is_cut_and_its_mission_stopped(stage: Stage) -> None:
+    await assert_cut_off(stage, "/users/local/tokens/phone")
+
+
+async def assert_cut_off(stage: Stage, path: str) -> None:
+    """Delete a token or a person while a stream runs."""
+    import openai
+
+    words = f"think until {path.rpartition('/')[2]} goes"
+    stage.model.script.agent({"match": words, "text": THINKING, "hang": True, "times": -1})
+    async with stage.program(name="phone") as program, control.control_session(stage.bridge.data / "run") as operator:
+        stream = await streamed(program, words, extra_headers={"Idempotency-Key": path})
+        assert await first_words(stream)
+        before = stage.bridge.log.count("mission received")
+        waiting = asyncio.create_task(program.chat.completions.create(model="sprite", messages=user("another one")))
+        await eventually(lambda: stage.bridge.log.count("mission received") > before, "the other one has not come")
+        await control.ask(operator, "DELETE", path)
+        with pytest.raises(openai.APIError):
+            await said(stream)
+        with pytest.raises(openai.AuthenticationError):
+            await waiting
+        with pytest.raises(openai.AuthenticationError):
+            await program.models.list()
+        await eventually(lambda: [row["outcome"] for row in stage.logged(words)] == ["interrupted"], "it goes on")
+
+
 # --- a sprite that dies ---
 
 
@@ -357,7 +386,7 @@ async def test_killed_sprite_ends_stream_and_costs_no_turn(stage: Stage) -> None
 
     stage.model.script.agent({"match": "think until you die", "text": THINKING, "hang": True, "times": -1})
     secret = await stage.token("observe")
-    turns = [turn(number, user=f"Large {number}", reply=f"{number} " + "word " * 5_000) for number in range(108)]
+    turns = [turn(number, user=f"Large {number}", reply=f"{number} " + "word " * 18_000) for number in range(30)]
     large = batch(*turns, source="large")
     assert len(json.dumps(large)) > 2.5 * 2**20
     async with stage.program() as program:
@@ -407,23 +436,6 @@ async def test_boot_memory_is_text_with_an_etag_and_forgets(stage: Stage) -> Non
 # --- the end ---
 
 
-@pytest.mark.parametrize("path", ["/users/local/tokens/phone", pytest.param("/users/local", marks=pytest.mark.soak)])
-async def test_a_stream_whose_token_is_revoked_is_cut_and_its_mission_stopped(stage: Stage, path: str) -> None:
-    import openai
-
-    words = f"think until {path.rpartition('/')[2]} goes"
-    stage.model.script.agent({"match": words, "text": THINKING, "hang": True, "times": -1})
-    async with stage.program(name="phone") as program, control.control_session(stage.bridge.data / "run") as operator:
-        stream = await streamed(program, words, extra_headers={"Idempotency-Key": path})
-        assert await first_words(stream)
-        before = stage.bridge.log.count("mission received")
-        waiting = asyncio.create_task(program.chat.completions.create(model="sprite", messages=user("another one")))
-        await eventually(lambda: stage.bridge.log.count("mission received") > before, "the other one has not come")
-        await control.ask(operator, "DELETE", path)
-        with pytest.raises(openai.APIError):
-            await said(stream)
-        with pytest.raises(openai.AuthenticationError):
-            await waiting
-        with pytest.raises(openai.AuthenticationError):
-            await program.models.list()
-        await eventually(lambda: [row["outcome"] for row in stage.logged(words)] == ["interrupted"], "it goes on")
+@pytest.mark.soak
+async def test_stream_of_removed_person_is_cut(stage: Stage) -> None:
+    await assert_cut_off(stage, "/users/local")

@@ -19,6 +19,7 @@ import pytest_asyncio
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import Bridge, running_bridge
 from tests.claude_code import ClaudeCode, tool_results
+from tests.forking import forking_python
 from tests.harness import PATIENCE, ROOT, observations
 from tests.in_thread import call_main
 from tests.inspection import eventually
@@ -338,6 +339,7 @@ async def test_the_cli_of_claude_code_finds_what_was_said_set_up_as_written(room
         for number in (1, 2):
             line = written("console", number, rooms).replace("~/sprite", str(ROOT))
             line = line.replace("data/workspaces/local", str(rooms.bridge.workspace))
+            line = line.replace(".venv/bin/python", forking_python())
             await claude.run(*shlex.split(line.removeprefix("$ claude ")))
         servers = ("sprite-memory", "sprite-here", "sprite-file")
         model.script.agent(

@@ -17,12 +17,15 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from bridge.llm.models import Models
+from bridge.llm.upstream import Upstream
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
 from tests import api_grammar
 from tests.bridge_harness import bridge_environment
 from tests.forking import fork_module
 from tests.harness import PATIENCE
+from tests.model_proxy import BODY, MODEL, proxy
 
 # Every worker imports this file: the tests import the SDKs (2 s and 1 s).
 if TYPE_CHECKING:
@@ -246,6 +249,37 @@ async def test_a_json_schema_that_is_asked_for_is_filled(client: AsyncAnthropic)
     message = await ask(client, "Plan a trip", extra_body={"output_config": wanted})
     assert message.content[0].type == "text"
     assert msgspec.json.decode(message.content[0].text) == {"title": "Plan a trip", "new": False}
+
+
+async def test_sdk_streams_and_counts_through_proxy(model: OfflineModel, tmp_path: Path) -> None:
+    """The model proxy's own tests are in test_llm_proxy.py; this one is here for the SDK."""
+    from anthropic import AsyncAnthropic
+
+    async with proxy(tmp_path, Upstream(model.url), models=Models(is_free=True)) as running:
+        async with AsyncAnthropic(base_url=running.url, api_key=running.token, max_retries=0) as client:
+            async with client.messages.stream(**BODY) as stream:  # type: ignore[arg-type]
+                final = await stream.get_final_message()
+            counted = await client.messages.count_tokens(model=MODEL, messages=BODY["messages"])  # type: ignore[arg-type]
+        assert counted.input_tokens > 0
+        call = await running.call()
+    assert call["output_tokens"] == final.usage.output_tokens
+    assert (call["spent_usd"], call["outcome"], call["status"]) == (0.0, "complete", 200)
+
+
+async def test_curation_request_is_answered_in_raw_format(client: AsyncAnthropic, model: OfflineModel) -> None:
+    said = '<turn id="31" at="2026-11-20T10:00:00Z" session="s1" origin="user" outcome="complete">'
+    turns = f"<turns>\n{said}\n<user>My name is Ada.</user>\n<assistant>ok</assistant>\n</turn>\n</turns>"
+    reply = await client.messages.create(
+        model="claude-haiku-5-5",
+        max_tokens=4096,
+        system="You are Sprite's memory curator.\nAnswer in the format.",
+        messages=[{"role": "user", "content": turns}],
+    )
+    text = reply.content[0]
+    assert text.type == "text"
+    assert text.text.startswith('FACT [t31] The user\'s name is Ada. | "My name is Ada"\n')
+    assert "stand-in" not in text.text
+    assert model.requests[0].kind == "curator"
 
 
 # --- scripts
