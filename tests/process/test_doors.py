@@ -386,7 +386,7 @@ async def test_killed_sprite_ends_stream_and_costs_no_turn(stage: Stage) -> None
 
     stage.model.script.agent({"match": "think until you die", "text": THINKING, "hang": True, "times": -1})
     secret = await stage.token("observe")
-    turns = [turn(number, user=f"Large {number}", reply=f"{number} " + "word " * 18_000) for number in range(30)]
+    turns = [turn(number, user=f"Large {number}", reply=f"{number} " + "word " * 5_000) for number in range(108)]
     large = batch(*turns, source="large")
     assert len(json.dumps(large)) > 2.5 * 2**20
     async with stage.program() as program:
