@@ -303,7 +303,6 @@ async def bridge_process(
     port: int = 0,
     program: Sequence[str] = ("bridge",),
     within: Sequence[str] = (),
-    open_files: int | None = None,
     forks_sprites: bool = False,
     **environment: str,
 ) -> AsyncIterator[BridgeProcess]:
@@ -311,7 +310,7 @@ async def bridge_process(
 
     With `forks_sprites` the sprites that it starts are forked as well: no descendants of its, but they end with it.
     `program` is what `python -m` runs: the bridge itself, or what runs it in a test's way. `within` is a command that
-    becomes the bridge. `open_files` limits its descriptors.
+    becomes the bridge. The variable TESTS_OPEN_FILES limits its descriptors.
     """
     flags, variables = _prepared(data, arguments, environment)
     if forks_sprites:
@@ -324,7 +323,6 @@ async def bridge_process(
             env=variables,
             stderr=log,
             within=within,
-            open_files=open_files,
         )
     async with listening(process, data, stderr) as bridge:
         yield bridge

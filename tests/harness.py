@@ -326,22 +326,19 @@ async def started_sprite(
     permissions: str = "bypass",
     program: Sequence[str] = ("sprite",),
     within: Sequence[str] = (),
-    open_files: int | None = None,
     **extra: str,
 ) -> AsyncIterator[Process]:
     """A sprite process from its very first moment; killed at the end if it still runs.
 
     `program` is what `python -m` runs: the sprite itself, or what runs it in a test's way. `within` is a command that
     becomes the sprite; with one, or with a library to be loaded first, the process is not forked but started anew.
-    `open_files` limits its descriptors.
+    The variable TESTS_OPEN_FILES limits a forked process's descriptors.
     Its stderr goes to `workspace/../stderr.log`.
     """
     env = sprite_environment(model_url, **{"HOME": str(home_beside(workspace)), **extra})
     arguments = (*program[1:], "serve", "--workspace", str(workspace), "--port", "0", "--permissions", permissions)
     with (workspace.parent / "stderr.log").open("ab") as stderr:
-        process = await start_module(
-            program[0], *arguments, env=env, stderr=stderr, within=within, open_files=open_files
-        )
+        process = await start_module(program[0], *arguments, env=env, stderr=stderr, within=within)
     try:
         yield process
     finally:
@@ -351,14 +348,10 @@ async def started_sprite(
 
 
 async def start_module(
-    module: str,
-    *arguments: str,
-    env: Mapping[str, str],
-    stderr: Any,
-    within: Sequence[str] = (),
-    open_files: int | None = None,
+    module: str, *arguments: str, env: Mapping[str, str], stderr: Any, within: Sequence[str] = ()
 ) -> Process:
     """`python -m MODULE`, forked where it can be; its stdout is a pipe."""
+    open_files = env.get("TESTS_OPEN_FILES")
     if within:
         assert open_files is None, "only a forked process is limited"
         return await asyncio.create_subprocess_exec(
@@ -370,7 +363,12 @@ async def start_module(
             stderr=stderr,
         )
     return await fork_module(
-        module, *arguments, env=env, stdout=asyncio.subprocess.PIPE, stderr=stderr, open_files=open_files
+        module,
+        *arguments,
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        open_files=None if open_files is None else int(open_files),
     )
 
 
@@ -382,18 +380,11 @@ async def sprite_process(
     permissions: str = "bypass",
     program: Sequence[str] = ("sprite",),
     within: Sequence[str] = (),
-    open_files: int | None = None,
     **extra: str,
 ) -> AsyncIterator[SpriteProcess]:
     """A sprite process that accepts connections; stopped, or killed if need be, at the end."""
     async with started_sprite(
-        workspace,
-        model_url,
-        permissions=permissions,
-        program=program,
-        within=within,
-        open_files=open_files,
-        **extra,
+        workspace, model_url, permissions=permissions, program=program, within=within, **extra
     ) as process:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):

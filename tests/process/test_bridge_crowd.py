@@ -42,7 +42,7 @@ async def crowd(
 
 
 async def test_crowd_keeps_nobody_out_and_logs_little(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data", open_files=DESCRIPTORS) as bridge:
+    async with bridge_process(tmp_path / "data", TESTS_OPEN_FILES=str(DESCRIPTORS)) as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             await page.link("ready")

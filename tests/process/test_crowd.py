@@ -42,7 +42,7 @@ def no_descriptors(sprite: SpriteProcess) -> Iterator[None]:
 
 async def test_crowd_of_strangers_keeps_no_owner_out(model: OfflineModel, workspace: Path) -> None:
     """A client too many is told so, and gets in when another has left."""
-    async with sprite_process(workspace, model.url, open_files=DESCRIPTORS) as sprite:
+    async with sprite_process(workspace, model.url, TESTS_OPEN_FILES=str(DESCRIPTORS)) as sprite:
         async with sprite.client() as first, crowd(sprite, STRANGERS) as strangers:
             async with sprite.client() as owner:
                 await chat(owner, "Hello")

@@ -48,7 +48,11 @@ class Door:
 async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
     data = tmp_path_factory.mktemp("push") / "data"
     async with OfflineModel() as model, PushService() as service:
-        settings = {"BRIDGE_PUSH_INSIDE": "1", "ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key"}
+        settings: dict[str, Any] = {
+            "BRIDGE_PUSH_INSIDE": "1",
+            "ANTHROPIC_BASE_URL": model.url,
+            "ANTHROPIC_API_KEY": "key",
+        }
         async with running_bridge(data, "--permissions", "ask", **settings) as bridge:
             found = Door(bridge, await bridge.login(), service, model)
             status, key = await found.ask("GET", "/push/key")
