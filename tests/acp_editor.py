@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-
-import acp
-from acp.client.connection import ClientSideConnection
-from acp.schema import (
-    AgentMessageChunk,
-    AllowedOutcome,
-    DeniedOutcome,
-    RequestPermissionResponse,
-    ToolCallProgress,
-    ToolCallStart,
-    UserMessageChunk,
-)
 
 from tests.bridge_harness import bridge_environment
 from tests.forking import fork_module
 from tests.harness import PATIENCE, ROOT, Process
 
+# Importing the library takes 0.7 s: whoever uses it imports it.
 if TYPE_CHECKING:
+    import acp
+    from acp.client.connection import ClientSideConnection
     from acp.connection import StreamEvent
-    from acp.schema import PermissionOption, ToolCallUpdate
+    from acp.schema import PermissionOption, RequestPermissionResponse, ToolCallProgress, ToolCallStart, ToolCallUpdate
 
 
 class Editor:
@@ -53,6 +44,8 @@ class Editor:
     async def request_permission(
         self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_rest: Any
     ) -> RequestPermissionResponse:
+        from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
+
         self.questions.append((session_id, tool_call, options))
         await self._tell()
         if self.answer is None:
@@ -70,6 +63,8 @@ class Editor:
 
     async def start(self) -> str:
         """Says hello, and opens a session; its id."""
+        import acp
+
         await self.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
         return await self.new_session()
 
@@ -79,12 +74,16 @@ class Editor:
 
     async def say(self, session_id: str, *texts: str) -> str:
         """Sends a message; why its turn stopped."""
+        import acp
+
         blocks = [acp.text_block(text) for text in texts]
         async with asyncio.timeout(PATIENCE):
             return (await self.connection.prompt(session_id=session_id, prompt=[*blocks])).stop_reason
 
     def shown(self, session_id: str) -> str:
         """The texts of a session, the person's between brackets."""
+        from acp.schema import AgentMessageChunk, UserMessageChunk
+
         texts = []
         for of, update in self.updates:
             if of == session_id and isinstance(update, AgentMessageChunk | UserMessageChunk):
@@ -94,6 +93,8 @@ class Editor:
 
     def calls(self, session_id: str) -> list[ToolCallStart | ToolCallProgress]:
         """The tool calls of a session and what became of them."""
+        from acp.schema import ToolCallProgress, ToolCallStart
+
         return [
             update
             for of, update in self.updates
@@ -111,13 +112,16 @@ class Editor:
 
 
 @asynccontextmanager
-async def editor(*arguments: str, **variables: str) -> AsyncIterator[Editor]:
+async def editor(*arguments: str, folder: Path = ROOT, **variables: str) -> AsyncIterator[Editor]:
     """Start `python -m bridge acp ARGUMENTS` as a forked process, as an editor does; end its input at the end."""
+    from acp.client.connection import ClientSideConnection
+
     client = Editor()
     process = await fork_module(
         "bridge",
         *("acp", *arguments),
         env=bridge_environment(**variables),
+        cwd=folder,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -138,19 +142,3 @@ async def editor(*arguments: str, **variables: str) -> AsyncIterator[Editor]:
         finally:
             process.kill()
             await client.connection.close()
-
-
-@asynccontextmanager
-async def editor_process(command: Sequence[str], folder: Path, **variables: str) -> AsyncIterator[Editor]:
-    """Start a command in a folder, as an editor does that was configured with it."""
-    client = Editor()
-    async with acp.spawn_agent_process(
-        cast("acp.Client", client),
-        *command,
-        env=bridge_environment(**variables),
-        cwd=folder,
-        transport_kwargs={"limit": 64 * 2**20, "shutdown_timeout": PATIENCE},
-        observers=[client.observe],
-    ) as (connection, process):
-        client.connection, client.process = connection, process
-        yield client

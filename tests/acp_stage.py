@@ -8,11 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import msgspec
-from acp.client.connection import ClientSideConnection
 
-from bridge.acp.program import End, speaking
-from bridge.acp.stdio import opened
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import ChatResult
 from sprite.protocol.messages import Ack, Gap, Status
@@ -21,6 +19,7 @@ from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.relay_stage import Street, stage
 
 if TYPE_CHECKING:
+    from bridge.acp.program import End
     from sprite.protocol.messages import StateSync
     from sprite.protocol.shapes import ChatMessage
 
@@ -34,6 +33,9 @@ class AcpStage:
         self.end = end
         self.visitor: Visitor
         self.session = ""
+        #: Whether there is no bridge at the moment.
+        self.is_away = False
+        self.socket: aiohttp.ClientWebSocketResponse
         self._seq = 0
 
     async def begin(self, sync: StateSync | None = None, *, permissions: str = "ask") -> None:
@@ -89,6 +91,11 @@ class AcpStage:
         await self.visitor.send(Gap(oldest_seq=40))
         await self.visitor.send(sync)
 
+    async def lose_bridge(self) -> None:
+        """Close the connection to the bridge, and let none be made until `is_away` is unset."""
+        self.is_away = True
+        await self.socket.close()
+
     @property
     def shown(self) -> str:
         """The texts of the session, the person's between brackets."""
@@ -102,6 +109,11 @@ class AcpStage:
 @asynccontextmanager
 async def acp_stage(*, reads: bool = True) -> AsyncIterator[AcpStage]:
     """An editor that has begun nothing yet; where it never `reads`, its requests are written by the test."""
+    from acp.client.connection import ClientSideConnection
+
+    from bridge.acp.program import End, speaking
+    from bridge.acp.stdio import opened
+
     to_agent, to_editor = os.pipe(), os.pipe()
     # Pipe transports close what they are given.
     source, target = os.fdopen(to_agent[0], "rb"), os.fdopen(to_editor[1], "wb")
@@ -119,8 +131,16 @@ async def acp_stage(*, reads: bool = True) -> AsyncIterator[AcpStage]:
     try:
         async with StandIn() as sprite, stage(Street(sprite.port)) as bridge:
             transport = await opened(source, target)
-            async with speaking(lambda: bridge.session.ws_connect(f"{bridge.url}/ws/local"), transport, end):
-                yield AcpStage(sprite, editor, end)
+            acp_stage = AcpStage(sprite, editor, end)
+
+            async def connect() -> aiohttp.ClientWebSocketResponse:
+                if acp_stage.is_away:
+                    raise aiohttp.ClientConnectionError("No bridge answers.")
+                acp_stage.socket = await bridge.session.ws_connect(f"{bridge.url}/ws/local")
+                return acp_stage.socket
+
+            async with speaking(connect, transport, end):
+                yield acp_stage
     finally:
         if reads:
             await editor.connection.close()

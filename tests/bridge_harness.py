@@ -310,7 +310,7 @@ async def bridge_process(
 
     With `forks_sprites` the sprites that it starts are forked as well: no descendants of its, but they end with it.
     `program` is what `python -m` runs: the bridge itself, or what runs it in a test's way. `within` is a command that
-    becomes the bridge.
+    becomes the bridge. The variable TESTS_OPEN_FILES limits its descriptors.
     """
     flags, variables = _prepared(data, arguments, environment)
     if forks_sprites:

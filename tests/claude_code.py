@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import types
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,16 +94,56 @@ class ClaudeCode:
         result: dict[str, Any] = json.loads(await self.run(*arguments, *flags, cwd=folder))
         return result
 
+    @asynccontextmanager
+    async def talking(self, folder: Path, *arguments: str) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
+        """A session in a folder that lasts; what is yielded says something and waits for the turn's end."""
+        flags = (
+            "-p --verbose --input-format stream-json --output-format stream-json --permission-mode bypassPermissions"
+        )
+        process = await asyncio.create_subprocess_exec(
+            *(str(CLI), *flags.split(), *arguments),
+            cwd=folder,
+            env=self.environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            limit=64 * 2**20,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        async def say(text: str) -> None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            said = {"type": "user", "message": {"role": "user", "content": text}}
+            process.stdin.write(json.dumps(said).encode() + b"\n")
+            async with asyncio.timeout(PATIENCE):
+                while line := await process.stdout.readline():
+                    if json.loads(line)["type"] == "result":
+                        return
+            raise AssertionError(f"the session ended before {text!r} was answered")
+
+        try:
+            yield say
+            process.stdin.close()
+            async with asyncio.timeout(PATIENCE):
+                await process.stdout.read()
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
     async def install(self, plugin: str, marketplace: Path | str, *options: str) -> str:
         """The two commands a person types."""
         added = await self.run("plugin", "marketplace", "add", str(marketplace))
         return added + await self.run("plugin", "install", f"{plugin}@sprite", *options)
 
-    def note(self, workspace: Path) -> None:
+    def note(self, workspace: Path, python: str = sys.executable) -> None:
         """Leaves the note that a bridge on this machine leaves."""
         path = self.home / ".config/sprite/claude-code"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"workspace={workspace}\npython={sys.executable}\ncode={ROOT}\n")
+        path.write_text(f"workspace={workspace}\npython={python}\ncode={ROOT}\n")
 
 
 def patient_plugins(folder: Path) -> Path:

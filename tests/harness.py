@@ -36,11 +36,6 @@ Message = dict[str, Any]
 Process = asyncio.subprocess.Process | ForkedProcess
 
 
-def allowed_files(count: int) -> Sequence[str]:
-    """A command (see `within`) that lets what it becomes have so many descriptors, and no more."""
-    return ("sh", "-c", f'ulimit -n {count}; exec "$@"', "sh")
-
-
 class Client:
     """A client of the sprite's TCP port that keeps everything it has received."""
 
@@ -337,6 +332,7 @@ async def started_sprite(
 
     `program` is what `python -m` runs: the sprite itself, or what runs it in a test's way. `within` is a command that
     becomes the sprite; with one, or with a library to be loaded first, the process is not forked but started anew.
+    The variable TESTS_OPEN_FILES limits a forked process's descriptors.
     Its stderr goes to `workspace/../stderr.log`.
     """
     env = sprite_environment(model_url, **{"HOME": str(home_beside(workspace)), **extra})
@@ -355,7 +351,9 @@ async def start_module(
     module: str, *arguments: str, env: Mapping[str, str], stderr: Any, within: Sequence[str] = ()
 ) -> Process:
     """`python -m MODULE`, forked where it can be; its stdout is a pipe."""
+    open_files = env.get("TESTS_OPEN_FILES")
     if within:
+        assert open_files is None, "only a forked process is limited"
         return await asyncio.create_subprocess_exec(
             *(*within, sys.executable, "-m", module, *arguments),
             cwd=ROOT,
@@ -364,7 +362,14 @@ async def start_module(
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
         )
-    return await fork_module(module, *arguments, env=env, stdout=asyncio.subprocess.PIPE, stderr=stderr)
+    return await fork_module(
+        module,
+        *arguments,
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        open_files=None if open_files is None else int(open_files),
+    )
 
 
 @asynccontextmanager

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from html import unescape
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urljoin, urlsplit
-
-import httpx2
-from mcp.client.auth import OAuthClientProvider
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
-from pydantic import AnyUrl
 
 from tests.bridge_harness import Bridge
 from tests.harness import PATIENCE
+
+# Importing the package takes 0.8 s: whoever uses it imports it.
+if TYPE_CHECKING:
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthToken
 
 REDIRECT = "http://127.0.0.1:49152/callback"
 
@@ -51,6 +52,8 @@ class Browser:
 
     async def open(self, url: str) -> None:
         """Follows the program's link, reads the question, and answers."""
+        import httpx2
+
         async with httpx2.AsyncClient(timeout=PATIENCE, headers={"Accept": "text/html"}) as http:
             sent = await http.get(url)
             assert sent.status_code == 302, sent.text
@@ -71,6 +74,8 @@ class Browser:
 
     async def came_back(self) -> AuthorizationCodeResult:
         """What the program's own address was called with."""
+        from mcp.shared.auth import AuthorizationCodeResult
+
         query = {name: values[0] for name, values in parse_qs(urlsplit(self.sent_to).query).items()}
         return AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
 
@@ -82,6 +87,10 @@ class Browser:
 
 def program(browser: Browser, kept: Kept, name: str = "Test Program", redirect: str = REDIRECT) -> OAuthClientProvider:
     """The package's own client of OAuth."""
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import OAuthClientMetadata
+    from pydantic import AnyUrl
+
     metadata = OAuthClientMetadata(
         client_name=name, redirect_uris=[AnyUrl(redirect)], token_endpoint_auth_method="none"
     )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
-
-import httpx2
-from mcp.client.client import Client
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult, TextContent
+from typing import TYPE_CHECKING, Any
 
 from tests.bridge_harness import Bridge
 from tests.harness import PATIENCE
+
+# Importing the package takes 0.8 s: whoever uses it imports it.
+if TYPE_CHECKING:
+    import httpx2
+    from mcp.client.client import Client
 
 
 async def person_token(bridge: Bridge, *scopes: str, name: str | None = None) -> str:
@@ -29,6 +29,10 @@ async def mcp_client(
     bridge: Bridge, token: str | httpx2.Auth, *, mode: Any = "auto", **options: Any
 ) -> AsyncIterator[Client]:
     """A client past the handshake; `mode` is the protocol's revision: the newest, or "legacy" with a session."""
+    import httpx2
+    from mcp.client.client import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"Authorization": f"Bearer {token}"} if isinstance(token, str) else {}
     auth = None if isinstance(token, str) else token
     async with httpx2.AsyncClient(headers=headers, auth=auth, timeout=PATIENCE) as http:
@@ -41,6 +45,8 @@ async def called(
     client: Client, tool: str, progress: Callable[..., Any] | None = None, **arguments: Any
 ) -> tuple[bool, str, Any]:
     """(whether it was refused, the answer's text, its structured content) of one call."""
+    from mcp_types import CallToolResult, TextContent
+
     async with asyncio.timeout(PATIENCE):
         result = await client.call_tool(tool, arguments, progress_callback=progress)
     assert isinstance(result, CallToolResult)

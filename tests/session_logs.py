@@ -8,20 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from claude_agent_sdk import (
-    AssistantMessage,
-    ClaudeAgentOptions,
-    ClaudeSDKClient,
-    Message,
-    ResultMessage,
-    StreamEvent,
-    ToolUseBlock,
-)
+# Most files that import this one read logs that were recorded already: the functions import the SDK (1 s).
+if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeSDKClient, Message, ResultMessage
 
-from bridge.offline.model import OfflineModel
-from tests.harness import sprite_environment
+    from bridge.offline.model import OfflineModel
 
 WAIT = "python3 -c 'import time; time.sleep({})'"
 #: A command that runs until there is such a file.
@@ -52,6 +45,8 @@ class Talk:
         return await self.ended()
 
     async def ended(self) -> str:
+        from claude_agent_sdk import ResultMessage
+
         result: ResultMessage = await self.until(lambda m: isinstance(m, ResultMessage))
         return result.session_id
 
@@ -63,11 +58,15 @@ class Talk:
 
     async def tool(self) -> None:
         """Waits until the agent has called a tool."""
+        from claude_agent_sdk import AssistantMessage, ToolUseBlock
+
         await self.until(
             lambda m: isinstance(m, AssistantMessage) and any(isinstance(block, ToolUseBlock) for block in m.content)
         )
 
     async def text_begins(self) -> None:
+        from claude_agent_sdk import StreamEvent
+
         await self.until(lambda m: isinstance(m, StreamEvent) and m.event["type"] == "content_block_delta")
 
     async def stop(self) -> str:
@@ -77,6 +76,10 @@ class Talk:
 
 @asynccontextmanager
 async def talking(folder: Path, url: str, **options: Any) -> AsyncIterator[Talk]:
+    from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
+
+    from tests.harness import sprite_environment
+
     project = folder / "project"
     project.mkdir(exist_ok=True)
     environment = sprite_environment(url)
@@ -101,6 +104,8 @@ async def talking(folder: Path, url: str, **options: Any) -> AsyncIterator[Talk]
 
 async def record(folder: Path) -> Recorded:
     """Has every kind of conversation that a log can hold."""
+    from bridge.offline.model import OfflineModel
+
     recorded = Recorded(folder / "claude/projects")
     async with OfflineModel() as model:
         await _everyday(folder, model, recorded)

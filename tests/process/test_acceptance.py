@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +14,8 @@ from pathlib import Path
 from tests.bridge_harness import BridgeProcess, PageClient, bridge_environment, listening
 from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
-from tests.harness import ROOT, Message, Process, observations, start_module
+from tests.forking import fork_module
+from tests.harness import ROOT, Message, observations
 from tests.inspection import eventually
 from tests.ports import free_port
 from tests.vms import Disk
@@ -36,19 +36,10 @@ async def serving(code: Path, data: Path, emulator: Emulator, port: int) -> Asyn
         BRIDGE_OPERATOR_TOKEN=OPERATOR_TOKEN,
     )
     arguments = ("serve", "--provider", "sprites", "--port", str(port), "--data", str(data))
-    process: Process
     with stderr.open("ab") as log:
-        if code == ROOT:
-            process = await start_module("bridge", *arguments, env=environment, stderr=log)
-        else:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "bridge", *arguments),
-                cwd=code,
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-            )
+        process = await fork_module(
+            "bridge", *arguments, env=environment, stdout=asyncio.subprocess.PIPE, stderr=log, cwd=code
+        )
     async with listening(process, data, stderr) as bridge:
         yield bridge
         assert await bridge.stop() == 0
@@ -96,7 +87,7 @@ async def model_calls(bridge: BridgeProcess) -> float:
 def newer_checkout(folder: Path) -> Path:
     """This checkout, with a sprite of the next version."""
     for name in ("bridge", "sprite"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)
     shutil.copy(ROOT / "constraints.txt", folder)
     version = folder / "sprite/__init__.py"
     version.write_text(version.read_text().replace("0.1.0", "0.2.0"))

@@ -12,15 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import acp
 import pytest
 import pytest_asyncio
-from acp.exceptions import RequestError
-from acp.helpers import image_block, resource_link_block, text_block
-from acp.schema import McpServerStdio, ToolCallStart
 
 from bridge.offline.model import OfflineModel
-from tests.acp_editor import Editor, editor, editor_process
+from tests.acp_editor import Editor, editor
 from tests.bridge_harness import Bridge, PageClient, bridge_process, running_bridge
 from tests.harness import PATIENCE, ROOT, observations
 from tests.inspection import eventually
@@ -33,17 +29,19 @@ LONG = "Good morning to you, Ada. There is a lot to be told about this day, and 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A bridge whose agent asks before it acts, and what answers for the model."""
+    """A bridge whose agent asks before it acts, what answers for the model, and an editor that tests share."""
 
     bridge: Bridge
     model: OfflineModel
     cookie: str
+    client: Editor
 
-    @asynccontextmanager
-    async def editor(self) -> AsyncIterator[tuple[Editor, str]]:
-        """An editor, and a session of it."""
-        async with editor("--data", str(self.bridge.data)) as client:
-            yield client, await client.start()
+    async def session(self) -> str:
+        """A new session of the editor's, which has heard nothing yet."""
+        for heard in (self.client.updates, self.client.questions, self.client.messages):
+            heard.clear()
+        self.client.answer = None
+        return await self.client.new_session()
 
     @asynccontextmanager
     async def page(self) -> AsyncIterator[PageClient]:
@@ -64,11 +62,16 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]
             ANTHROPIC_API_KEY="sk-ant-of-the-bridge",
             ANTHROPIC_BASE_URL=model.url,
         ) as bridge,
+        editor("--data", str(folder / "data")) as client,
     ):
-        yield Home(bridge, model, await bridge.login())
+        await client.start()
+        yield Home(bridge, model, await bridge.login(), client)
 
 
 async def test_a_message_is_answered_as_it_grows_and_the_session_is_offered_what_there_is(home: Home) -> None:
+    import acp
+    from acp.schema import McpServerStdio
+
     home.model.script.agent({"text": LONG, "chunk_delay": 0.01, "match": "good morning"})
     async with editor("--data", str(home.bridge.data)) as client:
         hello = await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
@@ -96,16 +99,17 @@ async def test_a_message_is_answered_as_it_grows_and_the_session_is_offered_what
 
 
 async def test_what_the_editor_attaches_reaches_the_agent_and_what_it_only_names_is_not_read(home: Home) -> None:
+    from acp.helpers import image_block, resource_link_block, text_block
+
     home.model.script.agent({"text": "A picture.", "match": "what is this"})
-    async with home.editor() as (client, session):
-        picture = base64.b64encode(b"\x89PNG" + bytes(700_000)).decode()
-        blocks: list[Any] = [
-            text_block("what is this "),
-            image_block(picture, "image/png"),
-            resource_link_block("passwd", "file:///etc/passwd"),
-        ]
-        done = await client.connection.prompt(session_id=session, prompt=blocks)
-        assert done.stop_reason == "end_turn"
+    picture = base64.b64encode(b"\x89PNG" + bytes(700_000)).decode()
+    blocks: list[Any] = [
+        text_block("what is this "),
+        image_block(picture, "image/png"),
+        resource_link_block("passwd", "file:///etc/passwd"),
+    ]
+    done = await home.client.connection.prompt(session_id=await home.session(), prompt=blocks)
+    assert done.stop_reason == "end_turn"
     assert (home.bridge.workspace / "documents/image.png").read_bytes() == b"\x89PNG" + bytes(700_000)
     (turn,) = [row for row in observations(home.bridge.workspace) if "what is this" in row["user_message"]]
     assert "documents/image.png" in turn["user_message"]
@@ -114,6 +118,8 @@ async def test_what_the_editor_attaches_reaches_the_agent_and_what_it_only_names
 
 
 async def test_tools_are_shown_with_their_diffs_and_the_person_answers_in_the_editor(home: Home) -> None:
+    from acp.schema import ToolCallStart
+
     path = str(home.bridge.workspace / "artifacts/plan.md")
     home.model.script.agent(
         {"tool": "Write", "input": {"file_path": path, "content": "one\n"}, "match": "write the plan", "on": "prompt"},
@@ -121,23 +127,23 @@ async def test_tools_are_shown_with_their_diffs_and_the_person_answers_in_the_ed
         {"tool": "Bash", "input": {"command": "rm -rf artifacts"}, "match": "clean up", "on": "prompt"},
         {"text": "I did not.", "match": "clean up", "on": "result"},
     )
-    async with home.editor() as (client, session):
-        client.answer = "allow"
-        assert await client.say(session, "write the plan") == "end_turn"
-        begun = next(call for call in client.calls(session) if isinstance(call, ToolCallStart))
-        assert (begun.kind, begun.title) == ("edit", f"Write: {path}")
-        (diff,) = begun.content or []
-        assert (diff.path, diff.new_text) == (path, "one\n")
-        assert [place.path for place in begun.locations or []] == [path]
-        assert client.calls(session)[-1].status == "completed"
-        client.answer = "deny"
-        assert await client.say(session, "clean up") == "end_turn"
-        assert client.calls(session)[-1].status == "failed"
-        of, call, options = client.questions[-1]
-        assert of == session
-        assert "rm -rf artifacts" in call.content[0].content.text  # type: ignore[index]
-        assert {option.kind for option in options} >= {"allow_once", "reject_once"}
-        assert "I did not." in client.shown(session)
+    client, session = home.client, await home.session()
+    client.answer = "allow"
+    assert await client.say(session, "write the plan") == "end_turn"
+    begun = next(call for call in client.calls(session) if isinstance(call, ToolCallStart))
+    assert (begun.kind, begun.title) == ("edit", f"Write: {path}")
+    (diff,) = begun.content or []
+    assert (diff.path, diff.new_text) == (path, "one\n")
+    assert [place.path for place in begun.locations or []] == [path]
+    assert client.calls(session)[-1].status == "completed"
+    client.answer = "deny"
+    assert await client.say(session, "clean up") == "end_turn"
+    assert client.calls(session)[-1].status == "failed"
+    of, call, options = client.questions[-1]
+    assert of == session
+    assert "rm -rf artifacts" in call.content[0].content.text  # type: ignore[index]
+    assert {option.kind for option in options} >= {"allow_once", "reject_once"}
+    assert "I did not." in client.shown(session)
     assert Path(path).read_text() == "one\n"
 
 
@@ -145,7 +151,8 @@ async def test_a_question_that_is_answered_in_the_page_is_withdrawn_in_the_edito
     home.model.script.agent(
         {"tool": "Bash", "input": {"command": "touch from-page"}, "match": "touch it", "on": "prompt"}
     )
-    async with home.page() as page, home.editor() as (client, session):
+    client, session = home.client, await home.session()
+    async with home.page() as page:
         asked = asyncio.create_task(client.say(session, "touch it"))
         request = await page.type("permission_request")
         await client.until(lambda: client.questions)
@@ -167,7 +174,8 @@ async def test_an_editor_that_dies_while_it_is_asked_leaves_the_question_to_the_
         {"text": "Done all the same.", "match": "go on alone", "on": "result"},
     )
     async with home.page() as page:
-        async with home.editor() as (client, session):
+        async with editor("--data", str(home.bridge.data)) as client:
+            session = await client.start()
             asked = asyncio.create_task(client.say(session, "go on alone"))
             await client.until(lambda: client.questions)
             client.process.kill()
@@ -182,11 +190,14 @@ async def test_an_editor_that_dies_while_it_is_asked_leaves_the_question_to_the_
 
 
 async def test_in_bypass_an_editor_says_yes_for_its_own_messages_alone(home: Home) -> None:
+    from acp.exceptions import RequestError
+
     home.model.script.agent(
         {"tool": "Bash", "input": {"command": "touch by-editor"}, "match": "mine to allow", "on": "prompt"},
         {"tool": "Bash", "input": {"command": "touch by-page"}, "match": "yours to allow", "on": "prompt"},
     )
-    async with home.page() as page, home.editor() as (client, session):
+    client, session = home.client, await home.session()
+    async with home.page() as page:
         await client.connection.set_session_mode(session_id=session, mode_id="bypass")
         assert await client.say(session, "mine to allow") == "end_turn"
         assert client.questions == []
@@ -202,65 +213,52 @@ async def test_in_bypass_an_editor_says_yes_for_its_own_messages_alone(home: Hom
 
 async def test_a_message_that_is_cancelled_stops_and_says_so(home: Home) -> None:
     home.model.script.agent({"text": LONG, "hang": True, "match": "long story"})
-    async with home.editor() as (client, session):
-        asked = asyncio.create_task(client.say(session, "tell me a long story"))
-        await client.until(lambda: "Good" in client.shown(session))
-        await client.connection.cancel(session_id=session)
-        assert await asked == "cancelled"
-        # A question goes with what is cancelled.
-        home.model.script.agent({"tool": "Bash", "input": {"command": "touch never"}, "match": "then this"})
-        asked = asyncio.create_task(client.say(session, "then this"))
-        await client.until(lambda: client.questions)
-        await client.connection.cancel(session_id=session)
-        assert await asked == "cancelled"
-        assert await client.say(session, "hello") == "end_turn"
+    client, session = home.client, await home.session()
+    asked = asyncio.create_task(client.say(session, "tell me a long story"))
+    await client.until(lambda: "Good" in client.shown(session))
+    await client.connection.cancel(session_id=session)
+    assert await asked == "cancelled"
+    # A question goes with what is cancelled.
+    home.model.script.agent({"tool": "Bash", "input": {"command": "touch never"}, "match": "then this"})
+    asked = asyncio.create_task(client.say(session, "then this"))
+    await client.until(lambda: client.questions)
+    await client.connection.cancel(session_id=session)
+    assert await asked == "cancelled"
+    assert await client.say(session, "hello") == "end_turn"
 
 
 async def test_what_is_said_elsewhere_is_seen_here_and_the_past_in_a_session_that_is_loaded(home: Home) -> None:
+    from acp.exceptions import RequestError
+
     home.model.script.agent(
         {"text": "Your tram is at nine.", "match": "when is my tram"},
-        {"text": "The second editor hears it.", "match": "from the first editor"},
+        {"text": "The other session hears it.", "match": "from the first session"},
     )
-    async with home.page() as page, home.editor() as (client, session), home.editor() as (second, other):
+    client, session = home.client, await home.session()
+    other = await client.new_session()
+    async with home.page() as page:
         await page.mission("when is my tram")
-        for one, name in ((client, session), (second, other)):
-            await one.until(lambda one=one, name=name: "nine." in one.shown(name))
-            assert one.shown(name) == "<when is my tram>Your tram is at nine."
-        assert await client.say(session, "from the first editor") == "end_turn"
-        await second.until(lambda: "hears it" in second.shown(other))
-        assert "<from the first editor>The second editor hears it." in second.shown(other)
-        (listed,) = (await client.connection.list_sessions()).sessions
-        await second.connection.load_session(cwd="/", session_id=listed.session_id, mcp_servers=[])
-        past = second.shown(listed.session_id)
-        assert past.endswith("<when is my tram>Your tram is at nine.<from the first editor>The second editor hears it.")
-        with pytest.raises(RequestError, match="no such conversation"):
-            await second.connection.load_session(cwd="/", session_id="../../etc", mcp_servers=[])
-        with pytest.raises(RequestError, match="not open here"):
-            await second.say("sprite-gone", "hello")
+    for name in (session, other):
+        await client.until(lambda name=name: "nine." in client.shown(name))
+        assert client.shown(name) == "<when is my tram>Your tram is at nine."
+    assert await client.say(session, "from the first session") == "end_turn"
+    await client.until(lambda: "hears it" in client.shown(other))
+    assert "<from the first session>The other session hears it." in client.shown(other)
+    (listed,) = (await client.connection.list_sessions()).sessions
+    await client.connection.load_session(cwd="/", session_id=listed.session_id, mcp_servers=[])
+    past = client.shown(listed.session_id)
+    assert past.endswith("<when is my tram>Your tram is at nine.<from the first session>The other session hears it.")
+    with pytest.raises(RequestError, match="no such conversation"):
+        await client.connection.load_session(cwd="/", session_id="../../etc", mcp_servers=[])
+    with pytest.raises(RequestError, match="not open here"):
+        await client.say("sprite-gone", "hello")
 
 
-async def test_the_commands_search_with_turns_show_memory_and_begin_anew(home: Home) -> None:
-    home.model.script.agent({"text": "Noted: the kiln is at 1220.", "match": "kiln"})
-    async with home.editor() as (client, session):
-        assert await client.say(session, "the kiln goes to 1220 degrees") == "end_turn"
-        (turn,) = [row for row in observations(home.bridge.workspace) if "kiln" in row["user_message"]]
-        before = len(home.model.requests)
-        assert await client.say(session, "/search kiln degrees") == "end_turn"
-        assert f"- turn {turn['id']} · " in client.shown(session)
-        await client.say(session, "/search")
-        await client.say(session, "/memory")
-        assert "- `user.md` · " in client.shown(session)
-        await client.say(session, "/memory user.md")
-        with pytest.raises(RequestError, match=r"nope\.md"):
-            await client.say(session, "/memory nope.md")
-        assert len(home.model.requests) == before
-        await client.say(session, "/new")
-        assert "A new session begins with your next message" in client.shown(session)
-        # What only looks like a command is for the agent.
-        assert await client.say(session, "/etc/hosts is broken") == "end_turn"
-
-
+@pytest.mark.soak
 async def test_a_bridge_that_was_killed_is_waited_for(tmp_path: Path) -> None:
+    """As test_acp_conversation.py proves it of a connection that is lost."""
+    from acp.exceptions import RequestError
+
     data = tmp_path / "data"
     async with editor("--data", str(data)) as client:
         async with bridge_process(data, forks_sprites=True) as bridge:
@@ -280,13 +278,17 @@ async def test_a_bridge_that_was_killed_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_an_editor_with_the_settings_of_the_page_is_told_where_there_is_no_bridge(tmp_path: Path) -> None:
+    import acp
+    from acp.exceptions import RequestError
+
     page = (ROOT / "docs/editors.md").read_text().replace("/home/ada/sprite", str(ROOT))
     blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
     zed, jetbrains = (block["agent_servers"]["Sprite"] for block in blocks if isinstance(block, dict))
     assert {**zed, "type": ""} == {**jetbrains, "type": ""}
+    assert [zed["command"], *zed["args"]] == [str(ROOT / ".venv/bin/python"), "-m", "bridge", "acp"]
+    assert zed["env"] == {"PYTHONPATH": str(ROOT)}
     # Editors start it in the folder of a project.
-    command = (zed["command"], *zed["args"], "--data", str(tmp_path))
-    async with editor_process(command, tmp_path, **zed["env"]) as client:
+    async with editor("--data", str(tmp_path), folder=tmp_path, **zed["env"]) as client:
         with pytest.raises(RequestError, match="python -m bridge serve"):
             await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
         async with asyncio.timeout(PATIENCE):
@@ -296,17 +298,19 @@ async def test_an_editor_with_the_settings_of_the_page_is_told_where_there_is_no
 
 
 async def test_a_bridge_elsewhere_takes_a_persons_token_from_a_file(home: Home, tmp_path: Path) -> None:
+    import acp
+    from acp.exceptions import RequestError
+
     token = tmp_path / "token"
-    _, printed, _ = await home.bridge.run("users", "add", "grace")
-    token.write_text(next(line.split()[1] for line in printed.splitlines() if line.split()[:1] == ["token"]) + "\n")
+    _, printed, _ = await home.bridge.run("users", "token", "local", "--full", "--name", "elsewhere")
+    token.write_text(printed.splitlines()[-1] + "\n")
     elsewhere = ("--url", home.bridge.url, "--token-file", str(token))
     async with editor(*elsewhere) as client:
         session = await client.start()
-        assert await client.say(session, "hello") == "end_turn"
         # Revoked in the middle of a message, it ends here, too.
         asked = asyncio.create_task(client.say(session, "run `touch never`"))
         await client.until(lambda: client.questions)
-        await home.bridge.run("users", "revoke", "grace")
+        assert (await home.bridge.run("users", "revoke-token", "local", "elsewhere"))[0] == 0
         with pytest.raises(RequestError, match="you may not come in"):
             await asked
         async with asyncio.timeout(PATIENCE):
@@ -318,3 +322,28 @@ async def test_a_bridge_elsewhere_takes_a_persons_token_from_a_file(home: Home, 
     async with editor(*elsewhere) as client:
         with pytest.raises(RequestError, match="does not know this token"):
             await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
+    async with home.page() as page:
+        await page.ask("interrupt")
+
+
+async def test_the_commands_search_with_turns_show_memory_and_begin_anew(home: Home) -> None:
+    from acp.exceptions import RequestError
+
+    home.model.script.agent({"text": "Noted: the kiln is at 1220.", "match": "kiln"})
+    client, session = home.client, await home.session()
+    assert await client.say(session, "the kiln goes to 1220 degrees") == "end_turn"
+    # What only looks like a command is for the agent.
+    assert await client.say(session, "/etc/hosts is broken") == "end_turn"
+    (turn,) = [row for row in observations(home.bridge.workspace) if "kiln" in row["user_message"]]
+    before = len(home.model.requests)
+    assert await client.say(session, "/search kiln degrees") == "end_turn"
+    assert f"- turn {turn['id']} · " in client.shown(session)
+    await client.say(session, "/search")
+    await client.say(session, "/memory")
+    assert "- `user.md` · " in client.shown(session)
+    await client.say(session, "/memory user.md")
+    with pytest.raises(RequestError, match=r"nope\.md"):
+        await client.say(session, "/memory nope.md")
+    assert len(home.model.requests) == before
+    await client.say(session, "/new")
+    assert "A new session begins with your next message" in client.shown(session)

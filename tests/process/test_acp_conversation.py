@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from acp.exceptions import RequestError
 from msgspec.structs import replace
 
 from sprite.protocol.events import AnyAgentEvent, Started, ToolUse, WholeText
@@ -98,6 +97,8 @@ async def test_after_a_gap_a_turn_that_still_runs_goes_on_from_what_it_has_shown
 async def test_a_message_that_ended_out_of_sight_ends_as_it_did(
     status: str | None, role: str, words: str | None
 ) -> None:
+    from acp.exceptions import RequestError
+
     async with acp_stage() as stage:
         await stage.begin()
         asked = stage.say("hello")
@@ -136,6 +137,8 @@ async def test_each_end_of_a_turn_has_its_reason(ending: dict[str, object], reas
 
 
 async def test_an_error_is_told_in_its_words_and_so_is_a_refusal() -> None:
+    from acp.exceptions import RequestError
+
     async with acp_stage() as stage:
         await stage.begin()
         asked = stage.say("hello")
@@ -206,6 +209,32 @@ async def test_a_message_cancelled_while_the_bridge_is_away_is_stopped_when_it_i
         await visitor.welcome(last_seq=2)
         stage.visitor = visitor
         assert (await visitor.receive("interrupt"))["payload"] == {"mission_id": mission}
+
+
+async def test_message_waits_for_lost_bridge() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("hello")
+        mission = await stage.taken("hello")
+        await stage.event("started", mission)
+        await stage.lose_bridge()
+        await stage.until_shown("What was sent is not lost")
+        stage.is_away = False
+        await stage.event("text", mission, text="Here I am.")
+        await stage.event("complete", mission, text="Here I am.")
+        assert await asked == "end_turn"
+        assert "Here I am." in stage.shown
+
+
+async def test_mode_ask_is_refused_by_agent_in_bypass() -> None:
+    from acp.exceptions import RequestError
+
+    async with acp_stage() as stage:
+        await stage.begin(permissions="bypass")
+        setting = asyncio.create_task(stage.editor.connection.set_session_mode(session_id=stage.session, mode_id="ask"))
+        await stage.tell_status("bypass")
+        with pytest.raises(RequestError, match="--permissions ask"):
+            await setting
 
 
 async def test_what_goes_on_is_shown_to_a_session_that_is_loaded_and_its_past_before() -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import openai
 import pytest
 import pytest_asyncio
 
@@ -114,6 +113,8 @@ async def test_observations_and_boot_memory(stage: BridgePair) -> None:
 
 
 async def test_chat_completions_whole_and_streamed(stage: BridgePair) -> None:
+    import openai
+
     token = await scoped(stage, "ask")
     messages: Any = [{"role": "user", "content": "Tell me something. " * 9_000}]
     async with openai.AsyncOpenAI(api_key=token, base_url=f"{stage.other.url}/v1", timeout=PATIENCE) as program:
@@ -309,6 +310,8 @@ async def test_operators_who_ask_the_wrong_bridge_are_told_which_one_has_the_spr
 
 
 async def test_who_is_revoked_at_one_bridge_is_out_at_all_of_them(stage: BridgePair) -> None:
+    import openai
+
     """The last one: nobody is left who could ask for anything."""
     token = await scoped(stage, "ask")
     async with openai.AsyncOpenAI(api_key=token, base_url=f"{stage.other.url}/v1", timeout=PATIENCE) as program:

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.bridge_harness import BridgeProcess, bridge_process
-from tests.harness import PATIENCE, allowed_files
+from tests.harness import PATIENCE
 from tests.inspection import eventually
 
 DESCRIPTORS = 120
-STRANGERS = 250
+STRANGERS = 200
 REQUESTS = 300
 #: Far below what one line for each attempt would be.
 SMALL_LOG = 50_000
@@ -42,7 +42,7 @@ async def crowd(
 
 
 async def test_crowd_keeps_nobody_out_and_logs_little(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data", within=allowed_files(DESCRIPTORS)) as bridge:
+    async with bridge_process(tmp_path / "data", TESTS_OPEN_FILES=str(DESCRIPTORS)) as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             await page.link("ready")

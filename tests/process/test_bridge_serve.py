@@ -129,12 +129,12 @@ async def test_after_a_kill_everything_is_still_there(tmp_path: Path) -> None:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             await page.link("ready")
-            await page.mission("my name is Wilhelmina")
+            await page.ask("canvas_interaction", {"action": "create_stack", "name": "Wilhelmina"})
         await bridge.kill()
     async with bridge_process(data, port=port, forks_sprites=True) as bridge:
         async with bridge.page(cookie) as page:
             sync = await page.type("state_sync")
-            assert any("Wilhelmina" in line["text"] for line in sync["chat"])
+            assert "Wilhelmina" in [stack["name"] for stack in sync["stacks"]]
         async with bridge.http() as session, session.get("/", headers={"Authorization": f"Bearer {token}"}) as response:
             assert response.status == 200
     with closing(sqlite3.connect(data / "bridge.db")) as database:

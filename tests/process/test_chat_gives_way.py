@@ -74,7 +74,9 @@ def _data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-async def test_a_bridge_that_was_killed_is_waited_for_and_not_replaced_by_the_terminals_own(data: Path) -> None:
+@pytest.mark.soak
+async def test_killed_bridge_is_waited_for(data: Path) -> None:
+    """As test_acp_conversation.py proves it of the connection that both share."""
     async with bridge_process(data, forks_sprites=True) as bridge, chatting(data) as chat:
         chat.say("/memory")
         await chat.until("user.md")
@@ -87,26 +89,29 @@ async def test_a_bridge_that_was_killed_is_waited_for_and_not_replaced_by_the_te
     assert "stopping the sprite" not in chat.printed
 
 
-async def test_a_terminals_own_bridge_gives_way_to_one_that_serves_and_the_conversation_goes_on(data: Path) -> None:
+async def test_turn_of_killed_bridge_fails_in_words(data: Path) -> None:
+    """In a pipe. The terminal starts no bridge of its own in its place."""
+    async with bridge_process(data, forks_sprites=True) as bridge, chatting(data) as chat:
+        chat.say("run `tail -f /dev/null`")
+        await chat.until("▸ Bash")
+        await bridge.kill()
+        await chat.until("Reconnecting")
+        assert await chat.left() == 1
+    assert "The bridge has been away for" in chat.printed
+    assert "stopping the sprite" not in chat.printed
+    assert not is_taken(from_environment(data=data, port=0, permissions=None))
+
+
+async def test_own_bridge_gives_way_to_serving_one(data: Path) -> None:
+    """The terminal goes on with the bridge that serves, on the same memory."""
     async with chatting(data) as chat:
         chat.say("my name is Wilhelmina")
         await chat.until("stand-in model)")
         async with bridge_process(data, forks_sprites=True) as bridge:
             await chat.until("has given way to one that serves")
-            chat.say("what is my name?")
-            await chat.until("name is Wilhelmina")
+            chat.say("/search Wilhelmina")
+            await chat.until("my name is Wilhelmina")
             assert await chat.left() == 0
             status, _, _ = await bridge.run("status")
             assert status == 0
     assert "stopping the sprite" not in chat.printed
-
-
-async def test_in_a_pipe_a_turn_whose_bridge_was_killed_ends_with_words_and_a_status(data: Path) -> None:
-    async with bridge_process(data, forks_sprites=True) as bridge, chatting(data) as chat:
-        chat.say("run `tail -f /dev/null`")
-        await chat.until("tail -f /dev/null")
-        await chat.until("▸ Bash")
-        await bridge.kill()
-        assert await chat.left() == 1
-    assert "The bridge has been away for" in chat.printed
-    assert not is_taken(from_environment(data=data, port=0, permissions=None))

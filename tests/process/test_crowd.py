@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from bridge.offline.model import OfflineModel
-from tests.harness import Client, Message, SpriteProcess, allowed_files, observations, sprite_process
+from tests.harness import Client, Message, SpriteProcess, observations, sprite_process
 from tests.inspection import chat
 
 DESCRIPTORS = 120
-STRANGERS = 300
+STRANGERS = 200
 #: Half of the descriptors are for connections.
 CLIENTS = DESCRIPTORS // 2
 
@@ -42,7 +42,7 @@ def no_descriptors(sprite: SpriteProcess) -> Iterator[None]:
 
 async def test_crowd_of_strangers_keeps_no_owner_out(model: OfflineModel, workspace: Path) -> None:
     """A client too many is told so, and gets in when another has left."""
-    async with sprite_process(workspace, model.url, within=allowed_files(DESCRIPTORS)) as sprite:
+    async with sprite_process(workspace, model.url, TESTS_OPEN_FILES=str(DESCRIPTORS)) as sprite:
         async with sprite.client() as first, crowd(sprite, STRANGERS) as strangers:
             async with sprite.client() as owner:
                 await chat(owner, "Hello")

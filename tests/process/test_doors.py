@@ -16,9 +16,8 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 import pytest_asyncio
 
@@ -27,6 +26,10 @@ from bridge.operating import control
 from tests.bridge_harness import Bridge, running_bridge
 from tests.harness import PATIENCE, ROOT, observations, start_forked
 from tests.inspection import eventually, request_seen
+
+# Importing it takes 0.5 s: the tests import it.
+if TYPE_CHECKING:
+    import openai
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -57,6 +60,8 @@ class Stage:
     @asynccontextmanager
     async def program(self, *, name: str | None = None) -> AsyncIterator[openai.AsyncOpenAI]:
         """OpenAI's own client, with a token that may ask."""
+        import openai
+
         secret = await self.token("ask", name=name)
         async with openai.AsyncOpenAI(api_key=secret, base_url=f"{self.bridge.url}/v1", timeout=PATIENCE) as program:
             yield program
@@ -206,25 +211,12 @@ async def test_observations_are_written_once_whoever_sends_them_how_often(stage:
     assert "Message 1" not in stage.bridge.log
 
 
-async def test_a_large_call_arrives_whole_and_a_killed_sprite_costs_no_turn(stage: Stage) -> None:
-    secret = await stage.token("observe")
-    turns = [turn(number, user=f"Large {number}", reply=f"{number} " + "word " * 5_000) for number in range(120)]
-    large = batch(*turns, source="large")
-    assert len(json.dumps(large)) > 2.5 * 2**20
-    sending = asyncio.create_task(stage.post(secret, large))
-    await eventually(lambda: len(stage.logged("Large ")) > 0, "nothing of it has arrived")
-    stage.kill_sprite()
-    status, answer = await sending
-    assert (status, answer["refused"]) == (200, [])
-    assert answer["stored"] + answer["known"] == 120
-    assert len(stage.logged("Large ")) == 120
-    assert await stage.post(secret, large) == (200, {"stored": 0, "known": 120, "refused": []})
-
-
 # --- chat completions ---
 
 
 async def test_openais_client_talks_to_the_agent_streamed_and_whole(stage: Stage) -> None:
+    import openai
+
     stage.model.script.agent({"match": "fail now", "error": 400, "message": "planted", "times": -1})
     async with stage.program() as program:
         whole = await program.chat.completions.with_raw_response.create(
@@ -331,15 +323,86 @@ async def test_a_question_is_told_in_the_stream_which_goes_on_when_it_is_answere
     assert (stage.bridge.workspace / "documents/made").exists()
 
 
-async def test_a_sprite_that_is_killed_in_the_middle_ends_the_stream_with_an_error(stage: Stage) -> None:
+# --- the page that says so ---
+
+
+async def test_what_the_page_about_doors_says_works_as_written(stage: Stage) -> None:
+    page = (ROOT / "docs/doors.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    answers = []
+    for block in blocks:
+        shell = await asyncio.create_subprocess_exec(
+            *("bash", "-euc", block.replace("http://127.0.0.1:8080", stage.bridge.url)),
+            env={"PATH": os.environ["PATH"], "TOKEN": await stage.token("observe", "memory:read", "ask")},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await shell.communicate()
+        assert shell.returncode == 0
+        answers.append(out.decode())
+    observed, boot, completed = answers
+    assert f"`{observed}`" in page
+    assert boot.startswith("<sprite_memory")
+    assert completed.startswith("data: ")
+    assert completed.endswith("data: [DONE]\n\n")
+    for command in re.findall(r"^\$ \S+ -m bridge (.*)$", page, re.MULTILINE):
+        assert (await stage.bridge.run(*command.split()))[0] == 0
+
+
+# --- a token that is revoked ---
+
+
+async def test_a_stream_whose_token_is_revoked_is_cut_and_its_mission_stopped(stage: Stage) -> None:
+    await assert_cut_off(stage, "/users/local/tokens/phone")
+
+
+async def assert_cut_off(stage: Stage, path: str) -> None:
+    """Delete a token or a person while a stream runs."""
+    import openai
+
+    words = f"think until {path.rpartition('/')[2]} goes"
+    stage.model.script.agent({"match": words, "text": THINKING, "hang": True, "times": -1})
+    async with stage.program(name="phone") as program, control.control_session(stage.bridge.data / "run") as operator:
+        stream = await streamed(program, words, extra_headers={"Idempotency-Key": path})
+        assert await first_words(stream)
+        before = stage.bridge.log.count("mission received")
+        waiting = asyncio.create_task(program.chat.completions.create(model="sprite", messages=user("another one")))
+        await eventually(lambda: stage.bridge.log.count("mission received") > before, "the other one has not come")
+        await control.ask(operator, "DELETE", path)
+        with pytest.raises(openai.APIError):
+            await said(stream)
+        with pytest.raises(openai.AuthenticationError):
+            await waiting
+        with pytest.raises(openai.AuthenticationError):
+            await program.models.list()
+        await eventually(lambda: [row["outcome"] for row in stage.logged(words)] == ["interrupted"], "it goes on")
+
+
+# --- a sprite that dies ---
+
+
+async def test_killed_sprite_ends_stream_and_costs_no_turn(stage: Stage) -> None:
+    """A large call of observations arrives whole all the same, and the next message is answered as ever."""
+    import openai
+
     stage.model.script.agent({"match": "think until you die", "text": THINKING, "hang": True, "times": -1})
+    secret = await stage.token("observe")
+    turns = [turn(number, user=f"Large {number}", reply=f"{number} " + "word " * 5_000) for number in range(108)]
+    large = batch(*turns, source="large")
+    assert len(json.dumps(large)) > 2.5 * 2**20
     async with stage.program() as program:
         stream = await streamed(program, "think until you die")
         assert await first_words(stream)
+        sending = asyncio.create_task(stage.post(secret, large))
+        await eventually(lambda: len(stage.logged("Large ")) > 0, "nothing of it has arrived")
         stage.kill_sprite()
         with pytest.raises(openai.APIError, match="stopped in the middle"):
             await said(stream)
-        # The next message is answered as ever.
+        status, answer = await sending
+        assert (status, answer["refused"]) == (200, [])
+        assert answer["stored"] + answer["known"] == len(turns)
+        assert len(stage.logged("Large ")) == len(turns)
+        again = batch(*turns[-3:], source="large")
+        assert await stage.post(secret, again) == (200, {"stored": 0, "known": 3, "refused": []})
         assert await said(await streamed(program, "Hello again"))
 
 
@@ -370,49 +433,9 @@ async def test_boot_memory_is_text_with_an_etag_and_forgets(stage: Stage) -> Non
         assert "Rosalind" not in text
 
 
-# --- the page that says so ---
-
-
-async def test_what_the_page_about_doors_says_works_as_written(stage: Stage) -> None:
-    page = (ROOT / "docs/doors.md").read_text()
-    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    answers = []
-    for block in blocks:
-        shell = await asyncio.create_subprocess_exec(
-            *("bash", "-euc", block.replace("http://127.0.0.1:8080", stage.bridge.url)),
-            env={"PATH": os.environ["PATH"], "TOKEN": await stage.token("observe", "memory:read", "ask")},
-            stdout=asyncio.subprocess.PIPE,
-        )
-        out, _ = await shell.communicate()
-        assert shell.returncode == 0
-        answers.append(out.decode())
-    observed, boot, completed = answers
-    assert f"`{observed}`" in page
-    assert boot.startswith("<sprite_memory")
-    assert completed.startswith("data: ")
-    assert completed.endswith("data: [DONE]\n\n")
-    for command in re.findall(r"^\$ \S+ -m bridge (.*)$", page, re.MULTILINE):
-        assert (await stage.bridge.run(*command.split()))[0] == 0
-
-
 # --- the end ---
 
 
-@pytest.mark.parametrize("path", ["/users/local/tokens/phone", "/users/local"])
-async def test_a_stream_whose_token_is_revoked_is_cut_and_its_mission_stopped(stage: Stage, path: str) -> None:
-    words = f"think until {path.rpartition('/')[2]} goes"
-    stage.model.script.agent({"match": words, "text": THINKING, "hang": True, "times": -1})
-    async with stage.program(name="phone") as program, control.control_session(stage.bridge.data / "run") as operator:
-        stream = await streamed(program, words, extra_headers={"Idempotency-Key": path})
-        assert await first_words(stream)
-        before = stage.bridge.log.count("mission received")
-        waiting = asyncio.create_task(program.chat.completions.create(model="sprite", messages=user("another one")))
-        await eventually(lambda: stage.bridge.log.count("mission received") > before, "the other one has not come")
-        await control.ask(operator, "DELETE", path)
-        with pytest.raises(openai.APIError):
-            await said(stream)
-        with pytest.raises(openai.AuthenticationError):
-            await waiting
-        with pytest.raises(openai.AuthenticationError):
-            await program.models.list()
-        await eventually(lambda: [row["outcome"] for row in stage.logged(words)] == ["interrupted"], "it goes on")
+@pytest.mark.soak
+async def test_stream_of_removed_person_is_cut(stage: Stage) -> None:
+    await assert_cut_off(stage, "/users/local")

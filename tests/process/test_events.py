@@ -6,17 +6,15 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
 from sprite.clients.gateway import Gateway
 from sprite.database.workspace import EVENTS_KEPT
 from sprite.protocol.shapes import MemoryState
-from tests.harness import Client, running_sprite
+from tests.harness import Client, SpriteServer, running_sprite
 from tests.inspection import (
     SharedSprite,
     chat,
@@ -106,25 +104,26 @@ async def test_status_names_mission_begun_meanwhile(home: SharedSprite, monkeypa
         await client.end_of("meanwhile")
 
 
-async def test_a_client_that_resumes_gets_exactly_what_it_missed_also_after_a_restart(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with running_sprite(workspace, model.url) as sprite:
-        async with sprite.client() as witness:
-            async with sprite.client() as client:
-                await chat(client, "Hello there", "run `echo one`")
-                left_at = _seqs(client)[-1]
-                epoch = client.received[0]["payload"]["epoch"]
-            await chat(witness, "run `echo two`")
-            all_seqs = _seqs(witness)
-        assert all_seqs == list(range(1, len(all_seqs) + 1))
-        async with sprite.client(resume={"epoch": epoch, "last_seq": left_at}) as client:
-            await chat(client, "Hello again")
-            replayed = _durable(client)
-        assert [m["seq"] for m in replayed] == list(range(left_at + 1, left_at + 1 + len(replayed)))
-        missed = [m for m in replayed if m["seq"] <= all_seqs[-1]]
-        assert missed == [m for m in _durable(witness) if m["seq"] > left_at]
-        assert not [m for m in client.received if m["type"] in {"state_sync", "gap"}]
+@shared
+async def test_a_client_that_resumes_gets_exactly_what_it_missed_also_after_a_restart(home: SharedSprite) -> None:
+    model, workspace, sprite = home.model, home.workspace, home.sprite
+    async with sprite.client() as witness:
+        async with sprite.client() as client:
+            await chat(client, "Hello there", "run `echo one`")
+            left_at = _seqs(client)[-1]
+            epoch = client.received[0]["payload"]["epoch"]
+        await chat(witness, "run `echo two`")
+        all_seqs = _seqs(witness)
+    assert all_seqs == list(range(all_seqs[0], all_seqs[0] + len(all_seqs)))
+    async with sprite.client(resume={"epoch": epoch, "last_seq": left_at}) as client:
+        await chat(client, "Hello again")
+        replayed = _durable(client)
+    assert [m["seq"] for m in replayed] == list(range(left_at + 1, left_at + 1 + len(replayed)))
+    missed = [m for m in replayed if m["seq"] <= all_seqs[-1]]
+    assert missed == [m for m in _durable(witness) if m["seq"] > left_at]
+    assert not [m for m in client.received if m["type"] in {"state_sync", "gap"}]
+    assert isinstance(sprite, SpriteServer)
+    await sprite.stop()
     written = durable_events(workspace)
     assert [m["seq"] for m in written] == list(range(1, len(written) + 1))
     async with running_sprite(workspace, model.url) as sprite:

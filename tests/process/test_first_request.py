@@ -75,6 +75,7 @@ async def test_no_agent_can_have_the_cli_call_the_model_later_or_again(home: Sha
     await assert_nothing_is_scheduled(home)
 
 
+@pytest.mark.soak
 async def test_no_scheduling_tool_in_ask_mode(tmp_path: Path) -> None:
     async with shared_sprite(tmp_path, permissions="ask") as home:
         await assert_nothing_is_scheduled(home)

@@ -6,33 +6,48 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
-from tests.harness import Client, Sprite, SpriteServer, observations, rows, running_sprite, sprite_process
-from tests.inspection import (
-    SharedSprite,
-    agent_process,
-    agents,
-    chat,
-    endings,
-    eventually,
-    prompts,
-    shared_sprite,
+from tests.harness import (
+    Client,
+    Sprite,
+    SpriteProcess,
+    SpriteServer,
+    observations,
+    rows,
+    running_sprite,
+    sprite_process,
 )
+from tests.inspection import agent_process, agents, chat, endings, eventually, prompts
 
-#: The tests of the shared sprite run in their order: each takes over the agent that the one before left.
+#: The tests of the shared workspace run in their order: each takes over the agent that the one before left.
 shared = pytest.mark.asyncio(loop_scope="module")
 AHEAD = {"SPRITE_SPARE_SECONDS": "600"}
 
 
+@dataclass(slots=True)
+class Home:
+    """A workspace, and the sprite that has it: a process until it is killed, then one in a thread."""
+
+    model: OfflineModel
+    workspace: Path
+    stack: AsyncExitStack
+    sprite: Sprite
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
-async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
-    async with shared_sprite(tmp_path_factory.mktemp("spare"), **AHEAD) as home:
-        yield home
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]:
+    workspace = tmp_path_factory.mktemp("spare") / "workspace"
+    workspace.mkdir()
+    async with OfflineModel() as model, AsyncExitStack() as stack:
+        sprite = await stack.enter_async_context(sprite_process(workspace, model.url, **AHEAD))
+        yield Home(model, workspace, stack, sprite)
 
 
 async def spare(sprite: Sprite) -> int:
@@ -53,24 +68,24 @@ async def state(client: Client) -> dict[str, object]:
 
 
 @shared
-async def test_it_starts_ahead_and_the_first_mission_is_its_own(home: SharedSprite) -> None:
-    async with home.client() as client:
+async def test_it_starts_ahead_and_the_first_mission_is_its_own(home: Home) -> None:
+    async with home.sprite.client() as client:
         ahead = await spare(home.sprite)
         # It is no session, it is not busy, and the model has been asked nothing.
         assert ((await state(client))["session_id"], (await state(client))["running_mission_id"]) == (None, None)
         assert home.model.requests == []
         await chat(client, "My name is Ada Lovelace.")
         assert agent_process(home.sprite) == ahead
-        async with home.client() as other:
+        async with home.sprite.client() as other:
             await chat(other, "Hello again")
         # It has other, short-lived children.
         assert agents(home.sprite) == [ahead]
 
 
 @shared
-async def test_next_agent_starts_and_knows_newest_memory(home: SharedSprite) -> None:
+async def test_next_agent_starts_and_knows_newest_memory(home: Home) -> None:
     """The next agent starts when a session ends; what memory learns after that is in its first prompt."""
-    async with home.client() as client:
+    async with home.sprite.client() as client:
         first = agent_process(home.sprite)
         await client.ask("system", {"action": "new_session"})
         assert await spare(home.sprite) != first
@@ -84,8 +99,21 @@ async def test_next_agent_starts_and_knows_newest_memory(home: SharedSprite) -> 
 
 
 @shared
-async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(home: SharedSprite) -> None:
-    async with home.client() as client:
+async def test_agent_resumes_ahead_after_kill(home: Home) -> None:
+    assert isinstance(home.sprite, SpriteProcess)
+    await home.sprite.kill()
+    home.sprite = await home.stack.enter_async_context(running_sprite(home.workspace, home.model.url, **AHEAD))
+    async with home.sprite.client() as client:
+        ahead = await spare(home.sprite)
+        await chat(client, "Hello after the kill")
+        assert agent_process(home.sprite) == ahead
+    assert "Hello, newcomer" in str(prompts(home.model, "Hello after the kill")[0].body["messages"])
+    assert len(rows(home.workspace / ".os/memory/transcript.db", "SELECT * FROM sessions")) == 2
+
+
+@shared
+async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(home: Home) -> None:
+    async with home.sprite.client() as client:
         os.kill(agent_process(home.sprite), signal.SIGKILL)
         boot = home.workspace / ".os/run/boot.md"
         boot.unlink()
@@ -94,13 +122,12 @@ async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(home: 
             end = await client.mission("Hello")
         assert (end["event"], end["code"]) == ("error", "storage")
         boot.rmdir()
-        await chat(client, "Hello again")
 
 
 @shared
-async def test_errands_wait_for_starting_agent(home: SharedSprite) -> None:
+async def test_errands_wait_for_starting_agent(home: Home) -> None:
     """The agent that starts after the last errand ends with its sprite."""
-    async with home.client() as client:
+    async with home.sprite.client() as client:
         await client.ask("system", {"action": "new_session"})
         mission = client.send("mission", {"text": "Hello"})
         fresh = client.send("system", {"action": "new_session"})
@@ -111,19 +138,6 @@ async def test_errands_wait_for_starting_agent(home: SharedSprite) -> None:
     await home.sprite.stop()
     assert not Path(f"/proc/{ahead}").exists()
     assert endings(home.workspace)[mission] == ["complete"]
-
-
-async def test_agent_resumes_ahead_after_kill(model: OfflineModel, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url, **AHEAD) as sprite, sprite.client() as client:
-        await chat(client, "My name is Ada Lovelace.")
-        await sprite.kill()
-    async with running_sprite(workspace, model.url, **AHEAD) as again, again.client() as client:
-        ahead = await spare(again)
-        await chat(client, "Hello")
-        assert agent_process(again) == ahead
-    assert "Ada Lovelace" in str(prompts(model, "Hello")[0].body["messages"])
-    sessions = rows(workspace / ".os/memory/transcript.db", "SELECT * FROM sessions")
-    assert len(sessions) == 1
 
 
 async def test_one_that_no_message_needs_is_ended_after_its_time(model: OfflineModel, workspace: Path) -> None:

@@ -74,9 +74,9 @@ def logs(recorded: Recorded, tmp_path: Path) -> Recorded:
 
 @pytest.fixture(scope="module")
 def many(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """1,200 turns in 12 logs: three transactions."""
+    """700 turns in 7 logs: two transactions."""
     folder = tmp_path_factory.mktemp("many")
-    write_many(recorded.log("everyday"), folder, sessions=12, turns=100)
+    write_many(recorded.log("everyday"), folder, sessions=7, turns=100)
     return folder
 
 
@@ -177,9 +177,10 @@ def test_a_dry_run_says_what_an_import_would_do_and_writes_nothing(logs: Recorde
     assert (workspace / ".os/memory/transcript.db").read_bytes() == before
 
 
-async def test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search(
+async def test_sprite_curates_import_and_keeps_its_own_session(
     model: OfflineModel, logs: Recorded, workspace: Path
 ) -> None:
+    """The next sprite finds what was imported. Its own conversation is another one, and is not imported again."""
     assert (await import_beside(workspace, logs.log("everyday"))).returncode == 0
     model.script.curator({"raw_text": 'PREFERENCE [t5]: Ada prefers tea | "I prefer tea"\n'})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
@@ -188,20 +189,14 @@ async def test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search(
         found = await client.ask("memory", {"op": "search", "query": "who prefers tea"})
         assert any("tea" in hit["text"] for hit in found["payload"]["hits"]), found
         assert (await client.mission("Hello"))["event"] == "complete"
-    assert {turn["processed"] for turn in observations(workspace)} == {0, 1} or len(curations(workspace)) > 1
-    newest = observations(workspace)[-1]
-    assert newest["session_id"] not in logs.ids.values()
-    assert newest["user_message"] == "Hello"
-
-
-async def test_what_the_sprite_had_itself_is_not_imported_again(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await client.mission("Hello there")
         # Copied while the session lasts: its own files end with it.
         elsewhere = workspace.with_name("copied")
         own = workspace / ".os/run/claude/projects"
         shutil.copytree(own, elsewhere)
     before = observations(workspace)
+    assert {turn["processed"] for turn in before} == {0, 1} or len(curations(workspace)) > 1
+    assert before[-1]["session_id"] not in logs.ids.values()
+    assert before[-1]["user_message"] == "Hello"
     shutil.copytree(elsewhere, own)
     for folder in (own, elsewhere):
         done = await import_beside(workspace, folder, "--json")
@@ -255,18 +250,16 @@ async def test_a_sprite_that_does_not_answer_is_named(model: OfflineModel, logs:
 
 async def test_killed_at_any_moment_a_second_run_completes_the_first(many: Path, workspace: Path) -> None:
     at_once = workspace.with_name("at-once")
-    assert facts(await import_beside(at_once, many, "--json"))["turns"] == 1200
+    assert facts(await import_beside(at_once, many, "--json"))["turns"] == 700
     log = workspace / ".os/memory/transcript.db"
-    left = []
-    for turns in (1, 600):
+    while not 0 < _count(log) < 700:
+        # On a busy machine it may come to its end before it is killed.
+        shutil.rmtree(workspace / ".os", ignore_errors=True)
         process = await started(workspace, "import", str(many))
-        while process.returncode is None and _count(log) < turns:  # noqa: ASYNC110 - another process cannot set an event
+        while process.returncode is None and not _count(log):  # noqa: ASYNC110 - another process cannot set an event
             await asyncio.sleep(0.005)
         process.kill()
         await process.communicate()
-        left.append(_count(log))
-    # Beside a busy machine's test the last ones may come to their end.
-    assert any(0 < count < 1200 for count in left), left
     assert (await import_beside(workspace, many)).returncode == 0
     assert observations(workspace) == observations(at_once)
     assert sessions(workspace) == sessions(at_once)

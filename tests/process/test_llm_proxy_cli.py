@@ -1,18 +1,44 @@
-"""The real agent behind the model proxy: a sprite process, the SDK and the CLI, with a token instead of a key."""
+"""The real agent behind the model proxy: a sprite, the SDK and the CLI, with a token instead of a key.
+
+One proxy and one sprite for all; the tests run in their order.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from bridge.llm.budgets import Limits
+import pytest
+import pytest_asyncio
+
+from bridge.llm.budgets import Limits, Spent
 from bridge.llm.upstream import Upstream
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Step
 from tests import api_grammar
-from tests.harness import running_sprite
+from tests.harness import SpriteServer, running_sprite
 from tests.model_proxy import KEY, Proxy, proxy
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+DAILY_USD = 20.0
+SEARCHES = (
+    {"tool": "WebSearch", "input": {"query": "tea today"}},
+    {"tool": "Agent", "input": {"description": "greet", "prompt": "say hello", "run_in_background": False}},
+    {"text": "Done."},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A sprite, the proxy that it is behind, and the model behind that."""
+
+    model: OfflineModel
+    proxy: Proxy
+    sprite: SpriteServer
 
 
 def access(running: Proxy) -> dict[str, str]:
@@ -20,97 +46,98 @@ def access(running: Proxy) -> dict[str, str]:
     return {"ANTHROPIC_API_KEY": running.token, "CLAUDE_CODE_MAX_RETRIES": "5"}
 
 
-async def test_a_turn_goes_through_the_proxy_and_is_paid_for(
-    tmp_path: Path, workspace: Path, model: OfflineModel
-) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]:
+    folder = tmp_path_factory.mktemp("behind")
+    workspace = folder / "workspace"
+    workspace.mkdir()
     async with (
-        proxy(tmp_path, Upstream(model.url, api_key=KEY), limits=Limits(daily_usd=5.0)) as running,
+        OfflineModel() as model,
+        proxy(folder, Upstream(model.url, api_key=KEY), limits=Limits(daily_usd=DAILY_USD)) as running,
         running_sprite(workspace, running.url, **access(running)) as sprite,
-        sprite.client() as client,
     ):
+        yield Home(model, running, sprite)
+
+
+async def test_a_turn_goes_through_the_proxy_and_is_paid_for(home: Home) -> None:
+    async with home.sprite.client() as client:
         ended = await client.mission("run `echo planted-in-a-turn`")
         assert ended["event"] == "complete", ended
-        calls = await running.calls()
-        assert len(calls) >= 2, "one that asks for the tool, one with its result"
-        assert {(call["sprite"], call["outcome"], call["status"], call["is_estimate"]) for call in calls} == {
-            ("ada", "complete", 200, 0)
-        }
-        assert running.budgets.spent("ada").today == sum(call["spent_usd"] for call in calls) > 0
-        assert b"planted-in-a-turn" not in running.path.read_bytes()
+    calls = await home.proxy.calls()
+    assert len(calls) >= 2, "one that asks for the tool, one with its result"
+    assert {(call["sprite"], call["outcome"], call["status"], call["is_estimate"]) for call in calls} == {
+        ("ada", "complete", 200, 0)
+    }
+    assert home.proxy.budgets.spent("ada").today == sum(call["spent_usd"] for call in calls) > 0
+    assert b"planted-in-a-turn" not in home.proxy.path.read_bytes()
 
 
-async def test_all_that_the_agent_sends_passes_and_it_searches_within_its_budget(
-    tmp_path: Path, workspace: Path, model: OfflineModel
-) -> None:
-    said = []
-    for through in (True, False):
-        model.script.agent(
-            {"tool": "WebSearch", "input": {"query": "tea today"}},
-            {"tool": "Agent", "input": {"description": "greet", "prompt": "say hello", "run_in_background": False}},
-            {"text": "Done."},
-        )
-        model.requests.clear()
-        async with proxy(tmp_path, Upstream(model.url, api_key=KEY), limits=Limits(daily_usd=1.0)) as running:
-            url = running.url if through else model.url
-            async with running_sprite(workspace, url, **access(running)) as sprite, sprite.client() as client:
-                ended = await client.mission("search")
-                assert ended["event"] == "complete", ended
-            if through:
-                assert {call["status"] for call in await running.calls()} == {200}
-        # What the CLI says in its headers, kind by kind, and that the API is asked to search.
-        said.append([(request.kind, request.headers, "tools" in request.body) for request in model.requests])
-        assert {kind for kind, _, _ in said[-1]} >= {"main", "side", "subagent"}
-    # Which of those that go on at the same time comes first is nobody's word.
-    by_proxy, direct = (
-        Counter((kind, headers.get("anthropic-beta"), tools) for kind, headers, tools in one) for one in said
-    )
-    assert by_proxy == direct
+async def test_the_agent_outlasts_an_api_that_is_overloaded_for_a_moment(home: Home) -> None:
+    before = len(await home.proxy.calls())
+    home.model.script.agent(Step(error=529, message="busy", retry_after=0))
+    async with home.sprite.client() as client:
+        ended = await client.mission("hello")
+        assert ended["event"] == "complete", ended
+    assert [call["status"] for call in await home.proxy.calls()][before : before + 2] == [529, 200]
 
 
-async def test_stopped_turn_costs_what_is_known(tmp_path: Path, workspace: Path, model: OfflineModel) -> None:
-    model.script.agent({"blocks": [api_grammar.HIDDEN, api_grammar.TEXT], "hang": True, "at": "in_block"})
-    async with (
-        proxy(tmp_path, Upstream(model.url, api_key=KEY), limits=Limits(daily_usd=20.0)) as running,
-        running_sprite(workspace, running.url, **access(running)) as sprite,
-        sprite.client() as client,
-    ):
+async def test_agent_searches_and_delegates_within_budget(home: Home) -> None:
+    before = len(await home.proxy.calls())
+    home.model.script.agent(*SEARCHES)
+    home.model.requests.clear()
+    async with home.sprite.client() as client:
+        ended = await client.mission("search")
+        assert ended["event"] == "complete", ended
+    assert {call["status"] for call in (await home.proxy.calls())[before:]} == {200}
+    assert {request.kind for request in home.model.requests} >= {"main", "side", "subagent"}
+    # What the CLI says in its headers has passed.
+    assert all(request.headers.get("anthropic-beta") for request in home.model.requests)
+
+
+async def test_stopped_turn_costs_what_is_known(home: Home) -> None:
+    home.model.script.agent({"blocks": [api_grammar.HIDDEN, api_grammar.TEXT], "hang": True, "at": "in_block"})
+    async with home.sprite.client() as client:
         mission = client.send("mission", {"text": "hello"})
         await client.event("text_delta")
-        held = running.budgets.held("ada")
+        held = home.proxy.budgets.held("ada")
         began = time.monotonic()
         client.send("interrupt", {"mission_id": mission})
         assert (await client.end_of(mission))["event"] == "interrupted"
-        (call,) = [call for call in await running.calls() if call["outcome"] == "client_gone"]
+        (call,) = [call for call in await home.proxy.calls() if call["outcome"] == "client_gone"]
         assert time.monotonic() - began < 3.0
     assert call["is_estimate"] == 1
     assert 0 < call["spent_usd"] < held / 10
 
 
-async def test_a_spent_budget_ends_the_turn_with_words_and_is_not_asked_again(
-    tmp_path: Path, workspace: Path, model: OfflineModel
-) -> None:
-    async with (
-        proxy(tmp_path, Upstream(model.url, api_key=KEY), limits=Limits(daily_usd=0.0)) as running,
-        running_sprite(workspace, running.url, **access(running)) as sprite,
-        sprite.client() as client,
-    ):
+async def test_a_spent_budget_ends_the_turn_with_words_and_is_not_asked_again(home: Home) -> None:
+    before = len(await home.proxy.calls())
+    home.proxy.budgets.load({"ada": Spent(today=DAILY_USD, month=DAILY_USD)})
+    home.model.requests.clear()
+    async with home.sprite.client() as client:
         ended = await client.mission("hello")
-        assert ended["event"] == "error", ended
-        assert "budget of $0.00 is used up" in ended["message"], ended
-        assert not ended["retryable"], ended
-        assert await running.calls() == []
-    assert model.requests == []
+    assert ended["event"] == "error", ended
+    assert "budget of $20.00 is used up" in ended["message"], ended
+    assert not ended["retryable"], ended
+    assert len(await home.proxy.calls()) == before
+    assert home.model.requests == []
 
 
-async def test_the_agent_outlasts_an_api_that_is_overloaded_for_a_moment(
-    tmp_path: Path, workspace: Path, model: OfflineModel
-) -> None:
-    async with (
-        proxy(tmp_path, Upstream(model.url, api_key=KEY)) as running,
-        running_sprite(workspace, running.url, **access(running)) as sprite,
-        sprite.client() as client,
-    ):
-        model.script.agent(Step(error=529, message="busy", retry_after=0))
-        ended = await client.mission("hello")
-        assert ended["event"] == "complete", ended
-        assert [call["status"] for call in await running.calls()][:2] == [529, 200]
+@pytest.mark.soak
+async def test_headers_are_as_without_proxy(tmp_path: Path) -> None:
+    """Kind by kind of request."""
+    said = []
+    for through in (True, False):
+        workspace = tmp_path / str(through) / "workspace"
+        workspace.mkdir(parents=True)
+        async with (
+            OfflineModel() as model,
+            proxy(workspace.parent, Upstream(model.url, api_key=KEY), limits=Limits(daily_usd=1.0)) as running,
+        ):
+            model.script.agent(*SEARCHES)
+            url = running.url if through else model.url
+            async with running_sprite(workspace, url, **access(running)) as sprite, sprite.client() as client:
+                ended = await client.mission("search")
+                assert ended["event"] == "complete", ended
+            # Which of those that go on at the same time comes first is nobody's word.
+            said.append(Counter((r.kind, r.headers.get("anthropic-beta"), "tools" in r.body) for r in model.requests))
+    assert said[0] == said[1]

@@ -9,21 +9,21 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from mcp import ClientSession
-from mcp.client._transport import TransportStreams
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.shared.message import SessionMessage
-from mcp.types import CallToolResult, TextContent, jsonrpc_message_adapter
 
 from bridge.offline.model import OfflineModel
 from tests.forking import ForkedProcess, fork_module
 from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_environment
 from tests.inspection import eventually
 from tests.memory_stores import call, open_stores
+
+# Importing the package takes 0.8 s: the tests import it.
+if TYPE_CHECKING:
+    from mcp import ClientSession
+    from mcp.client._transport import TransportStreams
 
 
 async def process(workspace: Path, *allowed: str) -> ForkedProcess:
@@ -40,6 +40,9 @@ async def process(workspace: Path, *allowed: str) -> ForkedProcess:
 @asynccontextmanager
 async def transport(server: ForkedProcess) -> AsyncIterator[TransportStreams]:
     """The messages of a process's stdin and stdout."""
+    from mcp.shared.message import SessionMessage
+    from mcp.types import jsonrpc_message_adapter
+
     heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, said = anyio.create_memory_object_stream[SessionMessage](0)
 
@@ -65,6 +68,8 @@ async def transport(server: ForkedProcess) -> AsyncIterator[TransportStreams]:
 @asynccontextmanager
 async def connected(workspace: Path, *allowed: str) -> AsyncIterator[ClientSession]:
     """A client of the process, past the handshake."""
+    from mcp import ClientSession
+
     server = await process(workspace, *allowed)
     async with transport(server) as (read, write), ClientSession(read, write) as client:
         async with asyncio.timeout(PATIENCE):
@@ -76,6 +81,8 @@ async def connected(workspace: Path, *allowed: str) -> AsyncIterator[ClientSessi
 
 async def ask(client: ClientSession, tool: str = "search_memory", **question: Any) -> tuple[bool, str]:
     """(whether it was an error, the answer's text) of a call of a tool."""
+    from mcp.types import CallToolResult, TextContent
+
     async with asyncio.timeout(PATIENCE):
         result = await client.call_tool(tool, question)
     assert isinstance(result, CallToolResult)
@@ -251,8 +258,12 @@ async def test_before_the_first_turn_it_says_that_there_is_nothing_yet_and_finds
         assert "I like tea" in (await ask(client, query="tea"))[1]
 
 
+@pytest.mark.soak
 async def test_a_client_that_starts_it_gets_an_answer(remembering: Path) -> None:
-    """As clients do: in a process of its own, by the protocol's own package."""
+    """As clients do: in a process of its own. Claude Code is such a client, too (test_mcp_door.py)."""
+    from mcp import ClientSession
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
     command = ["-m", "sprite", "mcp", "--workspace", str(remembering)]
     server = StdioServerParameters(command=sys.executable, args=command, cwd=ROOT, env=sprite_environment(None))
     async with stdio_client(server) as (read, write), ClientSession(read, write) as client:

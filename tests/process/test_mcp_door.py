@@ -7,7 +7,6 @@ import io
 import json
 import re
 import shlex
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +15,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from mcp.shared.exceptions import MCPError
-from mcp_types import TextResourceContents
 
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import Bridge, running_bridge
 from tests.claude_code import ClaudeCode, tool_results
+from tests.forking import forking_python
 from tests.harness import PATIENCE, ROOT, observations
+from tests.in_thread import call_main
 from tests.inspection import eventually
 from tests.mcp_client import called, mcp_client, person_token
 
@@ -95,6 +94,9 @@ async def test_every_tool_answers_in_each_revision_of_the_protocol(rooms: Rooms,
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_mission_says_how_it_goes_on_and_gives_its_cards_as_text_and_as_apps(rooms: Rooms, mode: str) -> None:
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import TextResourceContents
+
     steps: list[str] = []
 
     async def note(_progress: float, _total: float | None, message: str | None) -> None:
@@ -216,6 +218,8 @@ async def test_what_makes_no_sense_is_refused_in_words_and_the_next_call_works(r
 
 
 async def test_a_token_opens_only_the_tools_of_its_scopes(rooms: Rooms) -> None:
+    from mcp_types import TextResourceContents
+
     token = await person_token(rooms.bridge, "memory:read", name="reader")
     async with mcp_client(rooms.bridge, token) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == READING
@@ -330,32 +334,31 @@ async def test_the_cli_of_claude_code_finds_what_was_said_set_up_as_written(room
     async with OfflineModel() as model:
         claude = ClaudeCode(tmp_path / "home", model.url)
         config = tmp_path / "mcp.json"
-        config.write_text(written("json", 0, rooms))
+        # All at once: this one under another name than the command's.
+        config.write_text(written("json", 0, rooms).replace('"sprite-memory"', '"sprite-file"'))
         for number in (1, 2):
             line = written("console", number, rooms).replace("~/sprite", str(ROOT))
             line = line.replace("data/workspaces/local", str(rooms.bridge.workspace))
+            line = line.replace(".venv/bin/python", forking_python())
             await claude.run(*shlex.split(line.removeprefix("$ claude ")))
-        ask = {"query": "harbour"}
-        for servers, setup in (
-            (("sprite-memory", "sprite-here"), ()),
-            (("sprite-memory",), ("--strict-mcp-config", "--mcp-config", str(config))),
-        ):
-            model.requests.clear()
-            model.script.agent(
-                *({"tool": f"mcp__{server}__search_memory", "input": ask} for server in servers),
-                {"text": "It is in Kiel."},
-            )
-            result = await claude.say("Where is my harbour?", tmp_path / "home", *setup)
-            assert result["result"] == "It is in Kiel."
-            shown = [tool_results(asked) for asked in model.requests if asked.kind == "main"][-1].splitlines()
-            found = [line for line in shown if "harbour is in Kiel." in line]
-            assert len(found) >= len(servers), shown
+        servers = ("sprite-memory", "sprite-here", "sprite-file")
+        model.script.agent(
+            *({"tool": f"mcp__{server}__search_memory", "input": {"query": "harbour"}} for server in servers),
+            {"text": "It is in Kiel."},
+        )
+        result = await claude.say("Where is my harbour?", tmp_path / "home", "--mcp-config", str(config))
+        assert result["result"] == "It is in Kiel."
+        shown = [tool_results(asked) for asked in model.requests if asked.kind == "main"][-1].splitlines()
+        found = [line for line in shown if "harbour is in Kiel." in line]
+        assert len(found) >= len(servers), shown
 
 
 async def test_a_program_of_ones_own_finds_it_as_written(rooms: Rooms) -> None:
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", written("python", 0, rooms)), stdout=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(PATIENCE):
-        printed, _ = await program.communicate()
-    assert "harbour is in Kiel." in printed.decode()
+    program = compile(written("python", 0, rooms), "docs/mcp.md", "exec", dont_inherit=True)
+
+    def run(_arguments: list[str]) -> int:
+        exec(program, {"__name__": "__main__"})  # noqa: S102 - this repository's own
+        return 0
+
+    _, printed, _ = await call_main(run, [], {})
+    assert "harbour is in Kiel." in printed

@@ -6,8 +6,8 @@ import base64
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import httpx2
 import pytest
 import pytest_asyncio
 
@@ -15,6 +15,10 @@ from tests.bridge_harness import Bridge, running_bridge
 from tests.harness import PATIENCE
 from tests.mcp_browser import REDIRECT, Browser, Kept, program
 from tests.mcp_client import called, mcp_client
+
+# Importing it takes a while: whoever uses it imports it.
+if TYPE_CHECKING:
+    import httpx2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -55,6 +59,8 @@ def form(**fields: str) -> dict[str, str]:
 
 async def token_request(bridge: Bridge, **fields: str) -> tuple[int, dict[str, str]]:
     """(status, body) of a request to the token's address."""
+    import httpx2
+
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         answer = await http.post(f"{bridge.url}/mcp/token", data=fields)
         body: dict[str, str] = answer.json()
@@ -96,6 +102,8 @@ async def test_a_refresh_token_is_good_once_and_a_copy_of_it_ends_the_grant(brid
 
 
 async def test_what_was_granted_is_ended_like_any_token(bridge: Bridge, cookie: str) -> None:
+    import httpx2
+
     kept, access, refresh = await let_in(bridge, cookie, "Ended")
     assert kept.info is not None
     assert await opens(bridge, access) == 400
@@ -113,6 +121,8 @@ async def test_what_was_granted_is_ended_like_any_token(bridge: Bridge, cookie: 
 
 async def registered(bridge: Bridge, *uris: str) -> tuple[int, dict[str, str]]:
     """(status, body) of a program's registration."""
+    import httpx2
+
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         told = {"client_name": "Odd", "redirect_uris": list(uris), "token_endpoint_auth_method": "none"}
         answer = await http.post(f"{bridge.url}/mcp/register", json=told)
@@ -125,6 +135,8 @@ CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(b"v" * 50).digest()).decode(
 
 async def authorize(bridge: Bridge, known: str, /, **changes: str) -> httpx2.Response:
     """The answer to a program's link, as it is; no change is followed."""
+    import httpx2
+
     fields = form(
         response_type="code",
         client_id=known,
@@ -198,6 +210,8 @@ async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: 
 
 async def test_only_the_person_says_yes(bridge: Bridge, cookie: str) -> None:
     """Not logged in, from another site's page, too late, or no: nobody is let in."""
+    import httpx2
+
     client_id = (await registered(bridge, REDIRECT))[1]["client_id"]
     asked = f"{bridge.url}{(await authorize(bridge, client_id)).headers['Location']}"
     headers = {"Accept": "text/html", "Content-Type": "application/x-www-form-urlencoded"}

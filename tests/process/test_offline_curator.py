@@ -1,10 +1,8 @@
 from html import escape
 
 import pytest
-from anthropic import AsyncAnthropic
 
 from bridge.offline.curator import curate
-from bridge.offline.model import OfflineModel
 
 
 def turn(number: int, user: str, inner: str = "", origin: str = "user") -> str:
@@ -202,18 +200,3 @@ def test_context_md_drops_its_oldest_recent_lines_to_stay_under_its_limit() -> N
     assert "- Pay." in lines
     assert "- day 0" not in lines
     assert lines[-1] == "- 2026-11-20, turns 2 to 2: The user prefers tea"
-
-
-async def test_the_server_answers_a_curation_request_in_the_raw_format() -> None:
-    async with OfflineModel() as model, AsyncAnthropic(base_url=model.url, api_key="offline") as client:
-        reply = await client.messages.create(
-            model="claude-haiku-5-5",
-            max_tokens=4096,
-            system="You are Sprite's memory curator.\nAnswer in the format.",
-            messages=[{"role": "user", "content": f"<turns>\n{turn(31, 'My name is Ada.')}</turns>"}],
-        )
-    text = reply.content[0]
-    assert text.type == "text"
-    assert text.text.startswith('FACT [t31] The user\'s name is Ada. | "My name is Ada"\n')
-    assert "stand-in" not in text.text
-    assert model.requests[0].kind == "curator"

@@ -3,41 +3,35 @@
 Long, since it is one table of requests and what comes back.
 """
 
+from __future__ import annotations
+
 import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import msgspec
 import pytest
 import pytest_asyncio
-from anthropic import AsyncAnthropic
-from claude_agent_sdk import (
-    AssistantMessage,
-    ClaudeAgentOptions,
-    ClaudeSDKClient,
-    Message,
-    ResultMessage,
-    SystemMessage,
-    TaskNotificationMessage,
-    TextBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    UserMessage,
-    create_sdk_mcp_server,
-    tool,
-)
 
+from bridge.llm.models import Models
+from bridge.llm.upstream import Upstream
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
 from tests import api_grammar
 from tests.bridge_harness import bridge_environment
 from tests.forking import fork_module
 from tests.harness import PATIENCE
+from tests.model_proxy import BODY, MODEL, proxy
+
+# Every worker imports this file: the tests import the SDKs (2 s and 1 s).
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+    from anthropic.types import Message as ApiMessage
+    from claude_agent_sdk import ClaudeSDKClient, Message, ToolResultBlock, ToolUseBlock
 
 #: For tests of the agent that they share.
 shared = pytest.mark.asyncio(loop_scope="module")
@@ -65,6 +59,8 @@ async def model() -> AsyncIterator[OfflineModel]:
 
 @pytest.fixture
 async def client(model: OfflineModel) -> AsyncIterator[AsyncAnthropic]:
+    from anthropic import AsyncAnthropic
+
     async with AsyncAnthropic(base_url=model.url, api_key="offline", max_retries=0) as connected:
         yield connected
 
@@ -109,6 +105,8 @@ def agent(home: Home) -> ClaudeSDKClient:
 @asynccontextmanager
 async def connected(model: OfflineModel, tmp_path: Path) -> AsyncIterator[Home]:
     """Start the real SDK and CLI against the model."""
+    from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, create_sdk_mcp_server, tool
+
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     boot = tmp_path / "boot.md"
@@ -153,6 +151,8 @@ async def turn(agent: ClaudeSDKClient, prompt: str) -> list[Message]:
 
 async def until_notified(agent: ClaudeSDKClient) -> list[Message]:
     """What comes until the turn about the end of something in the background has ended."""
+    from claude_agent_sdk import ResultMessage, TaskNotificationMessage
+
     messages: list[Message] = []
     async with asyncio.timeout(PATIENCE):
         async for message in agent.receive_messages():
@@ -164,24 +164,30 @@ async def until_notified(agent: ClaudeSDKClient) -> list[Message]:
 
 
 def said(messages: list[Message]) -> str:
+    from claude_agent_sdk import AssistantMessage, TextBlock
+
     blocks = [block for message in messages if isinstance(message, AssistantMessage) for block in message.content]
     return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
 
 
 def calls(messages: list[Message]) -> list[ToolUseBlock]:
+    from claude_agent_sdk import AssistantMessage, ToolUseBlock
+
     blocks = [block for message in messages if isinstance(message, AssistantMessage) for block in message.content]
     return [block for block in blocks if isinstance(block, ToolUseBlock)]
 
 
 def results(messages: list[Message]) -> list[ToolResultBlock]:
+    from claude_agent_sdk import ToolResultBlock, UserMessage
+
     lists = [message.content for message in messages if isinstance(message, UserMessage)]
     return [
         block for blocks in lists if isinstance(blocks, list) for block in blocks if isinstance(block, ToolResultBlock)
     ]
 
 
-async def ask(client: AsyncAnthropic, text: str, **extra: Any) -> anthropic.types.Message:
-    message: anthropic.types.Message = await client.messages.create(
+async def ask(client: AsyncAnthropic, text: str, **extra: Any) -> ApiMessage:
+    message: ApiMessage = await client.messages.create(
         model="claude-haiku-5-5", max_tokens=1024, messages=[{"role": "user", "content": text}], **extra
     )
     return message
@@ -229,6 +235,8 @@ async def test_tokens_are_counted(client: AsyncAnthropic) -> None:
 
 
 async def test_a_bad_request_is_refused_in_the_shape_of_the_api(client: AsyncAnthropic) -> None:
+    import anthropic
+
     with pytest.raises(anthropic.BadRequestError, match="invalid_request_error"):
         await client.messages.create(model="m", max_tokens=1, messages=[])
     with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
@@ -243,12 +251,45 @@ async def test_a_json_schema_that_is_asked_for_is_filled(client: AsyncAnthropic)
     assert msgspec.json.decode(message.content[0].text) == {"title": "Plan a trip", "new": False}
 
 
+async def test_sdk_streams_and_counts_through_proxy(model: OfflineModel, tmp_path: Path) -> None:
+    """The model proxy's own tests are in test_llm_proxy.py; this one is here for the SDK."""
+    from anthropic import AsyncAnthropic
+
+    async with proxy(tmp_path, Upstream(model.url), models=Models(is_free=True)) as running:
+        async with AsyncAnthropic(base_url=running.url, api_key=running.token, max_retries=0) as client:
+            async with client.messages.stream(**BODY) as stream:  # type: ignore[arg-type]
+                final = await stream.get_final_message()
+            counted = await client.messages.count_tokens(model=MODEL, messages=BODY["messages"])  # type: ignore[arg-type]
+        assert counted.input_tokens > 0
+        call = await running.call()
+    assert call["output_tokens"] == final.usage.output_tokens
+    assert (call["spent_usd"], call["outcome"], call["status"]) == (0.0, "complete", 200)
+
+
+async def test_curation_request_is_answered_in_raw_format(client: AsyncAnthropic, model: OfflineModel) -> None:
+    said = '<turn id="31" at="2026-11-20T10:00:00Z" session="s1" origin="user" outcome="complete">'
+    turns = f"<turns>\n{said}\n<user>My name is Ada.</user>\n<assistant>ok</assistant>\n</turn>\n</turns>"
+    reply = await client.messages.create(
+        model="claude-haiku-5-5",
+        max_tokens=4096,
+        system="You are Sprite's memory curator.\nAnswer in the format.",
+        messages=[{"role": "user", "content": turns}],
+    )
+    text = reply.content[0]
+    assert text.type == "text"
+    assert text.text.startswith('FACT [t31] The user\'s name is Ada. | "My name is Ada"\n')
+    assert "stand-in" not in text.text
+    assert model.requests[0].kind == "curator"
+
+
 # --- scripts
 
 
 async def test_a_scripted_error_has_its_status_type_and_retry_after(
     client: AsyncAnthropic, model: OfflineModel
 ) -> None:
+    import anthropic
+
     model.script.agent(
         {"error": 429, "type": "rate_limit_error", "message": "slow down", "retry_after": 1, "for": "any"}
     )
@@ -312,6 +353,8 @@ async def test_sdk_reads_each_stop_reason_from_stream(client: AsyncAnthropic, mo
 
 @pytest.mark.parametrize("kind", api_grammar.LATE_ERRORS)
 async def test_sdk_raises_error_of_broken_stream(client: AsyncAnthropic, model: OfflineModel, kind: str) -> None:
+    import anthropic
+
     model.script.agent({"blocks": [api_grammar.TEXT], "stream_error": kind, "at": "in_block", "for": "any"})
     received = ""
     with pytest.raises(anthropic.APIStatusError, match=kind):  # noqa: PT012 - the stream breaks late
@@ -336,6 +379,9 @@ async def test_a_cut_step_drops_the_connection_in_mid_stream(client: AsyncAnthro
 
 
 async def test_a_hanging_step_waits_for_the_client_and_does_not_hold_up_the_end(model: OfflineModel) -> None:
+    import anthropic
+    from anthropic import AsyncAnthropic
+
     model.script.agent({"hang": True, "for": "any", "times": 2})
     async with AsyncAnthropic(base_url=model.url, api_key="offline", max_retries=0) as client:
         with pytest.raises(anthropic.APITimeoutError):
@@ -381,6 +427,8 @@ async def test_requests_are_recorded_without_credentials(client: AsyncAnthropic,
 
 
 async def test_the_command_serves_a_script_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    from anthropic import AsyncAnthropic
+
     script = tmp_path / "script.json"
     script.write_text('{"agent": [{"text": "from a file", "for": "any"}]}')
     arguments = ("model", "--port", "0", "--script", str(script))
@@ -455,6 +503,8 @@ async def test_the_real_agent_searches_memory_when_asked_and_when_it_does_not_kn
 async def test_a_huge_usage_makes_the_agent_compact_and_the_summary_keeps_the_words(
     agent: ClaudeSDKClient, home: Home
 ) -> None:
+    from claude_agent_sdk import SystemMessage
+
     await turn(agent, "My boat is called Pequod.")
     home.model.script.agent({"usage": {"input_tokens": 990000}}, {"text": "not for the compaction"})
     await turn(agent, "hello")
@@ -468,6 +518,8 @@ async def test_a_huge_usage_makes_the_agent_compact_and_the_summary_keeps_the_wo
 
 @shared
 async def test_an_interrupted_wait_leaves_the_next_turn_usable(agent: ClaudeSDKClient, home: Home) -> None:
+    from claude_agent_sdk import ResultMessage
+
     await agent.query("wait 30 seconds")
     messages: list[Message] = []
     async with asyncio.timeout(PATIENCE):

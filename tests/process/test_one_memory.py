@@ -1,12 +1,17 @@
 """One memory behind every agent a person uses: Claude Code, the page and an editor each know what the others were told.
 
-A real bridge with its offline model, the plugin, the real CLI, and the follower of its logs.
+A real bridge with its offline model, the plugin, the real CLI, and the bridge's follower of its logs.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import os
 import re
+import signal
+import sqlite3
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,22 +20,35 @@ from typing import Any
 
 from bridge.offline.model import OfflineModel
 from tests.acp_editor import editor
-from tests.bridge_harness import Bridge, PageClient, running_bridge
-from tests.claude_code import PLUGIN, ClaudeCode, begun_with, following, patient_plugins, tool_results
-from tests.harness import ROOT, observations, rows
-from tests.inspection import eventually, prompts
+from tests.bridge_harness import Bridge, BridgeProcess, PageClient, bridge_process
+from tests.claude_code import PLUGIN, ClaudeCode, begun_with, boot_file, patient_plugins, tool_results
+from tests.harness import PATIENCE, ROOT, observations, rows
+from tests.inspection import children, eventually, prompts
 
 SEARCH = "mcp__plugin_sprite-memory_memory__search_memory"
 
 
 @asynccontextmanager
-async def fresh_machine(tmp_path: Path, model: OfflineModel) -> AsyncIterator[tuple[Bridge, ClaudeCode]]:
-    """A bridge that has just been started for the first time, and its person's Claude Code with the plugin."""
-    async with running_bridge(tmp_path / "data") as bridge:
-        person = ClaudeCode(tmp_path / "home", model.url)
-        (person.home / ".claude/projects").mkdir(parents=True)
-        async with following(person.home / ".claude/projects", bridge.workspace):
-            yield bridge, person
+async def fresh_machine(tmp_path: Path, model: OfflineModel) -> AsyncIterator[tuple[BridgeProcess, ClaudeCode]]:
+    """A bridge that has just been started for the first time and follows its person's Claude Code."""
+    person = ClaudeCode(tmp_path / "home", model.url)
+    logs = person.home / ".claude/projects"
+    async with bridge_process(tmp_path / "data", "--follow", str(logs), forks_sprites=True) as bridge:
+        assert bridge.process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            await bridge.process.stdout.readuntil(
+                f"Claude Code's sessions below {logs} are followed, and become memory, too.".encode()
+            )
+        yield bridge, person
+
+
+def follower_of(bridge: BridgeProcess) -> int | None:
+    """The process id of a bridge's follower."""
+    for child in children(bridge.process.pid):
+        with contextlib.suppress(OSError):
+            if b"follow" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+                return child
+    return None
 
 
 def repository(folder: Path) -> Path:
@@ -40,7 +58,10 @@ def repository(folder: Path) -> Path:
 
 def observed(bridge: Bridge) -> list[dict[str, Any]]:
     """The turns of the log that were said to Claude Code."""
-    return [turn for turn in observations(bridge.workspace) if turn["source"] == "claude-code"]
+    # It may be about to be made.
+    with contextlib.suppress(sqlite3.OperationalError):
+        return [turn for turn in observations(bridge.workspace) if turn["source"] == "claude-code"]
+    return []
 
 
 async def taken(bridge: Bridge, *said: str) -> dict[str, int]:
@@ -67,33 +88,31 @@ async def found(page: PageClient, query: str) -> list[dict[str, Any]]:
     return hits
 
 
-async def test_what_is_said_to_one_agent_is_known_to_the_others_with_the_turn_where_it_was_said(
-    model: OfflineModel, tmp_path: Path
-) -> None:
+async def test_every_agent_knows_what_another_was_told(model: OfflineModel, tmp_path: Path) -> None:
+    """With the turn where it was said; also after the bridge's follower was killed, which a new one takes over."""
     plugin = patient_plugins(tmp_path / "checkout") / PLUGIN.relative_to(ROOT)
-    # `test_claude_code_plugin.py` installs it.
-    with_plugin = ("--plugin-dir", str(plugin))
     async with fresh_machine(tmp_path, model) as (bridge, person):
         ships, shop = repository(tmp_path / "ships"), repository(tmp_path / "shop")
-        said = {
-            "Our release is called Zanzibar.": (ships, ()),
-            "The staging server listens on port 4711.": (shop, ()),
-            "I prefer tea in the afternoon.": (shop, ("--continue",)),
-        }
-        for text, (folder, flags) in said.items():
-            await person.say(text, folder, *with_plugin, *flags)
+        said = {"Our release is called Zanzibar.": ships, "The staging server listens on port 4711.": shop}
+        first, second = said
+        await person.say(first, ships)
+        await taken(bridge, first)
+        begins = boot_file(bridge.workspace, ships)
+        await eventually(lambda: begins.exists() and first in begins.read_text(), "the next session begins with it")
+        follower = follower_of(bridge)
+        assert follower is not None
+        os.kill(follower, signal.SIGKILL)
+        await person.say(second, shop)
         turns = await taken(bridge, *said)
         assert {turn["user_message"]: turn["project"] for turn in observed(bridge)} == {
-            text: str(folder) for text, (folder, _) in said.items()
+            text: str(folder) for text, folder in said.items()
         }
 
         # The page: the agent knows it, and a search names the turn.
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             assert "Zanzibar" in await reply_of(page, "What is our release called?")
-            (hit,) = [
-                hit for hit in await found(page, "Zanzibar") if hit["id"] == turns["Our release is called Zanzibar."]
-            ]
+            (hit,) = [hit for hit in await found(page, "Zanzibar") if hit["id"] == turns[first]]
             assert (hit["kind"], hit["project"]) == ("turn", str(ships))
             await reply_of(page, "My sister is called Belzoni.")
 
@@ -101,7 +120,7 @@ async def test_what_is_said_to_one_agent_is_known_to_the_others_with_the_turn_wh
             async with editor("--data", str(bridge.data)) as client:
                 session = await client.start()
                 await client.say(session, "/search 4711")
-                assert f"turn {turns['The staging server listens on port 4711.']}" in client.shown(session)
+                assert f"turn {turns[second]}" in client.shown(session)
                 await client.say(session, "My favourite colour is Gruvbox yellow.")
             colour = next(t["id"] for t in observations(bridge.workspace) if "Gruvbox" in t["user_message"])
             sister = next(t["id"] for t in observations(bridge.workspace) if "Belzoni" in t["user_message"])
@@ -110,11 +129,11 @@ async def test_what_is_said_to_one_agent_is_known_to_the_others_with_the_turn_wh
             boot = bridge.workspace / ".os/run/boot"
             await eventually(lambda: "Gruvbox" in "".join(p.read_text() for p in boot.glob("*.md")), "no boot memory")
             model.script.agent({"match": "look it up", "tool": SEARCH, "input": {"query": "Gruvbox"}, "on": "prompt"})
-            await person.say("Please look it up.", ships, *with_plugin)
+            # `test_claude_code_plugin.py` installs it.
+            await person.say("Please look it up.", ships, "--plugin-dir", str(plugin))
             (begun,) = begun_with(person.logs[-1])["startup"]
             for number, words in (
-                (turns["Our release is called Zanzibar."], "Our release is called Zanzibar."),
-                (turns["I prefer tea in the afternoon."], "I prefer tea in the afternoon."),
+                (turns[first], first),
                 (sister, "My sister is called Belzoni."),
                 (colour, "My favourite colour is Gruvbox yellow."),
             ):
@@ -125,7 +144,11 @@ async def test_what_is_said_to_one_agent_is_known_to_the_others_with_the_turn_wh
             # What memory gave is no evidence: it is in no turn, and everything is learned once.
             await taken(bridge, *said, "Please look it up.")
             await page.ask("system", {"action": "flush"})
+        last = follower_of(bridge)
+        assert last not in {None, follower}
+        assert await bridge.stop() == 0
+        assert not Path(f"/proc/{last}").exists()
         assert [turn["id"] for turn in observed(bridge) if "sprite_memory" in json.dumps(turn)] == []
         learned = rows(bridge.workspace / ".os/memory/memory.db", "SELECT content, seen FROM learnings")
-        for words in ("Zanzibar", "prefers tea", "Belzoni", "Gruvbox"):
+        for words in ("Zanzibar", "Belzoni", "Gruvbox"):
             assert [each["seen"] for each in learned if words in each["content"]] == [1], learned

@@ -58,14 +58,14 @@ def run(python: Path, *arguments: str, said: str = "", timeout: float = PATIENCE
 
 
 def test_system_python_holds_conversation(python: Path, tmp_path: Path) -> None:
-    chat = ("-m", "bridge", "chat", "--data", str(tmp_path))
-    done = run(python, *chat, said="My name is Ada and I prefer tea.\n/flush\n")
+    words = "My name is Ada and I prefer tea.\n/flush\n/memory user.md\n"
+    done = run(python, "-m", "bridge", "chat", "--data", str(tmp_path), said=words)
     assert done.returncode == 0, done.stderr
     assert "(offline stand-in model)" in done.stdout
-    done = run(python, *chat, said="what do you remember about tea?\n")
     assert "prefers tea" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.soak
 def test_system_python_passes_doctor(python: Path, tmp_path: Path) -> None:
     done = run(python, "-m", "sprite", "doctor", "--without-model", "--workspace", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -73,6 +73,7 @@ def test_system_python_passes_doctor(python: Path, tmp_path: Path) -> None:
     assert f"ok    python       {version}" in done.stdout
 
 
+@pytest.mark.soak
 def test_system_python_passes_pure_tests(python: Path) -> None:
     paths = [str(ROOT / "tests" / "pure" / name) for name in CHECKED]
     done = run(python, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *paths, timeout=3 * PATIENCE)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
+import pytest_asyncio
 
 from bridge.notify.subscriptions import Subscription
 from bridge.offline.model import OfflineModel
@@ -18,13 +18,17 @@ from bridge.offline.script import Script
 from tests.bridge_harness import Bridge, running_bridge
 from tests.push_service import PushService
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 @dataclass
 class Door:
-    """A bridge, and a browser that is logged in to it."""
+    """A bridge whose agent asks before it acts, and a browser that is logged in to it."""
 
     bridge: Bridge
     cookie: str
+    service: PushService
+    model: OfflineModel
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, cookie: str | None = None, origin: str | None = None
@@ -40,15 +44,21 @@ class Door:
             return got.status, await got.text()
 
 
-@asynccontextmanager
-async def door(folder: Path, *flags: str, **more: Any) -> AsyncIterator[tuple[Door, PushService]]:
-    settings: dict[str, Any] = {"BRIDGE_PUSH_INSIDE": "1", **more}
-    async with running_bridge(folder / "data", *flags, **settings) as bridge, PushService() as service:
-        found = Door(bridge, await bridge.login())
-        status, key = await found.ask("GET", "/push/key")
-        assert status == 200
-        service.public_key = json.loads(key)["key"]
-        yield found, service
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
+    data = tmp_path_factory.mktemp("push") / "data"
+    async with OfflineModel() as model, PushService() as service:
+        settings: dict[str, Any] = {
+            "BRIDGE_PUSH_INSIDE": "1",
+            "ANTHROPIC_BASE_URL": model.url,
+            "ANTHROPIC_API_KEY": "key",
+        }
+        async with running_bridge(data, "--permissions", "ask", **settings) as bridge:
+            found = Door(bridge, await bridge.login(), service, model)
+            status, key = await found.ask("GET", "/push/key")
+            assert status == 200
+            service.public_key = json.loads(key)["key"]
+            yield found
 
 
 ACTS: list[tuple[str, str, Any]] = [
@@ -60,38 +70,71 @@ ACTS: list[tuple[str, str, Any]] = [
 GO_ON = "/push/go-on"
 
 
-async def test_a_browser_subscribes_is_tested_and_leaves_and_nobody_else_may(tmp_path: Path) -> None:
-    async with door(tmp_path) as (page, service):
-        made = service.browser("phone").subscription
-        endpoint = {"endpoint": made.endpoint}
-        as_browsers_write_it = {**msgspec.to_builtins(made), "expirationTime": None}
-        assert (await page.ask("POST", "/push/subscriptions", as_browsers_write_it))[0] == 201
-        assert (await page.ask("POST", "/push/test", endpoint))[0] == 202
-        (got,) = await service.pushed()
-        assert (got.message["kind"], got.message["url"]) == ("test", "/")
+async def test_a_question_is_answered_from_a_notification_once_and_later_answers_are_told_so(page: Door) -> None:
+    async with page.bridge.page(page.cookie) as shown:
+        await shown.type("state_sync")
+        mission = await shown.send("mission", {"text": "run `touch allowed`"})
+        question = await shown.type("permission_request")
+        word = {"request_id": question["request_id"], "decision": "allow"}
+        answers = await asyncio.gather(*(page.ask("POST", "/push/permission", word) for _ in range(2)))
+        assert sorted(status for status, _ in answers) == [204, 409]
+        assert any("not open any more" in words for _, words in answers)
+        assert (await shown.type("permission_resolved"))["decision"] == "allow"
+        assert (await shown.end_of(mission))["event"] == "complete"
+        assert (page.bridge.workspace / "allowed").exists()
+        always = {**word, "decision": "always"}
+        assert (await page.ask("POST", "/push/permission", always))[0] == 400
 
-        for method, path, body in ACTS:
-            assert (await page.ask(method, path, body, cookie=""))[0] == 401, path
-            assert (await page.ask(method, path, body, origin="https://evil.example"))[0] == 403, path
-            assert (await page.ask(method, path, body, origin=""))[0] == 403, path
-            for wrong in (b"", b"[]", b"null", b"{", b"\xff", b'{"endpoint": 1}', b'{"request_id": ""}'):
-                assert (await page.ask(method, path, wrong))[0] == 400, (path, wrong)
-            assert (await page.ask(method, path, b" " * 100_000))[0] == 413, path
-        assert (await page.ask("GET", "/push/key", cookie=""))[0] == 401
-        status, words = await page.ask("POST", "/push/subscriptions", ACTS[0][2])
-        assert (status, "keys" in words) == (400, True)
 
-        # One that its service has dropped is not known any more; nor is one that was given back.
-        assert (await page.ask("DELETE", "/push/subscriptions", endpoint))[0] == 204
-        assert (await page.ask("DELETE", "/push/subscriptions", endpoint))[0] == 204
-        assert (await page.ask("POST", "/push/test", endpoint))[0] == 404
-        assert len(service.taken) == 1
+async def test_paused_agent_goes_on_by_its_notification(page: Door) -> None:
+    refusal = {"error": 402, "type": "billing_error", "message": "The day's budget is used up.", "times": -1}
+    page.model.script.agent({"match": "count to ten", **refusal})
+    async with page.bridge.page(page.cookie) as shown:
+        await shown.type("state_sync")
+        mission = await shown.send("mission", {"text": "count to ten"})
+        assert (await shown.end_of(mission))["code"] == "budget_used_up"
+        page.model.script = Script()
+        assert (await page.ask("POST", GO_ON, {}, cookie=""))[0] == 401
+        assert (await page.ask("POST", GO_ON, {}, origin="https://evil.example"))[0] == 403
+        assert (await page.ask("POST", GO_ON, {}))[0] == 204
+        said = await shown.type("chat_said")
+        while said["text"] != "Go on.":
+            said = await shown.type("chat_said")
+        assert (await shown.end_of(said["mission_id"]))["event"] == "complete"
 
-        # A logout ends it, too.
-        assert (await page.ask("POST", "/push/subscriptions", as_browsers_write_it))[0] == 201
-        assert (await page.ask("POST", "/logout"))[0] == 303
-        again = await _logged_in_again(page)
-        assert (await page.ask("POST", "/push/test", endpoint, cookie=again))[0] == 404
+
+async def test_a_browser_subscribes_is_tested_and_leaves_and_nobody_else_may(page: Door) -> None:
+    service = page.service
+    made = service.browser("phone").subscription
+    endpoint = {"endpoint": made.endpoint}
+    as_browsers_write_it = {**msgspec.to_builtins(made), "expirationTime": None}
+    assert (await page.ask("POST", "/push/subscriptions", as_browsers_write_it))[0] == 201
+    assert (await page.ask("POST", "/push/test", endpoint))[0] == 202
+    (got,) = await service.pushed()
+    assert (got.message["kind"], got.message["url"]) == ("test", "/")
+
+    for method, path, body in ACTS:
+        assert (await page.ask(method, path, body, cookie=""))[0] == 401, path
+        assert (await page.ask(method, path, body, origin="https://evil.example"))[0] == 403, path
+        assert (await page.ask(method, path, body, origin=""))[0] == 403, path
+        for wrong in (b"", b"[]", b"null", b"{", b"\xff", b'{"endpoint": 1}', b'{"request_id": ""}'):
+            assert (await page.ask(method, path, wrong))[0] == 400, (path, wrong)
+        assert (await page.ask(method, path, b" " * 100_000))[0] == 413, path
+    assert (await page.ask("GET", "/push/key", cookie=""))[0] == 401
+    status, words = await page.ask("POST", "/push/subscriptions", ACTS[0][2])
+    assert (status, "keys" in words) == (400, True)
+
+    # One that its service has dropped is not known any more; nor is one that was given back.
+    assert (await page.ask("DELETE", "/push/subscriptions", endpoint))[0] == 204
+    assert (await page.ask("DELETE", "/push/subscriptions", endpoint))[0] == 204
+    assert (await page.ask("POST", "/push/test", endpoint))[0] == 404
+    assert len(service.taken) == 1
+
+    # A logout ends it, too.
+    assert (await page.ask("POST", "/push/subscriptions", as_browsers_write_it))[0] == 201
+    assert (await page.ask("POST", "/logout"))[0] == 303
+    again = await _logged_in_again(page)
+    assert (await page.ask("POST", "/push/test", endpoint, cookie=again))[0] == 404
 
 
 async def _logged_in_again(page: Door) -> str:
@@ -99,40 +142,6 @@ async def _logged_in_again(page: Door) -> str:
     return await page.bridge.login(next(word for word in said.split() if "/login?token=" in word))
 
 
-async def test_a_question_is_answered_from_a_notification_once_and_later_answers_are_told_so(tmp_path: Path) -> None:
-    async with door(tmp_path, "--permissions", "ask") as (phone, _), phone.bridge.page(phone.cookie) as page:
-        await page.type("state_sync")
-        mission = await page.send("mission", {"text": "run `touch allowed`"})
-        question = await page.type("permission_request")
-        word = {"request_id": question["request_id"], "decision": "allow"}
-        answers = await asyncio.gather(*(phone.ask("POST", "/push/permission", word) for _ in range(2)))
-        assert sorted(status for status, _ in answers) == [204, 409]
-        assert any("not open any more" in words for _, words in answers)
-        assert (await page.type("permission_resolved"))["decision"] == "allow"
-        assert (await page.end_of(mission))["event"] == "complete"
-        assert (phone.bridge.workspace / "allowed").exists()
-        always = {**word, "decision": "always"}
-        assert (await phone.ask("POST", "/push/permission", always))[0] == 400
-
-
-async def test_paused_agent_goes_on_by_its_notification(model: OfflineModel, tmp_path: Path) -> None:
-    refusal = {"error": 402, "type": "billing_error", "message": "The day's budget is used up.", "times": -1}
-    model.script.agent({"match": "count to ten", **refusal})
-    upstream = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key"}
-    async with door(tmp_path, **upstream) as (phone, _), phone.bridge.page(phone.cookie) as page:
-        await page.type("state_sync")
-        mission = await page.send("mission", {"text": "count to ten"})
-        assert (await page.end_of(mission))["code"] == "budget_used_up"
-        model.script = Script()
-        assert (await phone.ask("POST", GO_ON, {}, cookie=""))[0] == 401
-        assert (await phone.ask("POST", GO_ON, {}, origin="https://evil.example"))[0] == 403
-        assert (await phone.ask("POST", GO_ON, {}))[0] == 204
-        said = await page.type("chat_said")
-        while said["text"] != "Go on.":
-            said = await page.type("chat_said")
-        assert (await page.end_of(said["mission_id"]))["event"] == "complete"
-
-
-def test_a_subscription_is_read_as_browsers_write_it() -> None:
+async def test_a_subscription_is_read_as_browsers_write_it() -> None:
     text = b'{"endpoint":"https://p.example/x","expirationTime":null,"keys":{"p256dh":"A","auth":"B"}}'
     assert msgspec.json.decode(text, type=Subscription).keys.auth == "B"

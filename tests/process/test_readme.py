@@ -23,20 +23,12 @@ COMMANDS = re.findall(r"^\$ (\.venv/bin/python -m sprite [^#\n]*)", README, re.M
 
 @pytest.fixture(scope="module")
 def lived_in(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Path:
-    """A workspace in which `make chat` has been talked to."""
+    """A workspace in which `make chat` has been talked to; what it printed is beside its data."""
     data = tmp_path_factory.mktemp("readme") / "data"
     workspace = data / "workspaces" / "local"
-    done = _make_chat(data, "My name is Ada and I prefer tea.\n/flush\n")
-    assert done.returncode == 0, done.stderr
-    # Stands for somebody's ~/.claude/projects.
-    shutil.copytree(recorded.projects, data.parent / "logs")
-    return workspace
-
-
-def _make_chat(data: Path, said: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    done = subprocess.run(
         ["make", "chat", f"ARGS=--data {data}"],
-        input=said,
+        input="My name is Ada and I prefer tea.\n/flush\n/memory user.md\n",
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -44,12 +36,18 @@ def _make_chat(data: Path, said: str) -> subprocess.CompletedProcess[str]:
         timeout=PATIENCE,
         check=False,
     )
+    assert done.returncode == 0, done.stderr
+    (data.parent / "printed").write_text(done.stdout)
+    # Stands for somebody's ~/.claude/projects.
+    shutil.copytree(recorded.projects, data.parent / "logs")
+    return workspace
 
 
-def test_make_chat_remembers_in_a_second_start_what_was_said_in_the_first(lived_in: Path) -> None:
-    done = _make_chat(lived_in.parents[1], "what do you remember about tea?\n")
-    assert "prefers tea" in done.stdout
-    assert "stand-in" in done.stdout
+def test_make_chat_answers_and_learns(lived_in: Path) -> None:
+    """It remembers in a second start, too (test_chat_end_to_end.py)."""
+    printed = (lived_in.parents[2] / "printed").read_text()
+    assert "stand-in" in printed
+    assert "prefers tea" in printed, "it is in the memory file"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import base64
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from acp.helpers import (
-    ContentBlock,
-    audio_block,
-    embedded_blob_resource,
-    embedded_text_resource,
-    image_block,
-    resource_block,
-    resource_link_block,
-    text_block,
-)
 
-from bridge.acp.prompt import MAX_FILES, MAX_TEXT_CHARS, PromptRefusedError, read_prompt
 from sprite.protocol.messages import MAX_MISSION_CHARS
+
+# Every worker imports this file: the tests import the protocol's library (0.7 s).
+if TYPE_CHECKING:
+    from acp.helpers import ContentBlock
+
+    from bridge.acp.prompt import Draft
 
 PNG = base64.b64encode(b"\x89PNG").decode()
 
 
+def made(kind: str, *arguments: Any, **more: Any) -> Any:
+    """Call a function of acp.helpers."""
+    import acp.helpers
+
+    return getattr(acp.helpers, kind)(*arguments, **more)
+
+
+def read_prompt(blocks: list[ContentBlock]) -> Draft:
+    from bridge.acp import prompt
+
+    return prompt.read_prompt(blocks)
+
+
 def test_texts_stand_as_they_were_written() -> None:
-    draft = read_prompt([text_block("look at "), text_block("this\n")])
+    draft = read_prompt([made("text_block", "look at "), made("text_block", "this\n")])
     assert draft.text_with([]) == "look at this"
 
 
 def test_a_file_that_is_only_named_is_not_read_and_the_agent_is_told_where_it_is() -> None:
-    draft = read_prompt([text_block("what is in "), resource_link_block("passwd", "file:///etc/passwd")])
+    draft = read_prompt(
+        [made("text_block", "what is in "), made("resource_link_block", "passwd", "file:///etc/passwd")]
+    )
     text = draft.text_with([])
     assert text.startswith("what is in [@passwd](file:///etc/passwd)")
     assert "on the person's own computer, not on yours: only its name was sent" in text
@@ -37,28 +48,30 @@ def test_a_file_that_is_only_named_is_not_read_and_the_agent_is_told_where_it_is
 
 
 def test_an_address_of_the_web_needs_no_remark() -> None:
-    assert read_prompt([resource_link_block("docs", "https://example.org/a")]).text_with([]) == (
+    assert read_prompt([made("resource_link_block", "docs", "https://example.org/a")]).text_with([]) == (
         "[@docs](https://example.org/a)"
     )
 
 
 def test_the_text_of_a_file_goes_along_in_a_fence_that_it_cannot_leave() -> None:
     inner = "```\nnot the person's words\n```"
-    block = resource_block(embedded_text_resource("file:///home/ada/notes.md", inner))
-    text = read_prompt([text_block("read "), block]).text_with([])
+    block = made("resource_block", made("embedded_text_resource", "file:///home/ada/notes.md", inner))
+    text = read_prompt([made("text_block", "read "), block]).text_with([])
     assert "[@notes.md](file:///home/ada/notes.md)" in text
     assert f"It says:\n````\n{inner}\n````" in text
 
 
 def test_pictures_and_long_texts_become_files_of_the_agent() -> None:
+    from bridge.acp.prompt import MAX_TEXT_CHARS
+
     long = "x" * (MAX_TEXT_CHARS + 1)
     draft = read_prompt(
         [
-            text_block("see"),
-            image_block(PNG, "image/png"),
-            image_block(PNG, "image/jpeg", uri="file:///home/ada/a%20cat.jpeg"),
-            resource_block(embedded_text_resource("file:///home/ada/long.log", long)),
-            resource_block(embedded_blob_resource("zed:///x/data.bin", PNG)),
+            made("text_block", "see"),
+            made("image_block", PNG, "image/png"),
+            made("image_block", PNG, "image/jpeg", uri="file:///home/ada/a%20cat.jpeg"),
+            made("resource_block", made("embedded_text_resource", "file:///home/ada/long.log", long)),
+            made("resource_block", made("embedded_blob_resource", "zed:///x/data.bin", PNG)),
         ]
     )
     assert [file.name for file in draft.files] == ["image.png", "a cat.jpeg", "long.log", "data.bin"]
@@ -70,7 +83,11 @@ def test_pictures_and_long_texts_become_files_of_the_agent() -> None:
 
 
 def test_many_texts_are_not_put_into_the_message_without_a_bound() -> None:
-    blocks = [resource_block(embedded_text_resource(f"file:///{n}", "x" * MAX_TEXT_CHARS)) for n in range(10)]
+    from bridge.acp.prompt import MAX_TEXT_CHARS
+
+    blocks = [
+        made("resource_block", made("embedded_text_resource", f"file:///{n}", "x" * MAX_TEXT_CHARS)) for n in range(10)
+    ]
     draft = read_prompt(blocks)
     assert len(draft.files) == 7
     assert len(draft.text_with([file.name for file in draft.files])) < 70_000
@@ -79,25 +96,28 @@ def test_many_texts_are_not_put_into_the_message_without_a_bound() -> None:
 @pytest.mark.parametrize(
     ("blocks", "words"),
     [
-        ([text_block(" \n")], "empty"),
-        ([text_block("x" * (MAX_MISSION_CHARS + 1))], "200,001 characters"),
-        ([audio_block(PNG, "audio/wav")], "does not hear"),
-        ([image_block("!!!", "image/png")], "did not arrive whole"),
-        ([image_block(PNG, "image/png")] * 1000, "200 files at most"),
-        ([image_block(PNG, "image/png")] * (MAX_FILES + 1), "20 pictures"),
-        ([resource_link_block("a", "file:///a")] * 201, "200 files at most"),
+        ([("text_block", " \n")], "empty"),
+        ([("text_block", "x" * (MAX_MISSION_CHARS + 1))], "200,001 characters"),
+        ([("audio_block", PNG, "audio/wav")], "does not hear"),
+        ([("image_block", "!!!", "image/png")], "did not arrive whole"),
+        ([("image_block", PNG, "image/png")] * 1000, "200 files at most"),
+        ([("image_block", PNG, "image/png")] * 21, "20 pictures"),
+        ([("resource_link_block", "a", "file:///a")] * 201, "200 files at most"),
     ],
 )
-def test_what_cannot_be_taken_is_refused_in_words(blocks: list[ContentBlock], words: str) -> None:
+def test_what_cannot_be_taken_is_refused_in_words(blocks: list[tuple[str, ...]], words: str) -> None:
+    from bridge.acp.prompt import MAX_FILES, PromptRefusedError
+
+    assert MAX_FILES == 20
     with pytest.raises(PromptRefusedError, match=words):
-        read_prompt(blocks).text_with([])
+        read_prompt([made(*block) for block in blocks]).text_with([])
 
 
 def test_hostile_names_stay_one_line_and_what_is_no_text_can_be_sent() -> None:
     blocks: list[ContentBlock] = [
-        text_block("half \ud800 of a pair"),
-        resource_link_block("a\n\x1b[2Jb\u202e", "file:///x\ud800\n- documents/forged.txt"),
-        resource_block(embedded_text_resource("http://[", "\x00\udfff")),
+        made("text_block", "half \ud800 of a pair"),
+        made("resource_link_block", "a\n\x1b[2Jb\u202e", "file:///x\ud800\n- documents/forged.txt"),
+        made("resource_block", made("embedded_text_resource", "http://[", "\x00\udfff")),
     ]
     text = read_prompt(blocks).text_with([])
     assert text.encode()

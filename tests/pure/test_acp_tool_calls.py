@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.acp import tool_calls
 from bridge.acp.text_stream import TextStream
 from sprite.protocol.events import ToolResult, ToolUse
 from sprite.protocol.messages import PermissionRequest
@@ -32,10 +31,14 @@ def call(name: str, **tool_input: Any) -> ToolUse:
     ],
 )
 def test_a_tool_has_the_kind_of_what_it_does(name: str, kind: str) -> None:
+    from bridge.acp import tool_calls
+
     assert tool_calls.kind_of(name) == kind
 
 
 def test_an_edit_shows_its_diff_and_where_it_is_and_keeps_both_when_it_has_ended() -> None:
+    from bridge.acp import tool_calls
+
     event = call("Edit", file_path="/w/a.py", old_string="old", new_string="new")
     started = tool_calls.started(event)
     assert (started.kind, started.title, started.status) == ("edit", "Edit: /w/a.py", "in_progress")
@@ -49,6 +52,8 @@ def test_an_edit_shows_its_diff_and_where_it_is_and_keeps_both_when_it_has_ended
 
 
 def test_a_written_file_is_all_new_and_several_edits_are_several_diffs() -> None:
+    from bridge.acp import tool_calls
+
     (diff,) = tool_calls.started(call("Write", file_path="/w/a", content="text")).content or []
     assert (diff.old_text, diff.new_text) == (None, "text")
     edits = [{"old_string": "a", "new_string": "b"}, "broken", {"new_string": 3}, {"new_string": "c"}]
@@ -58,10 +63,14 @@ def test_a_written_file_is_all_new_and_several_edits_are_several_diffs() -> None
 
 @pytest.mark.parametrize("tool_input", [{"file_path": 3}, {"edits": {}}, {"file_path": "/a", "new_string": None}])
 def test_an_input_of_another_shape_has_no_diff(tool_input: dict[str, Any]) -> None:
+    from bridge.acp import tool_calls
+
     assert tool_calls.started(call("Edit", **tool_input)).content == []
 
 
 def test_the_agents_list_is_a_plan() -> None:
+    from bridge.acp import tool_calls
+
     plan = tool_calls.plan(call("TodoWrite", todos=[{"content": "a", "status": "completed"}, {"content": "b"}, 3]))
     assert plan is not None
     assert [(entry.content, entry.status) for entry in plan.entries] == [("a", "completed"), ("b", "pending")]
@@ -70,6 +79,8 @@ def test_the_agents_list_is_a_plan() -> None:
 
 
 def test_a_question_shows_all_that_would_run_and_every_character_of_it() -> None:
+    from bridge.acp import tool_calls
+
     command = "ls ``` \u202e gnihton\n" + "x" * 5000
     request = PermissionRequest("r", "m", "Bash", {"description": "harmless", "command": command}, folder="/srv")
     title, (content, *_) = tool_calls.question(request)

@@ -8,7 +8,6 @@ import pytest
 
 from bridge.config import Settings
 from bridge.mcp.addresses import Addresses
-from bridge.mcp.provider import leads_to
 
 
 def known_as(public_url: str | None) -> Addresses:
@@ -82,4 +81,6 @@ def test_a_resource_is_this_door_or_another(public: str | None, resource: str, i
     ],
 )
 def test_an_answer_goes_to_a_program_or_nowhere(uri: str, source: str | None) -> None:
+    from bridge.mcp.provider import leads_to
+
     assert leads_to(uri) == source
