@@ -26,6 +26,8 @@ from tests.inspection import (
     descendants,
     endings,
     eventually,
+    family,
+    is_running,
     journal,
     observation_of,
     prompts,
@@ -73,6 +75,7 @@ def until(name: str) -> str:
 
 
 ENDLESS = until("go")
+DEAF = f"trap '' TERM HUP; {ENDLESS}"
 #: Ends when the turn that began it is over: within it, its notice would be a part of that turn.
 QUICK = until("quick")
 #: Ends after the turn that began it.
@@ -274,10 +277,13 @@ async def test_a_mission_waits_for_an_own_turn_and_each_has_its_own_end(home: Sh
 
 
 async def test_own_turn_of_killed_sprite_ends_as_crashed(model: OfflineModel, workspace: Path) -> None:
-    """So does what else went on in the background: whoever comes back sees that it is over."""
+    """So does what else went on in the background: whoever comes back sees that it is over.
+
+    The agent's processes end with the sprite, also one that is deaf to signals.
+    """
     said = [
         {"type": "text", "text": "I look at it."},
-        {"type": "tool_use", "name": "Bash", "input": {"command": ENDLESS}},
+        {"type": "tool_use", "name": "Bash", "input": {"command": DEAF}},
     ]
     model.script.agent({"for": "notification", "blocks": said})
     text = begins(model, in_background(QUICK), in_background(ENDLESS, "the watch"))
@@ -288,7 +294,10 @@ async def test_own_turn_of_killed_sprite_ends_as_crashed(model: OfflineModel, wo
         own = await own_turn(client)
         await client.event("tool_use")
         await eventually(lambda: any(entry["event"] == "start" for entry in journal(workspace)), "its start is kept")
+        await eventually(lambda: is_running(sprite, "trap"), "it runs")
+        processes = family(sprite)
         await sprite.kill()
+    await eventually(lambda: not any(runs(pid) for pid in processes), "the agent and its commands have ended")
     async with running_sprite(workspace, model.url) as again, again.client(resume=start) as client:
         # The replay still has it.
         assert len(await works(client, 2)) == 2
@@ -298,12 +307,12 @@ async def test_own_turn_of_killed_sprite_ends_as_crashed(model: OfflineModel, wo
         kept = observation_of(workspace, own)
         assert (kept["outcome"], kept["trigger"], kept["agent_response"]) == ("crashed", "task", "I look at it.")
         (call,) = kept["tool_calls"]
-        assert (call["input"]["command"], call["result"]) == (ENDLESS, "[no result: the turn ended first]")
+        assert (call["input"]["command"], call["result"]) == (DEAF, "[no result: the turn ended first]")
         assert (await session_of(client))["background"] == []
     assert endings(workspace)[own] == ["error"]
     rows = chat_rows(workspace, own)
     assert [(row["role"], row["origin"]) for row in rows] == [("assistant", "agent"), ("error", "agent")]
-    assert ENDLESS in rows[0]["tools_json"]
+    assert "trap" in rows[0]["tools_json"]
 
 
 @shared
@@ -315,6 +324,11 @@ async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_bac
         (home.workspace / "quick").touch()
         own = await own_turn(client)
         await request_seen(home.model, lambda r: r.kind == "notification")
+        # One that waits behind it can be stopped.
+        waits = client.send("mission", {"text": "Hello, and stop"})
+        await client.until(lambda m: m["payload"].get("mission_id") == waits and m["payload"].get("event") == "started")
+        await client.ask("interrupt", {"mission_id": waits})
+        assert (await client.end_of(waits))["event"] == "interrupted"
         commands = descendants(agent_process(home.sprite))
         assert commands
         os.kill(agent_process(home.sprite), signal.SIGKILL)
@@ -324,6 +338,11 @@ async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_bac
         session = await session_of(client)
         assert (session["busy"], session["background"]) == (False, [])
         await chat(client, "Hello again")
+        assert [(o["trigger"], o["outcome"]) for o in observations(home.workspace)[-3:]] == [
+            ("user", "interrupted"),
+            ("task", "error"),
+            ("user", "complete"),
+        ]
 
 
 @shared

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.fake_secrets import TOKENS, password
 from tests.harness import PATIENCE, Client, observations
 from tests.inspection import (
     SharedSprite,
     chat,
     durable_events,
     eventually,
+    found_on_disk,
     observation_of,
     request_seen,
     shared_sprite,
@@ -71,6 +74,8 @@ async def test_the_persons_word_decides_whether_a_tool_runs(home: SharedSprite) 
         assert len([m for m in client.received if m["type"] == "permission_request"]) == asked
 
 
+_chance = random.Random(17)  # noqa: S311 - made-up data, the same each time
+KEY, PASSWORD = TOKENS["anthropic"](_chance), password(_chance).replace("$", "x").replace("'", "x")
 #: What a log takes out or cuts away; each ends in a command that the person has to see.
 HIDING = [
     "echo <private>; touch hidden; echo </private>",
@@ -79,6 +84,7 @@ HIDING = [
     "curl -s http://ada:x$(touch${IFS}hidden)y@intranet/ || true",
     f"# {'a comment ' * 250}\ntouch hidden",
     "echo \u202eecho harmless\u2066; touch hidden",
+    f"curl -u ada:{PASSWORD} -H 'X-Key: {KEY}' localhost:9; touch hidden",
 ]
 
 
@@ -113,6 +119,7 @@ async def test_a_question_has_the_whole_input_as_it_would_run_and_the_disk_what_
         assert all(each["redacted"] for each in kept)
         assert "[redacted:" in kept[3]["input"]["command"]
         assert "characters cut]" in kept[4]["input"]["command"]
+    assert found_on_disk(home.workspace, [KEY[:40], KEY[-40:], PASSWORD]) == []
     assert [event for event in durable_events(home.workspace) if "x$(touch${IFS}hidden)y" in json.dumps(event)] == []
 
 
