@@ -35,12 +35,12 @@ from sprite.protocol.rows import Forgotten
 from tests.command_line import command, forget, killed, rebuild, restart_server
 from tests.curated_workspace import TYPED, files_containing
 from tests.forking import fork_module
-from tests.harness import PATIENCE, dump, observations, running_sprite, sprite_environment, sprite_process
+from tests.harness import PATIENCE, Client, dump, observations, running_sprite, sprite_environment, sprite_process
 from tests.inspection import curations, learnings, memory_file, prompts, transcript, workspace_db
 from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores
 
 #: How often a forget is killed: the first one is not, and the last one's memory.db is lost as well.
-LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 4
+LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
 WHOLE = ["Ada", "Quibblewort", "tables", "snorgle", "ficus", "Belzoni", "Frobnitz", "llamas"]
 
 
@@ -65,7 +65,7 @@ def test_there_is_something_to_forget(curated: Path) -> None:
     ("target", "gone"),
     [
         ({"text": "Quibblewort"}, ["Quibblewort"]),
-        ({"text": "MY  codename is\nquibblewort"}, []),
+        pytest.param({"text": "MY  codename is\nquibblewort"}, [], marks=pytest.mark.soak),
         ({"session": 2}, ["Belzoni", "Frobnitz"]),
         ({"learning": 4}, ["ficus"]),
     ],
@@ -133,9 +133,7 @@ async def test_without_a_terminal_nothing_is_forgotten_whatever_stands_on_stdin(
     assert dump(workspace / ".os/memory/transcript.db") == before
 
 
-@pytest.mark.parametrize(
-    ("typed", "code"), [(b"n\n", 1), (b"\n", 1), (b"\x04", 1), (b"nyes\n", 1), (b"y\n", 0), (b"Yes\n", 0)], ids=str
-)
+@pytest.mark.parametrize(("typed", "code"), [(b"n\n", 1), (b"\x04", 1), (b"nyes\n", 1), (b"Yes\n", 0)], ids=str)
 async def test_at_a_terminal_only_a_yes_forgets(typed: bytes, code: int, workspace: Path) -> None:
     ours, theirs = pty.openpty()
     try:
@@ -309,29 +307,28 @@ async def test_a_running_sprite_forgets_with_its_agent_and_everybody_who_watches
         assert sequence == sorted(set(sequence))
         assert sequence[-1] > seen["last_seq"]
         assert files_containing(workspace, "Quibblewort") == []
+        await forget_waits_for_the_mission_before_it(client, workspace, model)
     assert files_containing(workspace, "Quibblewort") == []
 
 
-async def test_a_forget_waits_for_the_mission_before_it_and_takes_it_along(
-    workspace: Path, model: OfflineModel
-) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        wait = {"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.05; done"}}
-        model.script.agent({"match": "My parrot", "on": "prompt", **wait})
-        mission = client.send("mission", {"text": "My parrot is Zebedee."})
-        client.send("mission", {"text": "hello there"})
-        await client.event("tool_use")
-        # The log does not have it yet; by the time the forget is done, it has.
-        look = client.send("memory", {"op": "forget", "text": "Zebedee", "preview": True})
-        shown = (await client.reply(look))["payload"]["forgotten"]
-        assert {"where": "a message that you sent", "text": "My parrot is Zebedee."} in shown["gone"]
-        assert (shown["turns"], shown["gone"][-1]["where"]) == ([], "the turn under way")
-        answer = client.send("memory", {"op": "forget", "text": "Zebedee"})
-        (workspace / "go").touch()
-        assert (await client.end_of(mission))["event"] == "complete"
-        result = await client.reply(answer)
-        assert result["payload"]["done"] is True
-        assert files_containing(workspace, "Zebedee") == []
+async def forget_waits_for_the_mission_before_it(client: Client, workspace: Path, model: OfflineModel) -> None:
+    """And takes it along."""
+    wait = {"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.05; done"}}
+    model.script.agent({"match": "My parrot", "on": "prompt", **wait})
+    mission = client.send("mission", {"text": "My parrot is Zebedee."})
+    client.send("mission", {"text": "hello there"})
+    await client.event("tool_use")
+    # The log does not have it yet; by the time the forget is done, it has.
+    look = client.send("memory", {"op": "forget", "text": "Zebedee", "preview": True})
+    shown = (await client.reply(look))["payload"]["forgotten"]
+    assert {"where": "a message that you sent", "text": "My parrot is Zebedee."} in shown["gone"]
+    assert (shown["turns"], shown["gone"][-1]["where"]) == ([], "the turn under way")
+    answer = client.send("memory", {"op": "forget", "text": "Zebedee"})
+    (workspace / "go").touch()
+    assert (await client.end_of(mission))["event"] == "complete"
+    result = await client.reply(answer)
+    assert result["payload"]["done"] is True
+    assert files_containing(workspace, "Zebedee") == []
 
 
 async def test_the_wire_refuses_what_makes_no_sense(workspace: Path, model: OfflineModel) -> None:
@@ -352,6 +349,7 @@ async def test_the_wire_refuses_what_makes_no_sense(workspace: Path, model: Offl
         assert (await client.ask("memory", {"op": "forget", "text": "snorgle"}))["payload"]["done"] is True
 
 
+@pytest.mark.soak
 async def test_after_a_crash_in_mid_conversation_the_next_mission_knows_nothing_of_it(
     workspace: Path, model: OfflineModel
 ) -> None:
