@@ -107,7 +107,7 @@ async def test_the_shell_finds_no_way_in(home: SharedSprite) -> None:
     exports = "".join(f"export {name}='{value}'\n" for name, value in places.items())
     before = [row for row in curations(home.workspace) if row["kind"] != "batch"]
     # Each in a shell below the CLI's, which stays where it is; a call of its own for each would cost seconds.
-    ways = [f"(cd $W; exec > loot{number} 2>&1\n{WAYS_IN[way]})" for number, way in enumerate(WAYS_IN)]
+    ways = [f"(cd $W; exec > loot{number} 2>&1\n{WAYS_IN[way]}\n)" for number, way in enumerate(WAYS_IN)]
     commands = [exports + "\n".join(ways[start : start + 10]) for start in range(0, len(ways), 10)]
     async with home.client() as client:
         await calls(home, client, *(("Bash", {"command": command}) for command in commands))

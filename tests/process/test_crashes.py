@@ -124,6 +124,7 @@ async def test_killed_sprite_keeps_turn_and_queue(model: OfflineModel, workspace
         await sprite.kill()
     assert any(runs(pid) for pid in processes)
     assert found_on_disk(workspace, FORBIDDEN) == []
+    assert (workspace / ".os/memory/.agent-at-work").exists(), "what changes now is no person's edit"
     assert [o["mission_id"] for o in observations(workspace)] == [done]
     killed = sent[0]
     async with sprite_process(workspace, model.url) as sprite, sprite.client(resume=position) as client:

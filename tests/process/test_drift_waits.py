@@ -10,8 +10,9 @@ import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from tests.command_line import command
-from tests.harness import Client, running_sprite, sprite_process
+from tests.harness import Client, running_sprite
 from tests.inspection import SharedSprite, curations, eventually, memory_file, shared_sprite
+from tests.memory_stores import open_stores
 
 PERSON = "# User\n\nAda drinks tea.\n"
 OTHER = PERSON + "Ada lives in Bern.\n"
@@ -94,12 +95,11 @@ async def test_background_work_counts_as_the_agents_time_and_rest_does_not(home:
 async def test_what_is_found_after_a_kill_in_mid_turn_is_decided_in_a_terminal(
     workspace: Path, model: OfflineModel
 ) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await edit(client)
-        model.script.agent({"tool": "Bash", "input": {"command": "sleep 60"}})
-        client.send("mission", {"text": "Wait for it"})
-        await eventually((workspace / ".os/memory/.agent-at-work").exists, "the turn is known")
-        await sprite.kill()
+    # As a sprite leaves it that is killed in a turn (test_crashes.py does).
+    async with open_stores(workspace / ".os/memory") as stores:
+        await stores.projection.agent_begins()
     write(workspace)
     async with running_sprite(workspace, model.url) as again, again.client() as client:
         assert await drift_of(client) == ["user.md"]

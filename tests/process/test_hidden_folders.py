@@ -21,7 +21,7 @@ import pytest_asyncio
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
 from tests.command_line import command
-from tests.harness import Client, running_sprite
+from tests.harness import running_sprite
 from tests.inspection import eventually
 
 pytestmark = [
@@ -105,11 +105,21 @@ class House:
     def workspace(self) -> Path:
         return self.bridge.workspace
 
-    async def calls(self, *wanted: tuple[str, dict[str, Any]]) -> None:
-        """One turn with these tool calls."""
+    async def calls(self, *wanted: tuple[str, dict[str, Any]]) -> int:
+        """One turn with these tool calls, each allowed where the person is asked; how many questions there were."""
         blocks = [{"type": "tool_use", "name": tool, "input": tool_input} for tool, tool_input in wanted]
         self.model.script.agent({"on": "prompt", "blocks": blocks})
-        assert (await self.page.mission("Do it"))["event"] == "complete"
+        mission, asked = await self.page.send("mission", {"text": "Do it"}), 0
+        while True:
+            message = await self.page.until(
+                lambda m: m["type"] == "permission_request" or m["payload"].get("event") in {"complete", "error"}
+            )
+            if message["type"] == "agent_event":
+                assert (message["payload"]["mission_id"], message["payload"]["event"]) == (mission, "complete")
+                return asked
+            asked += 1
+            # Its acknowledgement may come after the next question.
+            await self.page.send("permission", {"request_id": message["payload"]["request_id"], "decision": "allow"})
 
     async def bash(self, *commands: str) -> None:
         """One call that runs these commands, each in a folder and a shell of its own, and keeps what they print."""
@@ -118,7 +128,7 @@ class House:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
         lines = [f"(cd {place}; exec > loot 2>&1\n{line}\n)" for place, line in zip(folders, commands, strict=True)]
-        await self.calls(("Bash", {"command": self.exports() + "\n".join(lines)}))
+        await self.calls(("Bash", {"command": "\n".join([f"({self.exports()}", *lines, ")"])}))
         for folder, line in zip(folders, commands, strict=True):
             assert (folder / "loot").exists(), f"it did not run at all: {line}"
 
@@ -156,7 +166,10 @@ async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
     async with (
         OfflineModel() as model,
         bridge_process(
-            folder / "data", ANTHROPIC_API_KEY="sk-ant-planted-real-key", ANTHROPIC_BASE_URL=model.url
+            folder / "data",
+            *("--permissions", "ask"),
+            ANTHROPIC_API_KEY="sk-ant-planted-real-key",
+            ANTHROPIC_BASE_URL=model.url,
         ) as bridge,
         bridge.page(await bridge.login()) as page,
     ):
@@ -219,59 +232,25 @@ async def test_file_tools_refuse_keys(house: House) -> None:
     assert PLANTED not in str([request.body for request in house.model.requests[before:]])
 
 
-# --- a sprite by itself ---
-
-
-@pytest_asyncio.fixture(loop_scope="module", name="model")
-async def _model() -> AsyncIterator[OfflineModel]:
-    async with OfflineModel() as model:
-        yield model
-
-
-async def run(client: Client, model: OfflineModel, *commands: str) -> int:
-    """A turn with these commands, whose questions are answered yes; how many there were."""
-    blocks = [{"type": "tool_use", "name": "Bash", "input": {"command": line}} for line in commands]
-    model.script.agent({"on": "prompt", "blocks": blocks})
-    mission, asked = client.send("mission", {"text": "Do it"}), 0
-    while True:
-        message = await client.until(
-            lambda m: (
-                m["type"] == "permission_request"
-                or (m["type"] == "agent_event" and m["payload"]["event"] in {"complete", "error", "interrupted"})
-            )
-        )
-        if message["type"] == "agent_event":
-            assert message["payload"]["mission_id"] == mission
-            return asked
-        asked += 1
-        # Its acknowledgement may come after the next question.
-        client.send("permission", {"request_id": message["payload"]["request_id"], "decision": "allow"})
-
-
-async def test_read_only_commands_in_ask_mode_show_no_key(tmp_path: Path, model: OfflineModel) -> None:
-    """A sprite alone hides the keys of its home, here its workspace, and the data folder of the bridge there."""
-    home, data = tmp_path / "home", tmp_path / "bridges"
-    furnish(home)
-    (data / "run").mkdir(parents=True)
-    (data / "store.key").write_text(PLANTED)
-    (home / "plain").write_text("plain\n")
-    files = [data / "store.key", *(home / name for name in KEYS[:2])]
-    # Commands that the CLI takes for harmless, and that print whatever file they are given.
+async def test_read_only_commands_in_ask_mode_show_no_key(house: House) -> None:
+    """Those that the CLI takes for harmless and runs unasked, and that print whatever file they are given."""
+    (house.workspace / "plain").write_text("plain\n")
+    files = [house.bridge.data / "store.key", *(house.home / name for name in KEYS[:2])]
     readers = [line for file in files for line in (f"diff --to-file={file} plain", f"wc --files0-from={file}")]
-    async with (
-        running_sprite(home, model.url, permissions="ask", HOME=str(home), SPRITE_DATA=str(data)) as sprite,
-        sprite.client() as client,
-    ):
-        assert await run(client, model, *readers) == 0
-        assert str(model.requests[-1].body).count("tool_result") == len(readers)
-        assert PLANTED not in str([request.body for request in model.requests])
-        # Nor where it is told about them, nor by a command that was allowed.
-        loot = f"cd {home}; cat {' '.join(KEYS)} > loot 2>&1; echo done >> loot"
-        assert await run(client, model, "env", loot) >= 1
-        assert str(data) not in str([request.body for request in model.requests[-2:]]).replace(str(files[0]), "")
-    shown = (home / "loot").read_text()
-    assert "done" in shown
+    before = len(house.model.requests)
+    assert await house.calls(*(("Bash", {"command": line}) for line in readers)) == 0
+    assert str(house.model.requests[-1].body).count("'tool_result'") >= len(readers)
+    shown = str([request.body for request in house.model.requests[before:]])
     assert PLANTED not in shown
+    assert files[0].read_text().strip() not in shown
+
+
+async def test_environment_does_not_say_where_the_bridge_is(house: House) -> None:
+    shown_to = house.workspace / "environment"
+    await house.calls(("Bash", {"command": f"env > {shown_to}; echo done >> {shown_to}"}))
+    shown = shown_to.read_text().replace(str(house.workspace), "")
+    assert "done" in shown
+    assert str(house.bridge.data) not in shown
 
 
 async def test_status_and_doctor_name_the_sandbox(workspace: Path, model: OfflineModel) -> None:

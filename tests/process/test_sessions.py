@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import sqlite3
 import stat
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from bridge.offline.model import OfflineModel
 from sprite.errors import OperatorError
 from sprite.memory.files import CURATED
-from tests.harness import dump, running_sprite, sprite_process
+from tests.harness import dump, running_sprite
 from tests.inspection import (
     chat,
     curations,
@@ -24,6 +25,7 @@ from tests.inspection import (
     prompts,
     transcript,
 )
+from tests.memory_stores import SESSION, open_stores
 
 
 async def test_a_new_session_has_the_memory_of_the_old_one_and_not_its_conversation(
@@ -65,10 +67,12 @@ async def test_a_new_session_has_the_memory_of_the_old_one_and_not_its_conversat
 
 async def test_idle_session_after_kill_ends_and_memory_stays(model: OfflineModel, workspace: Path) -> None:
     """After twelve idle hours a mission begins a new session, which knows what was said before the kill."""
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "My name is Ada Lovelace.", "No, it should be DD/MM/YYYY for dates.")
-        await sprite.kill()
-    assert curations(workspace) == []
+    (workspace / ".os/memory").mkdir(parents=True)
+    # As a sprite leaves it that is killed at rest.
+    async with open_stores(workspace / ".os/memory") as stores:
+        await stores.transcript.link_cli_session(SESSION, str(uuid.uuid4()))
+        for text in ("My name is Ada Lovelace.", "No, it should be DD/MM/YYYY for dates."):
+            await stores.turn(text)
     with _database(workspace / ".os/memory/transcript.db") as db:
         db.execute("UPDATE sessions SET last_active_at = last_active_at - 12 * 3600 - 1")
     async with running_sprite(workspace, model.url) as again, again.client() as client:
