@@ -159,7 +159,7 @@ async def _idle(sprite: Curating) -> None:
     await eventually(lambda: not sprite.processor.needs_machine, "the processor comes to rest")
 
 
-@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize("stays", [pytest.param(True, marks=pytest.mark.soak), False])
 async def test_a_vm_sleeps_after_a_rest_with_what_waited_curated(
     model: OfflineModel, workspace: Path, tmp_path: Path, stays: bool
 ) -> None:

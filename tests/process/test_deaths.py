@@ -141,7 +141,7 @@ async def test_sprite_ends_when_one_of_its_tasks_dies(name: str, workspace: Path
 
 
 #: Those with a part in ending a turn: its VM, its memory, its events, and the turn itself.
-WITH_A_TURN = ("feed", "runtime", *(pytest.param(name, marks=pytest.mark.soak) for name in ("awake", "curation")))
+WITH_A_TURN = ("runtime", *(pytest.param(name, marks=pytest.mark.soak) for name in ("awake", "curation", "feed")))
 
 
 @pytest.mark.parametrize("name", WITH_A_TURN)

@@ -45,6 +45,12 @@ async def _answer(client: Client, question: dict[str, Any], decision: str) -> di
     return await client.ask("permission", {"request_id": question["request_id"], "decision": decision})
 
 
+async def _rules(client: Client) -> list[dict[str, Any]]:
+    status = await client.ask("system", {"action": "status"})
+    rules: list[dict[str, Any]] = status["payload"]["rules"]
+    return rules
+
+
 async def test_the_persons_word_decides_whether_a_tool_runs(home: SharedSprite) -> None:
     async with home.client() as client:
         mission = client.send("mission", {"text": "run `touch allowed`"})
@@ -152,11 +158,6 @@ async def test_always_is_this_command_and_no_other(home: SharedSprite) -> None:
         await _answer(client, question, "deny")
         await client.end_of(mission)
         await chat(client, "run `cd ..`")
-        # It holds for this conversation and no longer.
-        await client.ask("system", {"action": "new_session"})
-        mission = client.send("mission", {"text": "Run the loop"})
-        await _answer(client, await _question(client), "deny")
-        await client.end_of(mission)
         # Nothing is left where the agent could change it.
         assert not (home.workspace / ".claude").exists()
 
@@ -199,10 +200,10 @@ async def test_always_for_a_file_is_its_folder_and_never_beyond_the_workspace(ho
             resolved = [m["payload"] for m in client.received if m["type"] == "permission_resolved"][-1]
             assert resolved["decision"] == ("deny" if words == "an artifact" else "allow")
         # What holds is listed, and can be taken back.
-        rules = (await client.ask("system", {"action": "status"}))["payload"]["rules"]
-        assert [rule["words"] for rule in rules] == ["writing files in documents/ and its folders"]
-        revoke = {"action": "revoke", "rule_id": rules[0]["rule_id"]}
-        assert (await client.ask("system", revoke))["payload"]["rules"] == []
+        rules = await _rules(client)
+        assert [rule["words"] for rule in rules] == ["this command", "writing files in documents/ and its folders"]
+        revoke = {"action": "revoke", "rule_id": rules[1]["rule_id"]}
+        assert (await client.ask("system", revoke))["payload"]["rules"] == rules[:1]
         assert (await client.ask("system", revoke))["payload"]["code"] == "not_found"
         mission = client.send("mission", {"text": "Please write a third note."})
         await _answer(client, await _question(client), "deny")
@@ -308,7 +309,10 @@ async def test_stopping_what_goes_on_in_the_background_takes_its_question_back(h
         assert (await _answer(client, question, "allow"))["payload"]["code"] == "not_found"
         assert not (home.workspace / "never").exists()
         # It will not report any more: what it had begun is kept when the session ends.
+        assert await _rules(client)
         await client.ask("system", {"action": "new_session"})
+        # "Always" holds for this conversation and no longer.
+        assert await _rules(client) == []
         assert "touch never" in observations(home.workspace)[-1]["tool_calls_json"]
 
 

@@ -50,7 +50,8 @@ class House:
         """A turn with these tool calls, whose questions are answered so; the questions."""
         blocks = [{"type": "tool_use", "name": tool, "input": tool_input} for tool, tool_input in wanted]
         self.model.script.agent({"on": "prompt", "blocks": blocks})
-        mission, asked = await self.page.send("mission", {"text": "Do it"}), []
+        mission = await self.page.send("mission", {"text": "Do it"})
+        asked: list[Message] = []
         while True:
             message = await self.page.until(
                 lambda m: (
@@ -82,15 +83,14 @@ async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
     key = folder / "home/.ssh/id_ed25519"
     key.parent.mkdir(parents=True)
     key.write_text(f"{PLANTED}\n")
-    variables = {"ANTHROPIC_API_KEY": "sk-ant-planted-real-key"}
     async with (
         OfflineModel() as model,
         bridge_process(
             folder / "data",
             *("--permissions", "ask"),
             within=WITHOUT_NAMESPACES,
+            ANTHROPIC_API_KEY="sk-ant-planted-real-key",
             ANTHROPIC_BASE_URL=model.url,
-            **variables,
         ) as bridge,
         bridge.page(await bridge.login()) as page,
     ):
