@@ -21,7 +21,6 @@ import pytest_asyncio
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
 from tests.command_line import command
-from tests.harness import running_sprite
 from tests.inspection import eventually
 
 pytestmark = [
@@ -168,6 +167,7 @@ async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
         bridge_process(
             folder / "data",
             *("--permissions", "ask"),
+            forks_sprites=True,
             ANTHROPIC_API_KEY="sk-ant-planted-real-key",
             ANTHROPIC_BASE_URL=model.url,
         ) as bridge,
@@ -253,9 +253,7 @@ async def test_environment_does_not_say_where_the_bridge_is(house: House) -> Non
     assert str(house.bridge.data) not in shown
 
 
-async def test_status_and_doctor_name_the_sandbox(workspace: Path, model: OfflineModel) -> None:
-    async with running_sprite(workspace, model.url):
-        pass
-    for name in ("status", "doctor"):
-        _, out, _ = await command(workspace, name, model_url=model.url)
+async def test_status_and_doctor_name_the_sandbox(house: House) -> None:
+    for arguments in (("status",), ("doctor", "--without-model")):
+        _, out, _ = await command(house.workspace, *arguments)
         assert re.search(r"sandbox +namespaces: \.os, the bridge's data and the keys in your home", out), out
