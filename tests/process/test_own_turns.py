@@ -137,14 +137,19 @@ def position(client: Client) -> Message:
 
 @shared
 async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_one_end_and_a_line_of_chat(
-    home: SharedSprite,
+    home: SharedSprite, vm: Machine
 ) -> None:
+    """And the VM is held awake for the command."""
     text = begins(home.model, in_background(ENDLESS))
     async with conversation(home) as client, home.sprite.client() as other:
         (mission,) = await chat(client, text)
         (work,) = (await session_of(client))["background"]
         assert (work["kind"], work["title"]) == ("command", "the build")
-        assert (await session_of(client))["busy"] is False
+        session = await session_of(client)
+        assert session["busy"] is False
+        # It counts from the person's last word, not from the work's beginning.
+        assert session["held_until"] < work["since"] + DEFAULT_UNATTENDED_SECONDS
+        await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
         (home.workspace / "go").touch()
         own = await own_turn(client)
         end = await client.end_of(own)
@@ -170,6 +175,9 @@ async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_on
             asked = sync["chat"][1]
             assert asked["tools"] == [{"name": "Bash", "title": ENDLESS, "is_error": False}]
             assert sync["running"] is None
+        # Turns that wait for their curation hold it, too.
+        await client.ask("system", {"action": "flush"})
+        await eventually(lambda: not vm.tasks, "the VM is let go")
     assert endings(home.workspace) == {mission: ["complete"], own: ["complete"]}
     assert observation_of(home.workspace, own)["trigger"] == "task"
     assert [row["origin"] for row in chat_rows(home.workspace, own)] == ["agent"]
@@ -225,22 +233,7 @@ async def test_an_interrupt_without_an_id_stops_the_own_turn_and_all_background_
 
 
 @shared
-async def test_an_interrupt_without_an_id_stops_work_in_the_background_where_no_turn_runs(home: SharedSprite) -> None:
-    text = begins(home.model, in_background(ENDLESS))
-    async with conversation(home) as client:
-        await chat(client, text)
-        (work,) = (await session_of(client))["background"]
-        # Nothing of that name runs, and what runs beside it is not stopped for it.
-        assert (await client.ask("interrupt", {"mission_id": "nobody"}))["payload"]["code"] == "not_running"
-        ack = (await client.ask("interrupt"))["payload"]
-        assert ack["stopped"] == [{"id": work["id"], "kind": "command"}]
-        assert (await session_of(client))["background"] == []
-        await chat(client, "Hello")
-        assert not [event for event in client.events() if _is_own(event)]
-
-
-@shared
-async def test_an_interrupt_of_a_mission_leaves_what_goes_on_beside_it_alone(home: SharedSprite) -> None:
+async def test_interrupts_leave_work_beside_a_mission_or_stop_it(home: SharedSprite) -> None:
     text = begins(home.model, in_background(ENDLESS), agent_for("watch it"))
     home.model.script.agent({"match": "watch it", "for": "subagent", "hang": True})
     home.model.script.agent({"match": "think for ever", "hang": True})
@@ -250,7 +243,15 @@ async def test_an_interrupt_of_a_mission_leaves_what_goes_on_beside_it_alone(hom
         await request_seen(home.model, lambda r: "think for ever" in r.user_text)
         assert (await client.ask("interrupt"))["payload"]["stopped"] == [{"id": mission, "kind": "mission"}]
         assert (await client.end_of(mission))["event"] == "interrupted"
-        assert {work["kind"] for work in (await session_of(client))["background"]} == {"command", "agent"}
+        works = (await session_of(client))["background"]
+        assert {work["kind"] for work in works} == {"command", "agent"}
+        # Nothing of that name runs, and what runs beside it is not stopped for it.
+        assert (await client.ask("interrupt", {"mission_id": "nobody"}))["payload"]["code"] == "not_running"
+        stopped = (await client.ask("interrupt"))["payload"]["stopped"]
+        assert {(each["id"], each["kind"]) for each in stopped} == {(work["id"], work["kind"]) for work in works}
+        assert (await session_of(client))["background"] == []
+        await chat(client, "Hello")
+        assert not [event for event in client.events() if _is_own(event)]
 
 
 @shared
@@ -354,25 +355,6 @@ async def test_a_command_that_has_ended_is_never_said_to_be_stopped(home: Shared
         answer = (await client.ask("interrupt"))["payload"]
         if "command" not in {stopped["kind"] for stopped in answer.get("stopped") or []}:
             await eventually((home.workspace / "done").exists, "it ran")
-
-
-@shared
-async def test_vm_is_held_awake_for_background_work(home: SharedSprite, vm: Machine) -> None:
-    text = begins(home.model, in_background(ENDLESS))
-    async with conversation(home) as client:
-        await chat(client, text)
-        session = await session_of(client)
-        (work,) = session["background"]
-        # It counts from the person's last word, not from the work's beginning.
-        assert session["held_until"] < work["since"] + DEFAULT_UNATTENDED_SECONDS
-        await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
-        (home.workspace / "go").touch()
-        own = await own_turn(client)
-        await client.end_of(own)
-        await eventually(lambda: observations(home.workspace)[-1]["mission_id"] == own, "the turn is in the log")
-        # Turns that wait for their curation hold it, too.
-        await client.ask("system", {"action": "flush"})
-        await eventually(lambda: not vm.tasks, "the VM is let go")
 
 
 async def paused(client: Client) -> Message:
