@@ -35,7 +35,7 @@ from sprite.protocol.rows import Forgotten
 from tests.command_line import command, forget, killed, rebuild, restart_server
 from tests.curated_workspace import TYPED, files_containing
 from tests.forking import fork_module
-from tests.harness import PATIENCE, Client, dump, observations, running_sprite, sprite_environment, sprite_process
+from tests.harness import PATIENCE, dump, observations, running_sprite, sprite_environment, sprite_process
 from tests.inspection import curations, learnings, memory_file, prompts, transcript, workspace_db
 from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores
 
@@ -61,26 +61,22 @@ def test_there_is_something_to_forget(curated: Path) -> None:
     assert [word for word in WHOLE if files_containing(curated, word)] == WHOLE
 
 
-@pytest.mark.parametrize(
-    ("target", "gone"),
-    [
+async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(workspace: Path, model: OfflineModel) -> None:
+    """By its words, however they are written; by its session; and by what was learned of it."""
+    sessions = transcript(workspace, "SELECT id FROM sessions ORDER BY started_at")
+    gone: list[str] = []
+    targets: list[tuple[dict[str, Any], list[str]]] = [
+        ({"text": "MY  codename is\nquibblewort"}, []),
         ({"text": "Quibblewort"}, ["Quibblewort"]),
-        pytest.param({"text": "MY  codename is\nquibblewort"}, [], marks=pytest.mark.soak),
-        ({"session": 2}, ["Belzoni", "Frobnitz"]),
+        ({"session": sessions[1]["id"]}, ["Belzoni", "Frobnitz"]),
         ({"learning": 4}, ["ficus"]),
-    ],
-    ids=str,
-)
-async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(
-    target: dict[str, Any], gone: list[str], workspace: Path, model: OfflineModel
-) -> None:
-    if "session" in target:
-        target = {"session": transcript(workspace, "SELECT id FROM sessions ORDER BY started_at")[1]["id"]}
-    await forget(workspace, **target)
-    others = [word for word in WHOLE if word not in gone]
-    assert files_containing(workspace, *gone) == []
-    assert kept(workspace, *gone) == others
-    assert TYPED in memory_file(workspace, "user.md")
+    ]
+    for target, words in targets:
+        await forget(workspace, **target)
+        gone += words
+        assert files_containing(workspace, *gone) == []
+        assert kept(workspace, *gone) == [word for word in WHOLE if word not in gone]
+        assert TYPED in memory_file(workspace, "user.md")
     before = dump(workspace / ".os/memory/memory.db")
 
     await rebuild(workspace)
@@ -92,7 +88,7 @@ async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(
     await rebuild(workspace, model)
     await restart_server(workspace)
     assert files_containing(workspace, *gone) == []
-    assert kept(workspace, *gone) == others
+    assert kept(workspace, *gone) == [word for word in WHOLE if word not in gone]
     assert TYPED in memory_file(workspace, "user.md")
 
 
@@ -307,28 +303,29 @@ async def test_a_running_sprite_forgets_with_its_agent_and_everybody_who_watches
         assert sequence == sorted(set(sequence))
         assert sequence[-1] > seen["last_seq"]
         assert files_containing(workspace, "Quibblewort") == []
-        await forget_waits_for_the_mission_before_it(client, workspace, model)
     assert files_containing(workspace, "Quibblewort") == []
 
 
-async def forget_waits_for_the_mission_before_it(client: Client, workspace: Path, model: OfflineModel) -> None:
-    """And takes it along."""
-    wait = {"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.05; done"}}
-    model.script.agent({"match": "My parrot", "on": "prompt", **wait})
-    mission = client.send("mission", {"text": "My parrot is Zebedee."})
-    client.send("mission", {"text": "hello there"})
-    await client.event("tool_use")
-    # The log does not have it yet; by the time the forget is done, it has.
-    look = client.send("memory", {"op": "forget", "text": "Zebedee", "preview": True})
-    shown = (await client.reply(look))["payload"]["forgotten"]
-    assert {"where": "a message that you sent", "text": "My parrot is Zebedee."} in shown["gone"]
-    assert (shown["turns"], shown["gone"][-1]["where"]) == ([], "the turn under way")
-    answer = client.send("memory", {"op": "forget", "text": "Zebedee"})
-    (workspace / "go").touch()
-    assert (await client.end_of(mission))["event"] == "complete"
-    result = await client.reply(answer)
-    assert result["payload"]["done"] is True
-    assert files_containing(workspace, "Zebedee") == []
+async def test_a_forget_waits_for_the_mission_before_it_and_takes_it_along(
+    workspace: Path, model: OfflineModel
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        wait = {"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.05; done"}}
+        model.script.agent({"match": "My parrot", "on": "prompt", **wait})
+        mission = client.send("mission", {"text": "My parrot is Zebedee."})
+        client.send("mission", {"text": "hello there"})
+        await client.event("tool_use")
+        # The log does not have it yet; by the time the forget is done, it has.
+        look = client.send("memory", {"op": "forget", "text": "Zebedee", "preview": True})
+        shown = (await client.reply(look))["payload"]["forgotten"]
+        assert {"where": "a message that you sent", "text": "My parrot is Zebedee."} in shown["gone"]
+        assert (shown["turns"], shown["gone"][-1]["where"]) == ([], "the turn under way")
+        answer = client.send("memory", {"op": "forget", "text": "Zebedee"})
+        (workspace / "go").touch()
+        assert (await client.end_of(mission))["event"] == "complete"
+        result = await client.reply(answer)
+        assert result["payload"]["done"] is True
+        assert files_containing(workspace, "Zebedee") == []
 
 
 async def test_the_wire_refuses_what_makes_no_sense(workspace: Path, model: OfflineModel) -> None:
