@@ -1,4 +1,4 @@
-"""The agent and its canvas with the real CLI: across sessions, beside a person who changes it, and over a kill."""
+"""The agent and its canvas with the real CLI: across sessions, and beside a person who changes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.offline.model import OfflineModel, RecordedRequest
-from tests.harness import Client, running_sprite, sprite_process
+from tests.harness import Client, running_sprite
 from tests.inspection import chat, found_on_disk, observation_of, prompts, workspace_db
 
 TABLE = {"columns": ["Item", "Value"], "rows": [["apples", "4"], ["pears", "2"]]}
@@ -44,8 +44,8 @@ def texts(value: Any) -> list[str]:
 
 
 async def test_agent_learns_persons_canvas_changes_once(model: OfflineModel, workspace: Path) -> None:
-    """Also after a kill; and a new session changes a card that it has not drawn."""
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    """And a new session changes a card that it has not drawn."""
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "make a table of apples 3, pears 5 titled Fruit", "make a note titled Plan with call Bo")
         drawn = await card(workspace, "Fruit")
         plan = await card(workspace, "Plan")
@@ -65,8 +65,6 @@ async def test_agent_learns_persons_canvas_changes_once(model: OfflineModel, wor
         assert len(changes(prompts(model, "hello two")[0].body)) == 2, "what was told is in the conversation once"
         await agents_late_change_is_refused(workspace, model, client, card_id, block_id)
         await does(client, "archive_card", card_id=card_id)
-        await sprite.kill()
-    async with running_sprite(workspace, model.url) as again, again.client() as client:
         await chat(client, "hello three")
         assert "off the canvas" in changes(prompts(model, "hello three")[0].body)[-1]
         await client.ask("system", {"action": "new_session"})

@@ -14,7 +14,7 @@ from tests.harness import Client, observations
 from tests.inspection import SharedSprite, eventually, observation_of, prompts, request_seen, shared_sprite
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-MAX_TURNS = 12
+MAX_TURNS = 4
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")

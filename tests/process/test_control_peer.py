@@ -15,23 +15,15 @@ from typing import cast
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
 from bridge.operating import control, peer
-from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
+from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.harness import PATIENCE, ROOT
-from tests.inspection import eventually
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(sys.platform != "linux", reason="the check is made with Linux's /proc"),
 ]
 ROOT_ONLY = pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and unshare")
-#: A user namespace in which no other can be made: what a container's rules do to a sprite.
-WITHOUT_NAMESPACES = (
-    *("unshare", "--user", "--map-root-user", "sh", "-c"),
-    'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"',
-    "sh",
-)
 #: Connects, and leaves the connection to a child that speaks only once its parent is gone.
 INHERITED = """
 import os, socket, sys, time
@@ -76,17 +68,14 @@ async def test_own_terminal_gets_an_answer(bridge: BridgeProcess) -> None:
     assert (code, err) == (0, ""), out
 
 
-@pytest.mark.parametrize(
-    "namespace", [["--user", "--map-root-user"], ["--user", "--map-root-user", "--pid", "--fork"]], ids=["user", "pid"]
-)
 @ROOT_ONLY
-async def test_other_namespace_is_refused_in_words(bridge: BridgeProcess, namespace: list[str]) -> None:
-    shown = await output("unshare", *namespace, *curl(socket_of(bridge)))
-    assert "does not answer programs of an agent" in shown
+async def test_other_namespace_is_refused_in_words(bridge: BridgeProcess) -> None:
+    user = ["--user", "--map-root-user"]
+    for namespace in (user, [*user, "--pid", "--fork"]):
+        shown = await output("unshare", *namespace, *curl(socket_of(bridge)))
+        assert "does not answer programs of an agent" in shown, namespace
     command = (sys.executable, "-m", "bridge", "users", "list", "--data", str(bridge.data))
-    process = await asyncio.create_subprocess_exec(
-        "unshare", *namespace, *command, cwd=ROOT, stderr=asyncio.subprocess.PIPE
-    )
+    process = await asyncio.create_subprocess_exec("unshare", *user, *command, cwd=ROOT, stderr=asyncio.subprocess.PIPE)
     async with asyncio.timeout(PATIENCE):
         _, err = await process.communicate()
     assert process.returncode
@@ -154,60 +143,3 @@ async def test_other_user_is_refused(prepare: Callable[[], None], words: str | N
                 assert peer.refusal(cast("peer.Connection", connection)) == words
         finally:
             await asyncio.to_thread(os.waitpid, child, 0)
-
-
-#: Each asks the control socket, and one answers every open question by it.
-ASKING = r"""
-import asyncio, sys
-import aiohttp
-async def main():
-    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(sys.argv[1])) as session:
-        async with session.ws_connect("http://bridge/ws?person=local") as page:
-            await page.send_json({"type": "resume", "id": "1", "timestamp": 0, "payload": {}})
-            async for frame in page:
-                message = frame.json()
-                asked = message["payload"] if message["type"] == "permission_request" else None
-                if asked:
-                    answer = {"request_id": asked["request_id"], "decision": "allow"}
-                    await page.send_json({"type": "permission", "id": "2", "timestamp": 0, "payload": answer})
-try:
-    asyncio.run(main())
-except Exception as error:
-    print(error)
-open(sys.argv[2], "w").write("ended")
-"""
-
-
-async def allowed(page: PageClient, model: OfflineModel, command: str) -> None:
-    """A turn with one command, which a person allows."""
-    model.script.agent({"tool": "Bash", "input": {"command": command}})
-    mission = await page.send("mission", {"text": "Do it"})
-    question = await page.type("permission_request")
-    await page.ask("permission", {"request_id": question["request_id"], "decision": "allow"})
-    assert (await page.end_of(mission))["event"] == "complete"
-
-
-@ROOT_ONLY
-async def test_detached_program_cannot_answer_where_nothing_is_hidden(tmp_path: Path) -> None:
-    """Without namespaces: a program that the agent detached with an empty environment waits for the next question."""
-    script = tmp_path / "answer.py"
-    script.write_text(ASKING)
-    async with (
-        OfflineModel() as model,
-        bridge_process(
-            tmp_path / "data",
-            *("--permissions", "ask"),
-            within=WITHOUT_NAMESPACES,
-            ANTHROPIC_API_KEY="sk-ant-planted-real-key",
-            ANTHROPIC_BASE_URL=model.url,
-        ) as bridge,
-        bridge.page(await bridge.login()) as page,
-    ):
-        await page.link("ready")
-        program = f"{sys.executable} {script} {socket_of(bridge)}"
-        for number, before in enumerate(("", "setsid", "env -i setsid")):
-            ended = tmp_path / f"ended-{number}"
-            await allowed(page, model, f"({before} {program} {ended} > {ended}.out 2>&1 &) ; sleep 0.1")
-            # It ends at once where it is refused.
-            await eventually(ended.exists, f"{before} was refused")
-            assert "403" in Path(f"{ended}.out").read_text()

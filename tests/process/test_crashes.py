@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,14 +12,17 @@ import pytest
 import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
-from tests.harness import Client, SpriteServer, observations, running_sprite, sprite_process
+from tests.fake_secrets import TOKENS
+from tests.harness import Client, Message, SpriteServer, observations, sprite_process
 from tests.inspection import (
     SharedSprite,
     agent_process,
     chat,
+    curations,
     endings,
     eventually,
     family,
+    found_on_disk,
     is_running,
     journal,
     observation_of,
@@ -30,6 +34,15 @@ from tests.inspection import (
 
 #: For tests of the sprite that they share, in their order.
 shared = pytest.mark.asyncio(loop_scope="module")
+
+
+DETACHED = "setsid tail -f /dev/null > /dev/null 2>&1 &"
+_chance = random.Random(16)  # noqa: S311 - made-up data, the same each time
+KEY, TOKEN = TOKENS["anthropic"](_chance), TOKENS["github-classic"](_chance)
+PRIVATE_WORDS = "I will leave the company in May"
+SAID = f"<private>{PRIVATE_WORDS}</private>"
+FORBIDDEN = (KEY[:40], KEY[-40:], TOKEN[4:], PRIVATE_WORDS)
+LONG = "python3 -c 'import time; time.sleep(600)'"
 
 
 def _conversation(model: OfflineModel, text: str) -> str:
@@ -85,122 +98,98 @@ async def test_unread_conversation_ends_mission_and_resumes(home: SharedSprite) 
         assert not runs(process)
 
 
-@shared
-async def test_a_turn_of_the_agents_own_holds_up_neither_an_interrupt_nor_after_its_death_the_next_mission(
-    home: SharedSprite,
-) -> None:
-    home.model.script.agent({"for": "notification", "hang": True, "times": -1})
-    async with home.client() as client:
-        before = len(observations(home.workspace))
-        await chat(client, "use a subagent to run `echo from below`")
-        await request_seen(home.model, lambda r: r.kind == "notification")
-        waits = client.send("mission", {"text": "Hello, and stop"})
-        # Its own beginning, not that of the agent's turn.
-        await client.until(
-            lambda m: (
-                m["type"] == "agent_event" and (m["payload"]["event"], m["payload"]["mission_id"]) == ("started", waits)
-            )
-        )
-        await client.ask("interrupt")
-        assert (await client.end_of(waits))["event"] == "interrupted"
-        os.kill(agent_process(home.sprite), signal.SIGKILL)
-        await chat(client, "Hello again")
-        assert [(o["trigger"], o["outcome"]) for o in observations(home.workspace)[before:]] == [
-            ("user", "complete"),
-            ("user", "interrupted"),
-            ("task", "error"),
-            ("user", "complete"),
-        ]
-        assert "echo from below" in observations(home.workspace)[before + 2]["tool_calls_json"]
-
-
 async def test_killed_sprite_keeps_turn_and_queue(model: OfflineModel, workspace: Path) -> None:
-    job = {"description": "a job", "prompt": "wait below", "subagent_type": "general-purpose"}
-    below = {"type": "tool_use", "name": "Agent", "input": {**job, "run_in_background": False}}
-    model.script.agent(
-        {"match": "begin it", "on": "prompt", "blocks": [{"type": "text", "text": "I begin."}, _bash("echo first")]},
-        {"match": "begin it", "on": "result", "blocks": [below]},
-        {"match": "wait below", "for": "subagent", "blocks": [_bash("tail -f /dev/null")]},
-    )
+    """What its agent left behind ends with the restart; no secret was written, and every turn is curated once."""
+    _script_a_long_turn(model)
+    texts = (f"begin it with {KEY}. {SAID}", f"Hello 1, export API_SECRET={KEY}. {SAID}", "Hello 2")
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         (done,) = await chat(client, "My name is Ada.")
         again = await client.reply(client.send("mission", {"text": "My name is Ada."}, done))
         assert again["payload"] == {"status": "duplicate"}
-        sent = [client.send("mission", {"text": text}) for text in ("begin it", "Hello 1", "Hello 2", "Hello 3")]
+        sent = [client.send("mission", {"text": text}) for text in texts]
         acks = [(await client.reply(mission))["payload"] for mission in sent]
         assert acks == [
             {"status": "accepted", "position": 0},
-            *({"status": "queued", "position": number} for number in (1, 2, 3)),
+            *({"status": "queued", "position": number} for number in (1, 2)),
         ]
         again = await client.reply(client.send("mission", {"text": "Hello 2"}, sent[2]))
         assert again["payload"] == {"status": "duplicate"}
         await eventually(lambda: [e["event"] for e in journal(workspace)].count("start") == 3, "the last call runs")
         position = {"epoch": client.received[0]["payload"]["epoch"], "last_seq": _last_seq(client)}
+        await eventually(lambda: is_running(sprite, "time.sleep(600)") and is_running(sprite, "tail -f"), "all runs")
         processes = family(sprite)
+        assert found_on_disk(workspace, FORBIDDEN) == []
+        # Stopped, the CLI does not end with the sprite, as on a system that does not tell it of its parent's death.
+        os.kill(agent_process(sprite), signal.SIGSTOP)
         await sprite.kill()
-    await eventually(lambda: not any(runs(pid) for pid in processes), "the agent has ended")
+    assert any(runs(pid) for pid in processes)
+    assert found_on_disk(workspace, FORBIDDEN) == []
+    assert (workspace / ".os/memory/.agent-at-work").exists(), "what changes now is no person's edit"
     assert [o["mission_id"] for o in observations(workspace)] == [done]
     killed = sent[0]
     async with sprite_process(workspace, model.url) as sprite, sprite.client(resume=position) as client:
         end = await client.end_of(killed)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", True)
+        await eventually(lambda: not any(runs(pid) for pid in processes), "the orphans are gone")
         # A client that has received no ack sends again: also across the restart, it runs once.
         for mission in (done, *sent):
             again = await client.reply(client.send("mission", {"text": "whatever"}, mission))
             assert again["payload"] == {"status": "duplicate"}
         await chat(client, "Hello, last of all")
+        # What was only in the killed process's memory is gone: the mission ran as it was written down.
+        (request,) = prompts(model, "Hello 1")
+        assert "[redacted:" in request.user_text
+        assert not [words for words in FORBIDDEN if words in request.user_text]
+        await client.ask("system", {"action": "flush"})
         assert "My name is Ada." in _conversation(model, "Hello, last of all")
         assert journal(workspace) == []
         async with sprite.client() as other:
             sync = (await other.until(lambda m: m["type"] == "state_sync"))["payload"]
-    kept = observation_of(workspace, killed)
-    assert (kept["outcome"], kept["user_message"], kept["agent_response"]) == ("crashed", "begin it", "I begin.")
-    calls = [(call["name"], "agent_id" in call, call["result"]) for call in kept["tool_calls"]]
-    no_result = "[no result: the turn ended first]"
-    assert calls == [("Bash", False, "first"), ("Agent", False, no_result), ("Bash", True, no_result)]
-    lines = [line for line in sync["chat"] if line["mission_id"] == killed]
-    assert [(line["role"], line["status"]) for line in lines][1:] == [("assistant", "error"), ("error", "error")]
-    assert [tool["name"] for tool in lines[1]["tools"]] == ["Bash", "Agent", "Bash"]
-    turns = observations(workspace)
-    assert [turn["mission_id"] for turn in turns[:-1]] == [done, *sent]
-    assert [turn["user_message"] for turn in turns[2:]] == ["Hello 1", "Hello 2", "Hello 3", "Hello, last of all"]
-    assert [turn["outcome"] for turn in turns] == ["complete", "crashed", *["complete"] * 4]
-    assert len({turn["session_id"] for turn in turns}) == 1
-    assert endings(workspace)[killed] == ["error"]
-    assert all(len(ends) == 1 for ends in endings(workspace).values())
-
-
-async def test_restart_ends_what_killed_sprites_agent_left(model: OfflineModel, workspace: Path) -> None:
-    detached = "setsid tail -f /dev/null > /dev/null 2>&1 & "
-    # Longer than any restart takes: only a part of the command that outlives the other comes to the touch.
-    command = f"{detached} python3 -c 'import time; time.sleep(600)'; touch survived"
-    model.script.agent({"match": "begin it", "tool": "Bash", "input": {"command": command}})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        client.send("mission", {"text": "begin it"})
-        await eventually(lambda: is_running(sprite, "time.sleep(600)") and is_running(sprite, "tail -f"), "all runs")
-        processes = family(sprite)
-        # Stopped, the CLI does not end with the sprite, as on a system that does not tell it of its parent's death.
-        os.kill(agent_process(sprite), signal.SIGSTOP)
-        await sprite.kill()
-    assert any(runs(pid) for pid in processes)
-    async with running_sprite(workspace, model.url):
-        await eventually(lambda: not any(runs(pid) for pid in processes), "the orphans are gone")
+    _assert_killed_turn_is_kept(workspace, killed, [line for line in sync["chat"] if line["mission_id"] == killed])
+    _assert_each_turn_is_there_once(workspace, [done, *sent])
+    assert found_on_disk(workspace, FORBIDDEN, session=False) == []
     assert not (workspace / "survived").exists()
 
 
-async def test_agent_ends_with_killed_sprite(model: OfflineModel, workspace: Path) -> None:
-    """With a tool that is deaf to signals, and a command in the background."""
-    behind = {"command": "tail -f /dev/null", "run_in_background": True}
+def _script_a_long_turn(model: OfflineModel) -> None:
+    job = {"description": "a job", "prompt": "wait below", "subagent_type": "general-purpose"}
+    below = {"type": "tool_use", "name": "Agent", "input": {**job, "run_in_background": False}}
+    begins = [{"type": "text", "text": f"I begin, {TOKEN}."}, _bash(f"echo first {TOKEN}; echo {PRIVATE_WORDS}")]
     model.script.agent(
-        {"match": "Wait", "on": "prompt", "tool": "Bash", "input": behind},
-        {"match": "Wait", "on": "result", "tool": "Bash", "input": {"command": "trap '' TERM HUP; sleep 600"}},
+        {"match": "begin it", "on": "prompt", "blocks": begins},
+        {"match": "begin it", "on": "result", "blocks": [below]},
+        # The long one outlasts any restart: only a part of the command that outlives the other comes to the touch.
+        {"match": "wait below", "for": "subagent", "blocks": [_bash(f"{DETACHED} {LONG}; touch survived")]},
     )
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        client.send("mission", {"text": "Wait"})
-        await eventually(lambda: is_running(sprite, "tail -f") and is_running(sprite, "sleep 600"), "both run")
-        processes = family(sprite)
-        await sprite.kill()
-    await eventually(lambda: not any(runs(pid) for pid in processes), "the agent and its commands have ended")
+
+
+def _assert_killed_turn_is_kept(workspace: Path, killed: str, lines: list[Message]) -> None:
+    kept = observation_of(workspace, killed)
+    assert kept["user_message"] == "begin it with [redacted:anthropic-api-key]. [private]"
+    assert (kept["outcome"], kept["agent_response"]) == ("crashed", "I begin, [redacted:github-token].")
+    calls = [(call["name"], "agent_id" in call, call["result"]) for call in kept["tool_calls"]]
+    no_result = "[no result: the turn ended first]"
+    assert calls == [
+        ("Bash", False, "first [redacted:github-token]\n[private]"),
+        ("Agent", False, no_result),
+        ("Bash", True, no_result),
+    ]
+    assert [(line["role"], line["status"]) for line in lines][1:] == [("assistant", "error"), ("error", "error")]
+    assert [tool["name"] for tool in lines[1]["tools"]] == ["Bash", "Agent", "Bash"]
+    assert endings(workspace)[killed] == ["error"]
+
+
+def _assert_each_turn_is_there_once(workspace: Path, missions: list[str]) -> None:
+    turns = observations(workspace)
+    assert [turn["mission_id"] for turn in turns[:-1]] == missions
+    assert turns[2]["user_message"].startswith("Hello 1, export API_SECRET=[redacted:")
+    assert [turn["user_message"] for turn in turns[3:]] == ["Hello 2", "Hello, last of all"]
+    assert [turn["outcome"] for turn in turns] == ["complete", "crashed", *["complete"] * 3]
+    assert len({turn["session_id"] for turn in turns}) == 1
+    assert all(len(ends) == 1 for ends in endings(workspace).values())
+    batches = [c for c in curations(workspace) if c["kind"] == "batch"]
+    curated = [n for c in batches for n in range(c["first_observation_id"], c["last_observation_id"] + 1)]
+    assert curated == [turn["id"] for turn in turns]
 
 
 def _bash(command: str) -> dict[str, object]:

@@ -132,9 +132,9 @@ async def test_enough_turns_are_curated_and_a_hanging_curator_delays_none(model:
         await sprite.kill()
 
 
-async def test_at_the_spending_cap_curation_says_so_and_capture_goes_on(model: OfflineModel, workspace: Path) -> None:
+async def test_spending_cap_makes_curation_wait(model: OfflineModel, workspace: Path) -> None:
+    await seed_turns(workspace, FACT, "Hello there")
     async with running_sprite(workspace, model.url, SPRITE_DAILY_USD="0") as sprite, sprite.client() as client:
-        await chat(client, FACT, "Hello there")
         status = await _flush(client)
         assert "SPRITE_DAILY_USD=0" in status["last_error"]
         assert status["memory"]["waiting"] == 2

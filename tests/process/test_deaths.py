@@ -19,7 +19,6 @@ import pytest
 
 from bridge.app import running
 from bridge.config import from_environment
-from bridge.hosts.child import Child
 from bridge.offline.model import OfflineModel
 from sprite.common.tasks import TaskDiedError
 from sprite.common.tasks import TaskDiedError as SpriteTaskDiedError
@@ -28,7 +27,7 @@ from sprite.server import serve
 from tests.acp_stage import acp_stage
 from tests.bridge_harness import bridge_process, running_bridge
 from tests.emulator import Emulator, Machine
-from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_process, started_sprite
+from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_process, start_forked, started_sprite
 from tests.inspection import (
     descendants,
     endings,
@@ -142,7 +141,7 @@ async def test_sprite_ends_when_one_of_its_tasks_dies(name: str, workspace: Path
 
 
 #: Those with a part in ending a turn: its VM, its memory, its events, and the turn itself.
-WITH_A_TURN = ("awake", "curation", "feed", "runtime")
+WITH_A_TURN = ("runtime", *(pytest.param(name, marks=pytest.mark.soak) for name in ("awake", "curation", "feed")))
 
 
 @pytest.mark.parametrize("name", WITH_A_TURN)
@@ -226,7 +225,9 @@ async def test_a_bridge_at_rest_runs_these_tasks_and_no_other(tmp_path: Path, mo
 async def test_bridge_whose_task_dies_stops_its_sprites(tmp_path: Path) -> None:
     # The agents' model is paid by it.
     name = "ledger"
-    async with bridge_process(tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK=name) as bridge:
+    async with bridge_process(
+        tmp_path / "data", program=("tests.killable", "bridge"), forks_sprites=True, KILL_TASK=name
+    ) as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             sprite = int((bridge.workspace / ".os/run/lock").read_text())
@@ -296,7 +297,7 @@ async def test_a_room_that_cannot_go_on_is_closed_and_whoever_comes_again_gets_a
 
 async def test_a_sprite_that_nobody_keeps_up_any_more_is_started_again_by_the_next_wish(tmp_path: Path) -> None:
     async with (
-        running_bridge(tmp_path / "data", start_sprite=Child.start) as bridge,
+        running_bridge(tmp_path / "data", start_sprite=start_forked) as bridge,
         bridge.page(await bridge.login()) as page,
     ):
         await page.link("ready")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,17 +10,12 @@ import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from tests.command_line import command
-from tests.harness import Client, running_sprite, sprite_process
+from tests.harness import Client, running_sprite
 from tests.inspection import SharedSprite, curations, eventually, memory_file, shared_sprite
+from tests.memory_stores import open_stores
 
 PERSON = "# User\n\nAda drinks tea.\n"
 OTHER = PERSON + "Ada lives in Bern.\n"
-#: A user namespace in which no other can be made: what a container's rules do to a sprite.
-WITHOUT_NAMESPACES = (
-    *("unshare", "--user", "--map-root-user", "sh", "-c"),
-    'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"',
-    "sh",
-)
 
 
 async def drift_of(client: Client) -> list[str]:
@@ -102,12 +95,11 @@ async def test_background_work_counts_as_the_agents_time_and_rest_does_not(home:
 async def test_what_is_found_after_a_kill_in_mid_turn_is_decided_in_a_terminal(
     workspace: Path, model: OfflineModel
 ) -> None:
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await edit(client)
-        model.script.agent({"tool": "Bash", "input": {"command": "sleep 60"}})
-        client.send("mission", {"text": "Wait for it"})
-        await eventually((workspace / ".os/memory/.agent-at-work").exists, "the turn is known")
-        await sprite.kill()
+    # As a sprite leaves it that is killed in a turn (test_crashes.py does).
+    async with open_stores(workspace / ".os/memory") as stores:
+        await stores.projection.agent_begins()
     write(workspace)
     async with running_sprite(workspace, model.url) as again, again.client() as client:
         assert await drift_of(client) == ["user.md"]
@@ -127,26 +119,3 @@ async def test_a_hand_edit_over_the_limits_is_taken_and_reported(workspace: Path
         await client.ask("system", {"action": "flush"})
         _, shown, _ = await command(workspace, "status")
         assert "over limit  curation 1: user.md would have 201 lines; 200 are allowed" in shown
-
-
-@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and unshare")
-async def test_where_no_sandbox_holds_checks_and_drift_stand_in_for_it(workspace: Path, model: OfflineModel) -> None:
-    async with sprite_process(workspace, model.url, within=WITHOUT_NAMESPACES) as sprite, sprite.client() as client:
-        await edit(client)
-        plain = {"command": "cat .os/run/token > stolen"}
-        hidden = {"command": "d=.o; echo 'Ada lives in Bern.' >> ${d}s/memory/user.md"}
-        for tool_input in (plain, hidden):
-            model.script.agent({"tool": "Bash", "input": tool_input})
-            await client.mission("Do it")
-        denied = next(e for e in client.events() if e["event"] == "tool_result")
-        assert denied["is_error"]
-        assert not (workspace / "stolen").exists()
-        assert await drift_of(client) == []
-        # Its session is the agent's time, since a program that it left behind could write at any moment.
-        await client.ask("system", {"action": "new_session"})
-        assert await drift_of(client) == ["user.md"]
-        file = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
-        assert (file["content"], file["drift"]) == (PERSON, OTHER)
-    log = (workspace.parent / "stderr.log").read_text()
-    assert "the agent's sandbox: none" in log
-    assert "guarded by checks" in log

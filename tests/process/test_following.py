@@ -26,7 +26,9 @@ from tests.inspection import eventually
 from tests.session_logs import Recorded, write_many
 
 #: How often a follower is ended at any moment.
-LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
+LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 1
+#: Turns in the logs meanwhile.
+SESSIONS, TURNS = (6, 100) if LIVES > 1 else (3, 40)
 
 
 class FollowerProcess(RunningProcess):
@@ -106,11 +108,11 @@ async def test_sessions_of_claude_code_are_in_memory_once_each_whoever_dies_mean
         session = await say("Hello without a sprite")
         assert (await first.line()).startswith(f"new session {session} in {logs}/")
         async with sprite_process(workspace, model.url) as sprite:
-            await say("Hello beside a sprite", "--resume", session)
             await first.kill()
             await say("Hello while nobody follows", "--resume", session, seen=False)
             async with follower(workspace, logs) as second:
                 assert await second.line() == f"following 1 session below {logs}"
+                await eventually(lambda: said(workspace) == expected, "it is taken beside a sprite")
                 await sprite.kill()
                 await say("run `echo once`", "--resume", session)
                 assert await second.stop() == 0
@@ -129,7 +131,7 @@ async def test_killed_at_any_moment_it_takes_each_turn_exactly_once(
     recorded: Recorded, workspace: Path, tmp_path: Path
 ) -> None:
     logs = tmp_path / "many"
-    write_many(recorded.log("everyday"), logs, sessions=6, turns=100)
+    write_many(recorded.log("everyday"), logs, sessions=SESSIONS, turns=TURNS)
     chance = random.Random(14)  # noqa: S311 - it only has to differ each time
     for _ in range(LIVES):
         async with follower(workspace, logs) as running:
@@ -142,7 +144,7 @@ async def test_killed_at_any_moment_it_takes_each_turn_exactly_once(
     done, _, complaint = await once(workspace, logs)
     assert done == 0, complaint
     keys = Counter((turn["session_id"], turn["sequence_num"], turn["timestamp"]) for turn in observations(workspace))
-    assert len(keys) == keys.total() == 600
+    assert len(keys) == keys.total() == SESSIONS * TURNS
 
 
 async def test_logs_that_grow_under_it_become_what_an_import_makes_of_them(

@@ -40,7 +40,7 @@ from tests.inspection import curations, learnings, memory_file, prompts, transcr
 from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores
 
 #: How often a forget is killed: the first one is not, and the last one's memory.db is lost as well.
-LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 4
+LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
 WHOLE = ["Ada", "Quibblewort", "tables", "snorgle", "ficus", "Belzoni", "Frobnitz", "llamas"]
 
 
@@ -61,26 +61,22 @@ def test_there_is_something_to_forget(curated: Path) -> None:
     assert [word for word in WHOLE if files_containing(curated, word)] == WHOLE
 
 
-@pytest.mark.parametrize(
-    ("target", "gone"),
-    [
-        ({"text": "Quibblewort"}, ["Quibblewort"]),
+async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(workspace: Path, model: OfflineModel) -> None:
+    """By its words, however they are written; by its session; and by what was learned of it."""
+    sessions = transcript(workspace, "SELECT id FROM sessions ORDER BY started_at")
+    gone: list[str] = []
+    targets: list[tuple[dict[str, Any], list[str]]] = [
         ({"text": "MY  codename is\nquibblewort"}, []),
-        ({"session": 2}, ["Belzoni", "Frobnitz"]),
+        ({"text": "Quibblewort"}, ["Quibblewort"]),
+        ({"session": sessions[1]["id"]}, ["Belzoni", "Frobnitz"]),
         ({"learning": 4}, ["ficus"]),
-    ],
-    ids=str,
-)
-async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(
-    target: dict[str, Any], gone: list[str], workspace: Path, model: OfflineModel
-) -> None:
-    if "session" in target:
-        target = {"session": transcript(workspace, "SELECT id FROM sessions ORDER BY started_at")[1]["id"]}
-    await forget(workspace, **target)
-    others = [word for word in WHOLE if word not in gone]
-    assert files_containing(workspace, *gone) == []
-    assert kept(workspace, *gone) == others
-    assert TYPED in memory_file(workspace, "user.md")
+    ]
+    for target, words in targets:
+        await forget(workspace, **target)
+        gone += words
+        assert files_containing(workspace, *gone) == []
+        assert kept(workspace, *gone) == [word for word in WHOLE if word not in gone]
+        assert TYPED in memory_file(workspace, "user.md")
     before = dump(workspace / ".os/memory/memory.db")
 
     await rebuild(workspace)
@@ -92,7 +88,7 @@ async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(
     await rebuild(workspace, model)
     await restart_server(workspace)
     assert files_containing(workspace, *gone) == []
-    assert kept(workspace, *gone) == others
+    assert kept(workspace, *gone) == [word for word in WHOLE if word not in gone]
     assert TYPED in memory_file(workspace, "user.md")
 
 
@@ -133,9 +129,7 @@ async def test_without_a_terminal_nothing_is_forgotten_whatever_stands_on_stdin(
     assert dump(workspace / ".os/memory/transcript.db") == before
 
 
-@pytest.mark.parametrize(
-    ("typed", "code"), [(b"n\n", 1), (b"\n", 1), (b"\x04", 1), (b"nyes\n", 1), (b"y\n", 0), (b"Yes\n", 0)], ids=str
-)
+@pytest.mark.parametrize(("typed", "code"), [(b"n\n", 1), (b"\x04", 1), (b"nyes\n", 1), (b"Yes\n", 0)], ids=str)
 async def test_at_a_terminal_only_a_yes_forgets(typed: bytes, code: int, workspace: Path) -> None:
     ours, theirs = pty.openpty()
     try:
@@ -352,6 +346,7 @@ async def test_the_wire_refuses_what_makes_no_sense(workspace: Path, model: Offl
         assert (await client.ask("memory", {"op": "forget", "text": "snorgle"}))["payload"]["done"] is True
 
 
+@pytest.mark.soak
 async def test_after_a_crash_in_mid_conversation_the_next_mission_knows_nothing_of_it(
     workspace: Path, model: OfflineModel
 ) -> None:

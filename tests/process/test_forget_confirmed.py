@@ -10,9 +10,9 @@ from pathlib import Path
 
 from bridge.config import Settings
 from bridge.store.sealed_store import open_store
-from tests.bridge_harness import PageClient, running_bridge
+from tests.bridge_harness import running_bridge
 from tests.in_thread import PATIENCE
-from tests.inspection import eventually
+from tests.memory_stores import seed_turns
 
 WORD = "Quibblewort"
 
@@ -31,33 +31,22 @@ async def rows_kept(data: Path, aside: Path) -> str:
         return repr([row async for row in store.rows("local")])
 
 
-async def told(page: PageClient) -> None:
-    await page.link("ready")
-    await page.mission(f"My codename is {WORD}.")
-    await page.ask("system", {"action": "flush"})
-
-
 async def test_forget_is_done_once_the_copy_has_confirmed(tmp_path: Path) -> None:
+    """And not while the copy is stuck."""
     data, aside = tmp_path / "data", tmp_path / "aside"
+    kept = data / "store/local/log.db"
+    await seed_turns(data / "workspaces/local", f"My codename is {WORD}.", "My parrot is Zebedee.")
     async with running_bridge(data) as bridge, bridge.page(await bridge.login(), resume={}) as page:
-        await told(page)
+        await page.link("ready")
         async with asyncio.timeout(PATIENCE):
             while WORD not in await rows_kept(data, aside):  # noqa: ASYNC110 - the store has no event
                 await asyncio.sleep(0.2)
-        done = (await page.ask("memory", {"op": "forget", "text": WORD}))["payload"]
-        assert WORD not in await rows_kept(data, aside)
-        assert (done["done"], done["forgotten"]["still"]) == (True, [])
-
-
-async def test_forget_is_not_done_while_the_copy_is_stuck(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    kept = data / "store/local/log.db"
-    async with running_bridge(data) as bridge, bridge.page(await bridge.login(), resume={}) as page:
-        await told(page)
-        await eventually(kept.exists, "nothing was stored")
         with closing(sqlite3.connect(kept, isolation_level=None)) as store:
             store.execute("BEGIN IMMEDIATE")
-            done = (await page.ask("memory", {"op": "forget", "text": WORD}))["payload"]
+            done = (await page.ask("memory", {"op": "forget", "text": "Zebedee"}))["payload"]
             store.execute("ROLLBACK")
         assert done["done"] is False
         assert [place["where"] for place in done["forgotten"]["still"]] == ["the copy at the bridge"]
+        done = (await page.ask("memory", {"op": "forget", "text": WORD}))["payload"]
+        assert WORD not in await rows_kept(data, aside)
+        assert (done["done"], done["forgotten"]["still"]) == (True, [])

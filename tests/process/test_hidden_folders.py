@@ -13,14 +13,14 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
-from tests.command_line import command, command_within
-from tests.harness import Client, running_sprite, sprite_process
+from tests.command_line import command
 from tests.inspection import eventually
 
 pytestmark = [
@@ -35,12 +35,6 @@ KEYS = (
     *(".ssh/id_ed25519", ".aws/credentials", ".gnupg/private-keys-v1.d/a.key", ".config/gh/hosts.yml"),
     *(".config/gcloud/credentials.db", ".kube/config", ".docker/config.json", ".netrc", ".npmrc", ".pypirc"),
     *(".git-credentials", ".claude/.credentials.json", ".bash_history", ".mozilla/firefox/logins.json"),
-)
-#: A user namespace in which no other can be made: what a container's rules do to a sprite.
-WITHOUT_NAMESPACES = (
-    *("unshare", "--user", "--map-root-user", "sh", "-c"),
-    'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"',
-    "sh",
 )
 
 _WAYS = r"""
@@ -90,9 +84,8 @@ curl -sS --unix-socket /proc/$BRIDGE/root$SOCKET http://bridge/users && echo "$T
 setsid nohup sh -c "sleep 0.1; curl -sS --unix-socket $SOCKET http://bridge/users && echo \"$T\"" & sleep 0.5
 ## the bridge's own commands
 cd $ROOT && $PYTHON -m bridge users list --data $DATA && echo "$T"
-## what comes later
-cat $DATA/later.key $DATA/workspaces/later/.os/later.key
 """
+WHAT_COMES_LATER = "cat $DATA/later.key $DATA/workspaces/later/.os/later.key"
 WAYS: dict[str, str] = {
     name: command for name, _, command in (way.partition("\n") for way in _WAYS.strip("\n# ").split("\n## "))
 }
@@ -111,12 +104,32 @@ class House:
     def workspace(self) -> Path:
         return self.bridge.workspace
 
-    async def bash(self, command: str) -> None:
-        """One turn that runs a command, in a folder `here` of its own."""
-        shutil.rmtree(self.workspace / "here", ignore_errors=True)
-        (self.workspace / "here").mkdir()
-        self.model.script.agent({"tool": "Bash", "input": {"command": command}})
-        assert (await self.page.mission("Do it"))["event"] == "complete"
+    async def calls(self, *wanted: tuple[str, dict[str, Any]]) -> int:
+        """One turn with these tool calls, each allowed where the person is asked; how many questions there were."""
+        blocks = [{"type": "tool_use", "name": tool, "input": tool_input} for tool, tool_input in wanted]
+        self.model.script.agent({"on": "prompt", "blocks": blocks})
+        mission, asked = await self.page.send("mission", {"text": "Do it"}), 0
+        while True:
+            message = await self.page.until(
+                lambda m: m["type"] == "permission_request" or m["payload"].get("event") in {"complete", "error"}
+            )
+            if message["type"] == "agent_event":
+                assert (message["payload"]["mission_id"], message["payload"]["event"]) == (mission, "complete")
+                return asked
+            asked += 1
+            # Its acknowledgement may come after the next question.
+            await self.page.send("permission", {"request_id": message["payload"]["request_id"], "decision": "allow"})
+
+    async def bash(self, *commands: str) -> None:
+        """One call that runs these commands, each in a folder and a shell of its own, and keeps what they print."""
+        folders = [self.workspace / f"here{number}" for number in range(len(commands))]
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        lines = [f"(cd {place}; exec > loot 2>&1\n{line}\n)" for place, line in zip(folders, commands, strict=True)]
+        await self.calls(("Bash", {"command": "\n".join([f"({self.exports()}", *lines, ")"])}))
+        for folder, line in zip(folders, commands, strict=True):
+            assert (folder / "loot").exists(), f"it did not run at all: {line}"
 
     def exports(self) -> str:
         """The places of the house, for a shell."""
@@ -152,7 +165,11 @@ async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
     async with (
         OfflineModel() as model,
         bridge_process(
-            folder / "data", ANTHROPIC_API_KEY="sk-ant-planted-real-key", ANTHROPIC_BASE_URL=model.url
+            folder / "data",
+            *("--permissions", "ask"),
+            forks_sprites=True,
+            ANTHROPIC_API_KEY="sk-ant-planted-real-key",
+            ANTHROPIC_BASE_URL=model.url,
         ) as bridge,
         bridge.page(await bridge.login()) as page,
     ):
@@ -172,16 +189,13 @@ def stolen(workspace: Path) -> list[str]:
     return found + [str(file) for file in files if way.search(file.read_bytes())]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_agent_finds_no_key_and_no_bridge(house: House, way: str) -> None:
-    if way == "what comes later":
-        await house.bash("true")
-        for name in ("later.key", "workspaces/later/.os/later.key"):
-            (house.bridge.data / name).parent.mkdir(parents=True, exist_ok=True)
-            (house.bridge.data / name).write_text(f"{PLANTED} and more of it\n")
-    loot = house.workspace / "here/loot"
-    await house.bash(f"{house.exports()}cd {house.workspace}/here; exec > loot 2>&1\n{WAYS[way]}")
-    assert loot.exists(), "the command did not run at all"
+async def test_agent_finds_no_key_and_no_bridge(house: House) -> None:
+    await house.bash(*WAYS.values())
+    assert stolen(house.workspace) == []
+    for name in ("later.key", "workspaces/later/.os/later.key"):
+        (house.bridge.data / name).parent.mkdir(parents=True, exist_ok=True)
+        (house.bridge.data / name).write_text(f"{PLANTED} and more of it\n")
+    await house.bash(WHAT_COMES_LATER)
     assert stolen(house.workspace) == []
     # Nothing was moved or changed outside.
     assert all((house.home / key).read_text() == f"{PLANTED}\n" for key in KEYS)
@@ -195,130 +209,51 @@ async def test_ordinary_work_goes_on_in_a_hidden_folder(house: House) -> None:
     (house.home / ".cargo/bin/tool").chmod(0o755)
     work = "mkdir -p artifacts && echo one > artifacts/x && git init -q g && cd g && ls ../artifacts"
     home = f"{house.home}/.cargo/bin/tool; echo mine > {house.home}/mine; cat {house.home}/mine; pwd"
-    await house.bash(f"cd {house.workspace}/here; ({work}; {home}) > loot 2>&1")
-    shown = (house.workspace / "here/loot").read_text()
+    await house.bash(f"{work}; {home}")
+    shown = (house.workspace / "here0/loot").read_text()
     assert shown.split("\n")[:3] == ["x", "a tool", "mine"], shown
-    assert (house.workspace / "here/artifacts/x").read_text() == "one\n"
+    assert (house.workspace / "here0/artifacts/x").read_text() == "one\n"
     assert (house.home / "mine").read_text() == "mine\n"
 
 
-@pytest.mark.parametrize(
-    "path", ["{home}/.ssh/id_ed25519", "{data}/store.key", "{data}/workspaces/ada/.os/memory/user.md"]
-)
-async def test_file_tools_refuse_keys(house: House, path: str) -> None:
-    target = path.format(home=house.home, data=house.bridge.data)
+async def test_file_tools_refuse_keys(house: House) -> None:
+    targets = [
+        house.home / ".ssh/id_ed25519",
+        house.bridge.data / "store.key",
+        house.bridge.data / "workspaces/ada/.os/memory/user.md",
+    ]
     before = len(house.model.requests)
-    house.model.script.agent({"tool": "Read", "input": {"file_path": target}})
-    house.model.script.agent({"tool": "Write", "input": {"file_path": f"{target}.new", "content": "x"}, "on": "result"})
-    assert (await house.page.mission("Read it"))["event"] == "complete"
-    assert not Path(f"{target}.new").exists()
+    await house.calls(
+        *(("Read", {"file_path": str(target)}) for target in targets),
+        *(("Write", {"file_path": f"{target}.new", "content": "x"}) for target in targets),
+    )
+    assert not any(Path(f"{target}.new").exists() for target in targets)
+    assert str(house.model.requests[-1].body).count("'is_error': True") >= len(targets) * 2
     assert PLANTED not in str([request.body for request in house.model.requests[before:]])
 
 
-# --- a sprite by itself ---
-
-
-@pytest_asyncio.fixture(loop_scope="module", name="model")
-async def _model() -> AsyncIterator[OfflineModel]:
-    async with OfflineModel() as model:
-        yield model
-
-
-async def run(client: Client, model: OfflineModel, shell: str) -> int:
-    """A turn with one command, whose questions are denied; how many there were."""
-    model.script.agent({"tool": "Bash", "input": {"command": shell}})
-    mission, asked = client.send("mission", {"text": "Do it"}), 0
-    while True:
-        message = await client.until(
-            lambda m: (
-                m["type"] == "permission_request"
-                or (m["type"] == "agent_event" and m["payload"]["event"] in {"complete", "error", "interrupted"})
-            )
-        )
-        if message["type"] == "agent_event":
-            assert message["payload"]["mission_id"] == mission
-            return asked
-        asked += 1
-        answer = {"request_id": message["payload"]["request_id"], "decision": "deny"}
-        await client.ask("permission", answer)
-
-
-def readers(files: list[Path]) -> list[str]:
-    """Commands that the CLI takes for harmless, and that print whatever file they are given."""
-    return [line for file in files for line in (f"diff --to-file={file} plain", f"wc --files0-from={file}")]
-
-
-async def test_read_only_commands_in_ask_mode_show_no_key(tmp_path: Path, model: OfflineModel) -> None:
-    """A sprite alone hides the keys of its home, and the data folder of the bridge that is usual there."""
-    furnish(tmp_path / "home")
-    data = tmp_path / "bridges"
-    (data / "run").mkdir(parents=True)
-    (data / "store.key").write_text(PLANTED)
-    files = [data / "store.key", *(tmp_path / "home" / name for name in KEYS[:2])]
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    (workspace / "plain").write_text("plain\n")
-    async with (
-        running_sprite(workspace, model.url, permissions="ask", SPRITE_DATA=str(data)) as sprite,
-        sprite.client() as client,
-    ):
-        for line in readers(files):
-            assert await run(client, model, line) == 0, line
-        assert PLANTED not in str([request.body for request in model.requests])
-        # Nor where it is told about them.
-        await run(client, model, "env")
-        assert str(data) not in str([request.body for request in model.requests[-2:]]).split("diff --to-file")[0]
-
-
-async def test_workspace_that_is_the_home_directory_hides_its_keys(tmp_path: Path, model: OfflineModel) -> None:
-    home = tmp_path / "home"
-    furnish(home)
-    shell = f"cd {home}; cat {' '.join(KEYS)} > loot 2>&1; echo done >> loot"
-    async with running_sprite(home, model.url, HOME=str(home)) as sprite, sprite.client() as client:
-        await run(client, model, shell)
-    shown = (home / "loot").read_text()
-    assert "done" in shown
+async def test_read_only_commands_in_ask_mode_show_no_key(house: House) -> None:
+    """Those that the CLI takes for harmless and runs unasked, and that print whatever file they are given."""
+    (house.workspace / "plain").write_text("plain\n")
+    files = [house.bridge.data / "store.key", *(house.home / name for name in KEYS[:2])]
+    readers = [line for file in files for line in (f"diff --to-file={file} plain", f"wc --files0-from={file}")]
+    before = len(house.model.requests)
+    assert await house.calls(*(("Bash", {"command": line}) for line in readers)) == 0
+    assert str(house.model.requests[-1].body).count("'tool_result'") >= len(readers)
+    shown = str([request.body for request in house.model.requests[before:]])
     assert PLANTED not in shown
+    assert files[0].read_text().strip() not in shown
 
 
-@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and unshare")
-async def test_without_namespaces_every_command_is_asked_about(tmp_path: Path, model: OfflineModel) -> None:
-    furnish(tmp_path / "home")
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    (workspace / "plain").write_text("plain\n")
-    key = tmp_path / "home/.ssh/id_ed25519"
-    async with (
-        sprite_process(workspace, model.url, permissions="ask", within=WITHOUT_NAMESPACES) as sprite,
-        sprite.client() as client,
-    ):
-        for line in (*readers([key]), "ls", f"cat {key}", "pwd && echo hello"):
-            assert await run(client, model, line) == 1, line
-        model.script.agent({"tool": "Read", "input": {"file_path": str(key)}})
-        await client.mission("Read it")
-        assert PLANTED not in str([request.body for request in model.requests])
-        # What a person allowed for the session is asked about once.
-        model.script.agent({"tool": "Bash", "input": {"command": "ls -d ."}})
-        mission = client.send("mission", {"text": "Do it"})
-        question = (await client.until(lambda m: m["type"] == "permission_request"))["payload"]
-        await client.ask("permission", {"request_id": question["request_id"], "decision": "always"})
-        await client.end_of(mission)
-        assert await run(client, model, "ls -d .") == 0
-    for name in ("status", "doctor"):
-        shown = await _command_without_namespaces(workspace, name, model)
-        assert re.search(r"sandbox +none: the agent can read what you can", shown), shown
+async def test_environment_does_not_say_where_the_bridge_is(house: House) -> None:
+    shown_to = house.workspace / "environment"
+    await house.calls(("Bash", {"command": f"env > {shown_to}; echo done >> {shown_to}"}))
+    shown = shown_to.read_text().replace(str(house.workspace), "")
+    assert "done" in shown
+    assert str(house.bridge.data) not in shown
 
 
-async def _command_without_namespaces(workspace: Path, name: str, model: OfflineModel) -> str:
-    _, out, err = await command_within(
-        WITHOUT_NAMESPACES, workspace, name, ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="offline"
-    )
-    return out + err
-
-
-async def test_status_and_doctor_name_the_sandbox(workspace: Path, model: OfflineModel) -> None:
-    async with running_sprite(workspace, model.url):
-        pass
-    for name in ("status", "doctor"):
-        _, out, _ = await command(workspace, name, model_url=model.url)
+async def test_status_and_doctor_name_the_sandbox(house: House) -> None:
+    for arguments in (("status",), ("doctor", "--without-model")):
+        _, out, _ = await command(house.workspace, *arguments)
         assert re.search(r"sandbox +namespaces: \.os, the bridge's data and the keys in your home", out), out

@@ -92,6 +92,7 @@ class Person:
         client.send("mission", {"text": self.texts[mission]}, mission)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("number", range(WORKSPACES))
 async def test_after_many_kills_every_accepted_mission_is_observed_and_curated_exactly_once(
     model: OfflineModel, workspace: Path, number: int

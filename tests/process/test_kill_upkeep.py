@@ -10,6 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bridge.offline.model import OfflineModel
 from sprite.config import LEAST_TURNS
 from sprite.errors import PeerError
@@ -28,6 +30,7 @@ SESSIONS, TURNS = 2, 30
 LONGEST_SECONDS = {"rebuild": 0.15, "forget": 0.15, "import": 0.3, "re-extract": 0.6}
 
 
+@pytest.mark.soak
 async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
     curated: Path, recorded: Recorded, tmp_path: Path, model: OfflineModel
 ) -> None:

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
+from sprite.agent import unattended
 from sprite.agent.unattended import MOST_TURNS
 from sprite.config import DEFAULT_UNATTENDED_SECONDS
 from tests.emulator import Emulator, Machine
@@ -25,6 +26,8 @@ from tests.inspection import (
     descendants,
     endings,
     eventually,
+    family,
+    is_running,
     journal,
     observation_of,
     prompts,
@@ -46,7 +49,9 @@ async def vm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machine]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
 async def home_(tmp_path_factory: pytest.TempPathFactory, vm: Machine) -> AsyncIterator[SharedSprite]:
-    async with shared_sprite(tmp_path_factory.mktemp("own"), SPRITE_VM_SOCKET=str(vm.socket)) as home:
+    # The dollar is counted by a model with a price.
+    environment = {"SPRITE_VM_SOCKET": str(vm.socket), "SPRITE_MODEL": "claude-sonnet-4-5"}
+    async with shared_sprite(tmp_path_factory.mktemp("own"), **environment) as home:
         yield home
 
 
@@ -70,6 +75,7 @@ def until(name: str) -> str:
 
 
 ENDLESS = until("go")
+DEAF = f"trap '' TERM HUP; {ENDLESS}"
 #: Ends when the turn that began it is over: within it, its notice would be a part of that turn.
 QUICK = until("quick")
 #: Ends after the turn that began it.
@@ -129,36 +135,39 @@ def position(client: Client) -> Message:
     return {"epoch": welcome["epoch"], "last_seq": welcome["last_seq"]}
 
 
+@shared
 async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_one_end_and_a_line_of_chat(
-    model: OfflineModel, workspace: Path
+    home: SharedSprite, vm: Machine
 ) -> None:
-    text = begins(model, in_background(ENDLESS))
-    async with running_sprite(workspace, model.url) as sprite:
-        async with sprite.client() as client, sprite.client() as other:
-            (mission,) = await chat(client, text)
-            (work,) = (await session_of(client))["background"]
-            assert (work["kind"], work["title"]) == ("command", "the build")
-            assert (await session_of(client))["busy"] is False
-            (workspace / "go").touch()
-            own = await own_turn(client)
-            end = await client.end_of(own)
-            assert end["event"] == "complete"
-            assert "completed" in end["text"]
-            assert await own_turn(other) == own
-            assert (await other.end_of(own)) == end
-            after = await session_of(client)
-            assert (after["background"], after["running_mission_id"], after["held_until"]) == ([], None, None)
-            assert all(event["mission_id"] for event in client.events())
-            start = position(client)
-            sync = client.received[1]["payload"]
-            assert sync["chat"] == []
-        async with sprite.client(resume=start) as again:
+    """And the VM is held awake for the command."""
+    text = begins(home.model, in_background(ENDLESS))
+    async with conversation(home) as client, home.sprite.client() as other:
+        (mission,) = await chat(client, text)
+        (work,) = (await session_of(client))["background"]
+        assert (work["kind"], work["title"]) == ("command", "the build")
+        session = await session_of(client)
+        assert session["busy"] is False
+        # It counts from the person's last word, not from the work's beginning.
+        assert session["held_until"] < work["since"] + DEFAULT_UNATTENDED_SECONDS
+        await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
+        (home.workspace / "go").touch()
+        own = await own_turn(client)
+        end = await client.end_of(own)
+        assert end["event"] == "complete"
+        assert "completed" in end["text"]
+        assert await own_turn(other) == own
+        assert (await other.end_of(own)) == end
+        after = await session_of(client)
+        assert (after["background"], after["running_mission_id"], after["held_until"]) == ([], None, None)
+        assert all(event["mission_id"] for event in client.events())
+        assert client.received[1]["payload"]["chat"] == []
+        async with home.sprite.client(resume=position(client)) as again:
             replayed = await again.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "started")
             wanted = {"event": "started", "mission_id": mission, "origin": "person", "attempt": 1}
             assert replayed["payload"] == wanted
             assert await own_turn(again) == own
             assert (await again.end_of(own)) == end
-        async with sprite.client() as fresh:
+        async with home.sprite.client() as fresh:
             sync = (await fresh.until(lambda m: m["type"] == "state_sync"))["payload"]
             line = sync["chat"][-1]
             assert (line["role"], line["origin"], line["mission_id"]) == ("assistant", "agent", own)
@@ -166,12 +175,12 @@ async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_on
             asked = sync["chat"][1]
             assert asked["tools"] == [{"name": "Bash", "title": ENDLESS, "is_error": False}]
             assert sync["running"] is None
-    async with running_sprite(workspace, model.url) as sprite, sprite.client(resume=start) as client:
-        assert await own_turn(client) == own
-        assert (await client.end_of(own)) == end
-    assert endings(workspace) == {mission: ["complete"], own: ["complete"]}
-    assert observation_of(workspace, own)["trigger"] == "task"
-    assert [row["origin"] for row in chat_rows(workspace, own)] == ["agent"]
+        # Turns that wait for their curation hold it, too.
+        await client.ask("system", {"action": "flush"})
+        await eventually(lambda: not vm.tasks, "the VM is let go")
+    assert endings(home.workspace) == {mission: ["complete"], own: ["complete"]}
+    assert observation_of(home.workspace, own)["trigger"] == "task"
+    assert [row["origin"] for row in chat_rows(home.workspace, own)] == ["agent"]
 
 
 @shared
@@ -224,22 +233,7 @@ async def test_an_interrupt_without_an_id_stops_the_own_turn_and_all_background_
 
 
 @shared
-async def test_an_interrupt_without_an_id_stops_work_in_the_background_where_no_turn_runs(home: SharedSprite) -> None:
-    text = begins(home.model, in_background(ENDLESS))
-    async with conversation(home) as client:
-        await chat(client, text)
-        (work,) = (await session_of(client))["background"]
-        # Nothing of that name runs, and what runs beside it is not stopped for it.
-        assert (await client.ask("interrupt", {"mission_id": "nobody"}))["payload"]["code"] == "not_running"
-        ack = (await client.ask("interrupt"))["payload"]
-        assert ack["stopped"] == [{"id": work["id"], "kind": "command"}]
-        assert (await session_of(client))["background"] == []
-        await chat(client, "Hello")
-        assert not [event for event in client.events() if _is_own(event)]
-
-
-@shared
-async def test_an_interrupt_of_a_mission_leaves_what_goes_on_beside_it_alone(home: SharedSprite) -> None:
+async def test_interrupts_leave_work_beside_a_mission_or_stop_it(home: SharedSprite) -> None:
     text = begins(home.model, in_background(ENDLESS), agent_for("watch it"))
     home.model.script.agent({"match": "watch it", "for": "subagent", "hang": True})
     home.model.script.agent({"match": "think for ever", "hang": True})
@@ -249,7 +243,15 @@ async def test_an_interrupt_of_a_mission_leaves_what_goes_on_beside_it_alone(hom
         await request_seen(home.model, lambda r: "think for ever" in r.user_text)
         assert (await client.ask("interrupt"))["payload"]["stopped"] == [{"id": mission, "kind": "mission"}]
         assert (await client.end_of(mission))["event"] == "interrupted"
-        assert {work["kind"] for work in (await session_of(client))["background"]} == {"command", "agent"}
+        works = (await session_of(client))["background"]
+        assert {work["kind"] for work in works} == {"command", "agent"}
+        # Nothing of that name runs, and what runs beside it is not stopped for it.
+        assert (await client.ask("interrupt", {"mission_id": "nobody"}))["payload"]["code"] == "not_running"
+        stopped = (await client.ask("interrupt"))["payload"]["stopped"]
+        assert {(each["id"], each["kind"]) for each in stopped} == {(work["id"], work["kind"]) for work in works}
+        assert (await session_of(client))["background"] == []
+        await chat(client, "Hello")
+        assert not [event for event in client.events() if _is_own(event)]
 
 
 @shared
@@ -276,10 +278,13 @@ async def test_a_mission_waits_for_an_own_turn_and_each_has_its_own_end(home: Sh
 
 
 async def test_own_turn_of_killed_sprite_ends_as_crashed(model: OfflineModel, workspace: Path) -> None:
-    """So does what else went on in the background: whoever comes back sees that it is over."""
+    """So does what else went on in the background: whoever comes back sees that it is over.
+
+    The agent's processes end with the sprite, also one that is deaf to signals.
+    """
     said = [
         {"type": "text", "text": "I look at it."},
-        {"type": "tool_use", "name": "Bash", "input": {"command": ENDLESS}},
+        {"type": "tool_use", "name": "Bash", "input": {"command": DEAF}},
     ]
     model.script.agent({"for": "notification", "blocks": said})
     text = begins(model, in_background(QUICK), in_background(ENDLESS, "the watch"))
@@ -290,7 +295,10 @@ async def test_own_turn_of_killed_sprite_ends_as_crashed(model: OfflineModel, wo
         own = await own_turn(client)
         await client.event("tool_use")
         await eventually(lambda: any(entry["event"] == "start" for entry in journal(workspace)), "its start is kept")
+        await eventually(lambda: is_running(sprite, "trap"), "it runs")
+        processes = family(sprite)
         await sprite.kill()
+    await eventually(lambda: not any(runs(pid) for pid in processes), "the agent and its commands have ended")
     async with running_sprite(workspace, model.url) as again, again.client(resume=start) as client:
         # The replay still has it.
         assert len(await works(client, 2)) == 2
@@ -300,12 +308,12 @@ async def test_own_turn_of_killed_sprite_ends_as_crashed(model: OfflineModel, wo
         kept = observation_of(workspace, own)
         assert (kept["outcome"], kept["trigger"], kept["agent_response"]) == ("crashed", "task", "I look at it.")
         (call,) = kept["tool_calls"]
-        assert (call["input"]["command"], call["result"]) == (ENDLESS, "[no result: the turn ended first]")
+        assert (call["input"]["command"], call["result"]) == (DEAF, "[no result: the turn ended first]")
         assert (await session_of(client))["background"] == []
     assert endings(workspace)[own] == ["error"]
     rows = chat_rows(workspace, own)
     assert [(row["role"], row["origin"]) for row in rows] == [("assistant", "agent"), ("error", "agent")]
-    assert ENDLESS in rows[0]["tools_json"]
+    assert "trap" in rows[0]["tools_json"]
 
 
 @shared
@@ -317,6 +325,11 @@ async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_bac
         (home.workspace / "quick").touch()
         own = await own_turn(client)
         await request_seen(home.model, lambda r: r.kind == "notification")
+        # One that waits behind it can be stopped.
+        waits = client.send("mission", {"text": "Hello, and stop"})
+        await client.until(lambda m: m["payload"].get("mission_id") == waits and m["payload"].get("event") == "started")
+        await client.ask("interrupt", {"mission_id": waits})
+        assert (await client.end_of(waits))["event"] == "interrupted"
         commands = descendants(agent_process(home.sprite))
         assert commands
         os.kill(agent_process(home.sprite), signal.SIGKILL)
@@ -326,74 +339,22 @@ async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_bac
         session = await session_of(client)
         assert (session["busy"], session["background"]) == (False, [])
         await chat(client, "Hello again")
-
-
-@shared
-async def test_a_new_session_says_what_ended_with_the_one_before(home: SharedSprite) -> None:
-    text = begins(home.model, in_background(ENDLESS))
-    async with conversation(home) as client:
-        await chat(client, text)
-        (work,) = (await session_of(client))["background"]
-        commands = descendants(agent_process(home.sprite))
-        assert commands
-        status = (await client.ask("system", {"action": "new_session"}))["payload"]
-        assert not any(runs(command) for command in commands)
-        assert status["stopped"] == [{"id": work["id"], "kind": "command"}]
-        assert status["session"]["background"] == []
+        assert [(o["trigger"], o["outcome"]) for o in observations(home.workspace)[-3:]] == [
+            ("user", "interrupted"),
+            ("task", "error"),
+            ("user", "complete"),
+        ]
 
 
 @shared
 async def test_a_command_that_has_ended_is_never_said_to_be_stopped(home: SharedSprite) -> None:
     """Ended, and stopped, in the same moment: whichever came first is what is said, and the session agrees."""
     async with conversation(home) as client:
-        for number in range(3):
-            text = begins(home.model, in_background(f"touch done-{number}", f"job {number}"), text=f"begin {number}")
-            mission = client.send("mission", {"text": text})
-            assert (await client.end_of(mission))["event"] == "complete"
-            answer = (await client.ask("interrupt"))["payload"]
-            told = {stopped["kind"] for stopped in answer.get("stopped") or []}
-            if "command" in told:
-                continue
-            await eventually(lambda number=number: (home.workspace / f"done-{number}").exists(), "it ran")  # type: ignore[misc]
-
-
-@shared
-async def test_vm_is_held_awake_for_background_work(home: SharedSprite, vm: Machine) -> None:
-    text = begins(home.model, in_background(ENDLESS))
-    async with conversation(home) as client:
+        text = begins(home.model, in_background("touch done", "a job"))
         await chat(client, text)
-        session = await session_of(client)
-        (work,) = session["background"]
-        # It counts from the person's last word, not from the work's beginning.
-        assert session["held_until"] < work["since"] + DEFAULT_UNATTENDED_SECONDS
-        await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
-        (home.workspace / "go").touch()
-        own = await own_turn(client)
-        await client.end_of(own)
-        await eventually(lambda: observations(home.workspace)[-1]["mission_id"] == own, "the turn is in the log")
-        # Turns that wait for their curation hold it, too.
-        await client.ask("system", {"action": "flush"})
-        await eventually(lambda: not vm.tasks, "the VM is let go")
-
-
-async def test_unattended_bound_frees_vm_and_ends_own_turn(
-    model: OfflineModel, workspace: Path, emulator: Emulator
-) -> None:
-    model.script.agent({"for": "notification", "hang": True})
-    text = begins(model, in_background(QUICK))
-    vm = await emulator.add("ada")
-    environment = {"SPRITE_VM_SOCKET": str(vm.socket), "SPRITE_UNATTENDED_SECONDS": "1"}
-    async with running_sprite(workspace, model.url, **environment) as sprite, sprite.client() as client:
-        await chat(client, text)
-        session = await session_of(client)
-        (work,) = session["background"]
-        assert session["held_until"] < work["since"] + 1
-        await eventually(lambda: not vm.tasks, "the VM is let go")
-        (workspace / "quick").touch()
-        own = await own_turn(client)
-        end = await client.end_of(own)
-        assert (end["event"], end["code"], end["retryable"]) == ("error", "too_long", False)
-        assert [row["role"] for row in chat_rows(workspace, own)] == ["error"]
+        answer = (await client.ask("interrupt"))["payload"]
+        if "command" not in {stopped["kind"] for stopped in answer.get("stopped") or []}:
+            await eventually((home.workspace / "done").exists, "it ran")
 
 
 async def paused(client: Client) -> Message:
@@ -416,56 +377,97 @@ def begins_another(**more: Any) -> Callable[[dict[str, Any]], dict[str, Any] | N
     return answer
 
 
-def own_turns(workspace: Path) -> list[dict[str, Any]]:
-    return workspace_db(workspace, "SELECT status, error_code FROM missions WHERE origin = 'agent' ORDER BY position")
+def own_turns(workspace: Path, after: int = 0) -> list[dict[str, Any]]:
+    sql = "SELECT status, error_code FROM missions WHERE origin = 'agent' ORDER BY position"
+    return workspace_db(workspace, sql)[after:]
 
 
-async def test_runaway_agent_pauses_after_five_turns(model: OfflineModel, workspace: Path) -> None:
+@shared
+async def test_runaway_agent_pauses_after_its_turns(home: SharedSprite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each report of a background command begins the next one; the person's word lets it go on."""
-    model.script.agent(begins_another(), audience="notification")
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, begins(model, in_background(SOON)))
+    # Five would take longer.
+    monkeypatch.setattr(unattended, "MOST_TURNS", 2)
+    earlier = len(own_turns(home.workspace))
+    home.model.script.agent(begins_another(), audience="notification")
+    async with conversation(home) as client:
+        await chat(client, begins(home.model, in_background(SOON)))
         why = await paused(client)
-        assert (why["by"], "5 turns" in why["why"]) == ("turns", True)
-        assert [turn["status"] for turn in own_turns(workspace)] == ["complete"] * MOST_TURNS
+        assert (why["by"], "turns in a row" in why["why"]) == ("turns", True)
+        assert [turn["status"] for turn in own_turns(home.workspace, earlier)] == ["complete"] * 2
         assert not (await session_of(client))["busy"]
-        model.script = Script()
-        async with sprite.client() as other:
+        home.model.script = Script()
+        async with home.sprite.client() as other:
             assert (await session_of(other))["paused"] == why
         status = await client.ask("system", {"action": "go_on"})
         assert status["payload"]["session"]["paused"] is None
         await client.ask("system", {"action": "go_on"})
         await client.ask("heartbeat")
-        said = [row["text"] for row in workspace_db(workspace, "SELECT text FROM chat_messages WHERE role = 'user'")]
-        assert said[1:] == ["Go on."]
-        (request,) = prompts(model, "Go on.")
+        said = workspace_db(home.workspace, "SELECT text FROM chat_messages WHERE role = 'user' ORDER BY id")
+        assert [row["text"] for row in said][-2:] == ["begin it", "Go on."]
+        (request,) = prompts(home.model, "Go on.")
         assert "<task-notification>" in str(request.body["messages"][-3:])
 
 
-async def test_agents_own_turns_pause_at_one_dollar(model: OfflineModel, workspace: Path) -> None:
-    model.script.agent(begins_another(usage={"input_tokens": 300_000}), audience="notification")
-    named = {"SPRITE_MODEL": "claude-sonnet-4-5"}
-    async with running_sprite(workspace, model.url, **named) as sprite, sprite.client() as client:
-        await chat(client, begins(model, in_background(SOON)))
+@shared
+async def test_agents_own_turns_pause_at_one_dollar(home: SharedSprite) -> None:
+    earlier = len(own_turns(home.workspace))
+    home.model.script.agent(begins_another(usage={"input_tokens": 300_000}), audience="notification")
+    async with conversation(home) as client:
+        await chat(client, begins(home.model, in_background(SOON)))
         why = await paused(client)
         assert (why["by"], "$1.00" in why["why"]) == ("cost", True)
-        await eventually(lambda: own_turns(workspace)[-1]["status"] != "running", "it is stopped")
-        assert len(own_turns(workspace)) < MOST_TURNS
-        last = own_turns(workspace)[-1]
+        await eventually(lambda: own_turns(home.workspace)[-1]["status"] != "running", "it is stopped")
+        assert len(own_turns(home.workspace, earlier)) < MOST_TURNS
+        last = own_turns(home.workspace)[-1]
         assert (last["status"], last["error_code"]) == ("error", "paused")
 
 
-async def test_persons_turn_without_budget_pauses_and_goes_on(model: OfflineModel, workspace: Path) -> None:
+@shared
+async def test_persons_turn_without_budget_pauses_and_goes_on(home: SharedSprite) -> None:
     refusal = {"error": 402, "type": "billing_error", "message": "The day's budget is used up.", "times": -1}
-    model.script.agent({"match": "count to ten", **refusal})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    home.model.script.agent({"match": "count to ten", **refusal})
+    async with conversation(home) as client:
         mission = client.send("mission", {"text": "count to ten"})
         end = await client.end_of(mission)
         assert (end["event"], end["code"]) == ("error", "budget_used_up")
         assert (await session_of(client))["paused"]["by"] == "budget"
-        model.script = Script()
+        home.model.script = Script()
         await client.ask("system", {"action": "go_on"})
         await client.ask("heartbeat")
-        (request,) = prompts(model, "Go on.")
+        (request,) = prompts(home.model, "Go on.")
         assert "count to ten" in str(request.body["messages"])
         assert (await session_of(client))["paused"] is None
+
+
+@shared
+async def test_a_new_session_says_what_ended_with_the_one_before(home: SharedSprite) -> None:
+    text = begins(home.model, in_background(ENDLESS))
+    async with conversation(home) as client:
+        await chat(client, text)
+        (work,) = (await session_of(client))["background"]
+        commands = descendants(agent_process(home.sprite))
+        assert commands
+        status = (await client.ask("system", {"action": "new_session"}))["payload"]
+        assert not any(runs(command) for command in commands)
+        assert status["stopped"] == [{"id": work["id"], "kind": "command"}]
+        assert status["session"]["background"] == []
+
+
+async def test_unattended_bound_frees_vm_and_ends_own_turn(
+    model: OfflineModel, workspace: Path, emulator: Emulator
+) -> None:
+    model.script.agent({"for": "notification", "hang": True})
+    text = begins(model, in_background(QUICK))
+    vm = await emulator.add("ada")
+    environment = {"SPRITE_VM_SOCKET": str(vm.socket), "SPRITE_UNATTENDED_SECONDS": "1"}
+    async with running_sprite(workspace, model.url, **environment) as sprite, sprite.client() as client:
+        await chat(client, text)
+        session = await session_of(client)
+        (work,) = session["background"]
+        assert session["held_until"] < work["since"] + 1
+        await eventually(lambda: not vm.tasks, "the VM is let go")
+        (workspace / "quick").touch()
+        own = await own_turn(client)
+        end = await client.end_of(own)
+        assert (end["event"], end["code"], end["retryable"]) == ("error", "too_long", False)
+        assert [row["role"] for row in chat_rows(workspace, own)] == ["error"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.fake_secrets import TOKENS, password
 from tests.harness import PATIENCE, Client, observations
 from tests.inspection import (
     SharedSprite,
     chat,
     durable_events,
     eventually,
+    found_on_disk,
     observation_of,
     request_seen,
     shared_sprite,
@@ -40,6 +43,12 @@ async def _question(client: Client) -> dict[str, Any]:
 
 async def _answer(client: Client, question: dict[str, Any], decision: str) -> dict[str, Any]:
     return await client.ask("permission", {"request_id": question["request_id"], "decision": decision})
+
+
+async def _rules(client: Client) -> list[dict[str, Any]]:
+    status = await client.ask("system", {"action": "status"})
+    rules: list[dict[str, Any]] = status["payload"]["rules"]
+    return rules
 
 
 async def test_the_persons_word_decides_whether_a_tool_runs(home: SharedSprite) -> None:
@@ -71,6 +80,8 @@ async def test_the_persons_word_decides_whether_a_tool_runs(home: SharedSprite) 
         assert len([m for m in client.received if m["type"] == "permission_request"]) == asked
 
 
+_chance = random.Random(17)  # noqa: S311 - made-up data, the same each time
+KEY, PASSWORD = TOKENS["anthropic"](_chance), password(_chance).replace("$", "x").replace("'", "x")
 #: What a log takes out or cuts away; each ends in a command that the person has to see.
 HIDING = [
     "echo <private>; touch hidden; echo </private>",
@@ -79,6 +90,7 @@ HIDING = [
     "curl -s http://ada:x$(touch${IFS}hidden)y@intranet/ || true",
     f"# {'a comment ' * 250}\ntouch hidden",
     "echo \u202eecho harmless\u2066; touch hidden",
+    f"curl -u ada:{PASSWORD} -H 'X-Key: {KEY}' localhost:9; touch hidden",
 ]
 
 
@@ -113,6 +125,7 @@ async def test_a_question_has_the_whole_input_as_it_would_run_and_the_disk_what_
         assert all(each["redacted"] for each in kept)
         assert "[redacted:" in kept[3]["input"]["command"]
         assert "characters cut]" in kept[4]["input"]["command"]
+    assert found_on_disk(home.workspace, [KEY[:40], KEY[-40:], PASSWORD]) == []
     assert [event for event in durable_events(home.workspace) if "x$(touch${IFS}hidden)y" in json.dumps(event)] == []
 
 
@@ -145,11 +158,6 @@ async def test_always_is_this_command_and_no_other(home: SharedSprite) -> None:
         await _answer(client, question, "deny")
         await client.end_of(mission)
         await chat(client, "run `cd ..`")
-        # It holds for this conversation and no longer.
-        await client.ask("system", {"action": "new_session"})
-        mission = client.send("mission", {"text": "Run the loop"})
-        await _answer(client, await _question(client), "deny")
-        await client.end_of(mission)
         # Nothing is left where the agent could change it.
         assert not (home.workspace / ".claude").exists()
 
@@ -192,10 +200,10 @@ async def test_always_for_a_file_is_its_folder_and_never_beyond_the_workspace(ho
             resolved = [m["payload"] for m in client.received if m["type"] == "permission_resolved"][-1]
             assert resolved["decision"] == ("deny" if words == "an artifact" else "allow")
         # What holds is listed, and can be taken back.
-        rules = (await client.ask("system", {"action": "status"}))["payload"]["rules"]
-        assert [rule["words"] for rule in rules] == ["writing files in documents/ and its folders"]
-        revoke = {"action": "revoke", "rule_id": rules[0]["rule_id"]}
-        assert (await client.ask("system", revoke))["payload"]["rules"] == []
+        rules = await _rules(client)
+        assert [rule["words"] for rule in rules] == ["this command", "writing files in documents/ and its folders"]
+        revoke = {"action": "revoke", "rule_id": rules[1]["rule_id"]}
+        assert (await client.ask("system", revoke))["payload"]["rules"] == rules[:1]
         assert (await client.ask("system", revoke))["payload"]["code"] == "not_found"
         mission = client.send("mission", {"text": "Please write a third note."})
         await _answer(client, await _question(client), "deny")
@@ -301,7 +309,10 @@ async def test_stopping_what_goes_on_in_the_background_takes_its_question_back(h
         assert (await _answer(client, question, "allow"))["payload"]["code"] == "not_found"
         assert not (home.workspace / "never").exists()
         # It will not report any more: what it had begun is kept when the session ends.
+        assert await _rules(client)
         await client.ask("system", {"action": "new_session"})
+        # "Always" holds for this conversation and no longer.
+        assert await _rules(client) == []
         assert "touch never" in observations(home.workspace)[-1]["tool_calls_json"]
 
 

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
 from tests.fake_secrets import TOKENS, password
-from tests.harness import Client, observations, running_sprite, sprite_process
+from tests.harness import Client
 from tests.inspection import (
     SharedSprite,
     chat,
@@ -28,12 +27,12 @@ from tests.inspection import (
     journal,
     observation_of,
     prompts,
-    request_seen,
     shared_sprite,
     workspace_db,
 )
 
 PRIVATE_WORDS = "I will leave the company in May"
+OWN_KEY = "plain-words-and-no-shape"
 SAID = f"<private>{PRIVATE_WORDS}</private>"
 
 
@@ -60,7 +59,7 @@ shared = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
 async def home_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
-    async with shared_sprite(tmp_path_factory.mktemp("privacy")) as home:
+    async with shared_sprite(tmp_path_factory.mktemp("privacy"), ANTHROPIC_API_KEY=OWN_KEY) as home:
         yield home
     assert found_on_disk(home.workspace, told, session=False) == [], "the session's own files end with it"
 
@@ -157,61 +156,6 @@ async def test_what_tools_are_given_and_print_is_kept_without_its_secrets(home: 
             assert received(client.received, words) == []
 
 
-async def test_a_sprite_killed_in_mid_turn_leaves_no_secret_behind_and_comes_back_without_them(
-    model: OfflineModel, workspace: Path, secrets: Secrets
-) -> None:
-    say = [
-        {"type": "text", "text": f"I begin, with {secrets.token}."},
-        {"type": "tool_use", "name": "Bash", "input": {"command": f"echo {secrets.token}; echo {PRIVATE_WORDS}"}},
-    ]
-    model.script.agent({"match": "and wait", "on": "prompt", "blocks": say})
-    model.script.agent({"match": "and wait", "on": "result", "hang": True})
-    text = f"Use {secrets.key} and wait. {SAID}"
-    waiting = f"Then export API_SECRET={secrets.key}. {SAID} Done?"
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        mission = client.send("mission", {"text": text})
-        await client.event("tool_result")
-        queued = client.send("mission", {"text": waiting})
-        await client.reply(queued)
-        # The journal has the turn (its prompt, its call begun and ended), the inbox has both missions.
-        await eventually(lambda: len(journal(workspace)) == 3, "the journal has the turn")
-        assert found_on_disk(workspace, secrets.forbidden) == []
-        await sprite.kill()
-    assert found_on_disk(workspace, secrets.forbidden) == []
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        # What was only in the killed process's memory is gone: the mission runs as it was written down.
-        request = await request_seen(model, lambda r: "Done?" in r.user_text)
-        assert "[redacted:" in request.user_text
-        assert secrets.key not in request.user_text
-        assert PRIVATE_WORDS not in request.user_text
-        await client.ask("heartbeat")
-        crashed = observation_of(workspace, mission)
-        assert crashed["outcome"] == "crashed"
-        assert crashed["user_message"] == "Use [redacted:anthropic-api-key] and wait. [private]"
-        assert crashed["agent_response"] == "I begin, with [redacted:github-token]."
-        assert "[redacted:github-token]\\n[private]" in str(crashed["tool_calls"])
-        assert [o["outcome"] for o in observations(workspace)] == ["crashed", "complete"]
-    assert found_on_disk(workspace, secrets.forbidden, session=False) == []
-
-
-async def test_a_person_is_asked_about_the_whole_call_and_the_question_is_kept_without_its_secrets(
-    model: OfflineModel, workspace: Path, secrets: Secrets
-) -> None:
-    call = {
-        "tool": "Bash",
-        "input": {"command": f"curl -u ada:{secrets.password} -H 'X-Key: {secrets.key}' localhost:9"},
-    }
-    model.script.agent({"match": "fetch it", "on": "prompt", **call})
-    async with running_sprite(workspace, model.url, permissions="ask") as sprite, sprite.client() as client:
-        mission = client.send("mission", {"text": f"fetch it {SAID}"})
-        asked = await client.until(lambda m: m["type"] == "permission_request")
-        # What would run; only what is kept is redacted.
-        assert asked["payload"]["input"] == call["input"]
-        client.send("permission", {"request_id": asked["payload"]["request_id"], "decision": "deny"})
-        await client.end_of(mission)
-    assert found_on_disk(workspace, secrets.forbidden, session=False) == []
-
-
 @shared
 async def test_an_error_that_quotes_a_secret_is_told_logged_and_kept_without_it(
     home: SharedSprite, secrets: Secrets
@@ -268,22 +212,24 @@ async def test_what_is_said_off_the_record_is_in_the_log_and_in_nothing_that_mem
         assert "rum" not in file.read_text().split()
 
 
-async def test_own_key_without_shape_is_written_nowhere(workspace: Path, model: OfflineModel) -> None:
+@shared
+async def test_own_key_without_shape_is_written_nowhere(home: SharedSprite) -> None:
     """The model's key, as tools print it, the agent says it, and a person writes it to the agent and into memory."""
-    key = "plain-words-and-no-shape"
-    async with running_sprite(workspace, model.url, ANTHROPIC_API_KEY=key) as sprite, sprite.client() as client:
-        model.script.agent({"tool": "Bash", "input": {"command": "echo it is $ANTHROPIC_API_KEY"}})
-        model.script.agent({"text": f"I run on {key}.", "on": "result"})
-        mission = client.send("mission", {"text": f"Print {key}"})
+    told.append(OWN_KEY)
+    script = home.model.script
+    async with conversation(home) as client:
+        script.agent({"tool": "Bash", "input": {"command": "echo it is $ANTHROPIC_API_KEY"}})
+        script.agent({"text": f"I run on {OWN_KEY}.", "on": "result"})
+        mission = client.send("mission", {"text": f"Print {OWN_KEY}"})
         assert (await client.end_of(mission))["event"] == "complete"
-        model.script.agent({"error": 400, "type": "invalid_request_error", "message": f"{key} is bad", "times": -1})
+        script.agent({"error": 400, "type": "invalid_request_error", "message": f"{OWN_KEY} is bad", "times": -1})
         await client.mission("Try again")
-        await client.ask("memory", {"op": "edit", "name": "user.md", "content": f"# User\n\nUses {key}.\n"})
-        added = await client.ask("memory", {"op": "add_action", "content": f"Rotate {key}"})
+        await client.ask("memory", {"op": "edit", "name": "user.md", "content": f"# User\n\nUses {OWN_KEY}.\n"})
+        added = await client.ask("memory", {"op": "add_action", "content": f"Rotate {OWN_KEY}"})
         assert "[redacted:own-secret]" in str(added), added
         await client.ask("system", {"action": "new_session"})
         await client.ask("system", {"action": "flush"})
-    (call,) = observation_of(workspace, mission)["tool_calls"]
+    (call,) = observation_of(home.workspace, mission)["tool_calls"]
     assert "[redacted:own-secret]" in call["result"]
-    assert "[redacted:own-secret]" in (workspace / ".os/memory/user.md").read_text()
-    assert found_on_disk(workspace, [key], session=False) == []
+    assert "[redacted:own-secret]" in (home.workspace / ".os/memory/user.md").read_text()
+    assert found_on_disk(home.workspace, [OWN_KEY], session=False) == []

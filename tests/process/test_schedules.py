@@ -20,16 +20,15 @@ import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
+from sprite.errors import OperatorError
 from tests.emulator import Emulator
 from tests.emulator.machine import Machine
 from tests.harness import (
     Client,
     Message,
-    SpriteProcess,
     observations,
     running_sprite,
     sprite_process,
-    started_sprite,
 )
 from tests.inspection import (
     SharedSprite,
@@ -39,7 +38,6 @@ from tests.inspection import (
     memory,
     observation_of,
     prompts,
-    request_seen,
     workspace_db,
 )
 from tests.memory_stores import open_stores
@@ -211,48 +209,43 @@ async def test_an_agent_cannot_set_up_repeats_in_a_schedules_turn_and_what_it_ma
     assert (made["origin"], made["id"] == number) == ("schedule", False)
 
 
-async def test_what_came_due_while_the_sprite_was_away_fires_once_at_its_start_and_says_how_late(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_missed_actions_fire_late_once_and_ask(model: OfflineModel, workspace: Path) -> None:
+    """What came due while the sprite was away fires at its start; in ask mode it waits for somebody to allow it."""
+
+    def is_asked() -> bool:
+        return any("permission_request" in str(row["frame"]) for row in workspace_db(workspace, "SELECT * FROM events"))
+
     async with running_sprite(workspace, model.url):
         pass
     four_hours_ago = time.time() - 4 * 3600
     async with open_stores(workspace / ".os/memory") as stores:
         actions = stores.actions_at(lambda: four_hours_ago)
-        once = await actions.add("Call the dentist", by="person", due=four_hours_ago + 3600)
+        once = await actions.add("run `touch allowed`", by="person", due=four_hours_ago + 3600)
         await actions.add("Stretch", by="person", due=four_hours_ago + 1800, rrule="FREQ=MINUTELY;INTERVAL=5")
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        # Answered when both have been looked after.
-        await client.ask("heartbeat")
+    async with running_sprite(workspace, model.url, permissions="ask") as sprite:
+        await eventually(is_asked, "the question waits with nobody there")
+        assert not (workspace / "allowed").exists()
+        async with sprite.client() as client:
+            sync = (await client.until(lambda m: m["type"] == "state_sync"))["payload"]
+            (question,) = sync["permissions"]
+            await client.ask("permission", {"request_id": question["request_id"], "decision": "allow"})
+            # Answered when both have been looked after.
+            await client.ask("heartbeat")
         texts = [line["text"] for line in workspace_db(workspace, "SELECT * FROM chat_messages WHERE role = 'user'")]
-        assert [text.split("\n")[0] for text in texts] == ["Stretch", "Call the dentist"]
+        assert [text.split("\n")[0] for text in texts] == ["Stretch", "run `touch allowed`"]
         assert "3 hours late" in texts[0]
         assert "3 hours late" in texts[1]
         assert action(workspace, once.id)["status"] == "done"
         asked = [turn["notice"] for turn in observations(workspace)]
         assert "3 hours late" in asked[1]
         assert "missed" in asked[0]
+    assert (workspace / "allowed").exists()
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("heartbeat")
     assert len(observations(workspace)) == 2
 
 
-async def test_in_ask_mode_it_waits_for_somebody_to_come_and_allow_it(model: OfflineModel, workspace: Path) -> None:
-    def asked() -> bool:
-        return any("permission_request" in str(row["frame"]) for row in workspace_db(workspace, "SELECT * FROM events"))
-
-    async with running_sprite(workspace, model.url, permissions="ask") as sprite:
-        async with sprite.client() as client:
-            number = await add(client, "run `touch allowed`", 1.5)
-        await eventually(asked, "the question waits with nobody there")
-        async with sprite.client() as client:
-            sync = (await client.until(lambda m: m["type"] == "state_sync"))["payload"]
-            (question,) = sync["permissions"]
-            await client.ask("permission", {"request_id": question["request_id"], "decision": "allow"})
-            await has_status(workspace, number, "done")
-    assert (workspace / "allowed").exists()
-
-
+@pytest.mark.soak
 async def test_killed_in_its_middle_it_is_not_run_again_and_stays_on_the_list(
     model: OfflineModel, workspace: Path
 ) -> None:
@@ -276,33 +269,42 @@ async def asked(model: OfflineModel, times: int) -> None:
     await eventually(lambda: len(prompts(model, "due_action")) >= times, f"the model was asked {times} times")
 
 
-async def end_one(sprite: SpriteProcess, how: str) -> None:
-    """End a sprite's process by a shutdown or a kill."""
-    await (sprite.stop() if how == "stop" else sprite.kill())
-
-
-@pytest.mark.parametrize("how", ["stop", "kill"])
-async def test_reminder_cut_off_without_effects_begins_again(model: OfflineModel, workspace: Path, how: str) -> None:
-    model.script.agent({"match": "due_action", "on": "prompt", "hang": True, "times": 2})
+async def test_reminder_cut_off_begins_again_without_effects(model: OfflineModel, workspace: Path) -> None:
+    """After a kill (test_waking.py: and a shutdown); one that had done something by then is told as cut off instead."""
+    model.script.agent({"match": "due_action", "on": "prompt", "hang": True})
     attempts = []
-    number, mission = 0, ""
-    for life in range(3):
+    number, mission, effective, cut = 0, "", 0, ""
+    for life in range(2):
         async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
             if life == 0:
                 number = await add(client, "run `echo once >> ran`")
             begun = await client.ever(started)
             mission = begun["payload"]["mission_id"]
             attempts.append((mission, begun["payload"]["attempt"]))
-            if life < 2:
-                await asked(model, life + 1)
-                await end_one(sprite, how)
+            if life == 0:
+                await asked(model, 1)
+                await sprite.kill()
                 continue
             await has_status(workspace, number, "done")
-    assert attempts == [(mission, 1), (mission, 2), (mission, 3)]
-    assert endings(workspace) == {mission: ["complete"]}
-    assert (workspace / "ran").read_text() == "once\n"
-    (turn,) = observations(workspace)
-    assert turn["outcome"] == "complete"
+            model.script.agent({"match": "due_action", "on": "result", "hang": True})
+            effective = await add(client, "run `echo twice >> ran`")
+            cut = await next_fired(client)
+            await eventually(lambda: "twice" in (workspace / "ran").read_text(), "it is at work")
+            await sprite.stop()
+            end = await client.end_of(cut)
+    assert attempts == [(mission, 1), (mission, 2)]
+    assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", False)
+    assert "cut off" in end["message"]
+    async with running_sprite(workspace, model.url) as again, again.client() as client:
+        failed = await has_status(workspace, effective, "failed")
+        assert failed["history"][-1] == "the sprite was stopped in the middle of it"
+        await client.ask("heartbeat")
+    assert endings(workspace) == {mission: ["complete"], cut: ["error"]}
+    assert (workspace / "ran").read_text() == "once\ntwice\n"
+    assert [(turn["outcome"], turn["by_schedule"]) for turn in observations(workspace)] == [
+        ("complete", 1),
+        ("crashed", 1),
+    ]
 
 
 @pytest.mark.soak
@@ -322,6 +324,7 @@ async def test_reminder_survives_interrupt_of_whole_group(model: OfflineModel, w
         await has_status(workspace, number, "done")
 
 
+@pytest.mark.soak
 async def test_reminder_cut_off_three_times_is_given_up(model: OfflineModel, workspace: Path) -> None:
     model.script.agent({"match": "due_action", "on": "prompt", "hang": True, "times": -1})
     number = 0
@@ -342,35 +345,7 @@ async def test_reminder_cut_off_three_times_is_given_up(model: OfflineModel, wor
     assert len(prompts(model, "Call the dentist")) == 3
 
 
-async def test_reminder_with_effects_stopped_is_told_as_cut_off(model: OfflineModel, workspace: Path) -> None:
-    model.script.agent({"match": "due_action", "on": "result", "hang": True})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        number = await add(client, "run `echo once >> ran`")
-        mission = await next_fired(client)
-        await eventually((workspace / "ran").exists, "it is at work")
-        await sprite.stop()
-        end = await client.end_of(mission)
-    assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", False)
-    assert "cut off" in end["message"]
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await has_status(workspace, number, "failed")
-    assert endings(workspace) == {mission: ["error"]}
-    assert (workspace / "ran").read_text() == "once\n"
-    (turn,) = observations(workspace)
-    assert (turn["outcome"], turn["by_schedule"]) == ("crashed", 1)
-
-
-async def test_shutdown_is_not_taken_for_a_persons_stop(model: OfflineModel, workspace: Path) -> None:
-    model.script.agent({"match": "think for ever", "on": "prompt", "hang": True})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        mission = client.send("mission", {"text": "think for ever"})
-        await request_seen(model, lambda r: "think for ever" in r.user_text)
-        await sprite.stop()
-        end = await client.end_of(mission)
-    assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", True)
-    assert observation_of(workspace, mission)["outcome"] == "crashed"
-
-
+@pytest.mark.soak
 async def test_under_kills_at_any_moment_each_action_fires_exactly_once(model: OfflineModel, workspace: Path) -> None:
     seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
     print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
@@ -397,8 +372,8 @@ async def test_under_kills_at_any_moment_each_action_fires_exactly_once(model: O
         assert (entry["status"] in {"done", "failed"}, len(fired)) == (True, 1), entry
 
 
-@pytest.mark.parametrize("share", ["a lot", "1.5", "-1"])
-async def test_a_share_that_is_none_is_refused_in_words(workspace: Path, share: str) -> None:
-    async with started_sprite(workspace, None, SPRITE_SCHEDULE_SHARE=share) as process:
-        assert await process.wait() == 2
-    assert "SPRITE_SCHEDULE_SHARE must be a part from 0 to 1" in (workspace.parent / "stderr.log").read_text()
+async def test_share_that_is_none_is_refused(workspace: Path) -> None:
+    for share in ("a lot", "1.5", "-1"):
+        with pytest.raises(OperatorError, match="SPRITE_SCHEDULE_SHARE must be a part from 0 to 1"):
+            async with running_sprite(workspace, None, SPRITE_SCHEDULE_SHARE=share):
+                pass

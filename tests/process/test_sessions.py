@@ -6,72 +6,73 @@ import contextlib
 import shutil
 import sqlite3
 import stat
-from collections.abc import AsyncIterator, Iterator
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from sprite.errors import OperatorError
 from sprite.memory.files import CURATED
-from tests.harness import dump, running_sprite, sprite_process
+from tests.harness import dump, running_sprite
 from tests.inspection import (
-    SharedSprite,
     chat,
     curations,
     learnings,
     memory,
     memory_file,
     prompts,
-    shared_sprite,
     transcript,
 )
-
-shared = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
-async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
-    async with shared_sprite(tmp_path_factory.mktemp("sessions")) as home:
-        yield home
+from tests.memory_stores import SESSION, open_stores
 
 
-@shared
-async def test_a_new_session_has_the_memory_of_the_old_one_and_not_its_conversation(home: SharedSprite) -> None:
-    async with home.client() as client:
-        await chat(client, "My name is Ada Lovelace.", *("Hello, purple elephants" for _ in range(4)))
+async def test_a_new_session_has_the_memory_of_the_old_one_and_not_its_conversation(
+    model: OfflineModel, workspace: Path
+) -> None:
+    """A person's edit by hand is kept as a version, and is what the curator sees next."""
+    user = workspace / ".os/memory/user.md"
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, "My name is Ada Lovelace.")
+        await client.ask("system", {"action": "flush"})
+        user.write_text(user.read_text() + "\n- Drinks tea, by hand\n")
+        await chat(client, *("Hello, purple elephants" for _ in range(4)), "I prefer short answers.")
         status = await client.ask("system", {"action": "new_session"})
         assert status["payload"]["session"]["session_id"] is None
         assert status["payload"]["memory"]["waiting"] == 0
-        (ended,) = transcript(home.workspace, "SELECT * FROM sessions")
+        assert model.requests[-1].kind == "curator"
+        assert "Drinks tea, by hand" in str(model.requests[-1].body["messages"])
+        history = await client.ask("memory", {"op": "history", "name": "user.md"})
+        assert [v["source"] for v in history["payload"]["history"]] == ["curator", "person", "curator"]
+        assert "Drinks tea, by hand" in memory_file(workspace, "user.md")
+        (ended,) = transcript(workspace, "SELECT * FROM sessions")
         assert ended["ended_at"] is not None
-        assert (ended["message_count"], ended["observation_count"]) == (5, 5)
+        assert (ended["message_count"], ended["observation_count"]) == (6, 6)
         await chat(client, "Hello again")
-    (request,) = prompts(home.model, "Hello again")
-    assert "Ada Lovelace" in str(request.body["system"])
-    assert "purple elephants" not in str(request.body)
-    first, second = transcript(home.workspace, "SELECT * FROM sessions ORDER BY started_at")
-    assert second["ended_at"] is None
-    assert first["cli_session_id"] != second["cli_session_id"]
-
-
-@shared
-async def test_what_no_curator_has_read_yet_is_in_the_next_sessions_prompt_as_turns(home: SharedSprite) -> None:
-    home.model.script.curator({"error": 500, "times": -1})
-    async with home.client() as client:
-        await chat(client, "I prefer green bicycles.")
-        await client.ask("system", {"action": "new_session"})
-        await chat(client, "Hello once more")
-    assert "I prefer green bicycles." in str(prompts(home.model, "Hello once more")[0].body["system"])
+        (request,) = prompts(model, "Hello again")
+        assert "Ada Lovelace" in str(request.body["system"])
+        assert "purple elephants" not in str(request.body)
+        first, second = transcript(workspace, "SELECT * FROM sessions ORDER BY started_at")
+        assert second["ended_at"] is None
+        assert first["cli_session_id"] != second["cli_session_id"]
+    assert [c["kind"] for c in curations(workspace)] == ["batch", "edit", "batch"]
+    user.write_text("# User\n\n- Edited while it slept\n")
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.ask("system", {"action": "flush"})
+        file = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
+        assert "Edited while it slept" in file["content"]
+    assert [c["kind"] for c in curations(workspace)][:4] == ["batch", "edit", "batch", "edit"]
 
 
 async def test_idle_session_after_kill_ends_and_memory_stays(model: OfflineModel, workspace: Path) -> None:
     """After twelve idle hours a mission begins a new session, which knows what was said before the kill."""
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "My name is Ada Lovelace.", "No, it should be DD/MM/YYYY for dates.")
-        await sprite.kill()
-    assert curations(workspace) == []
+    (workspace / ".os/memory").mkdir(parents=True)
+    # As a sprite leaves it that is killed at rest.
+    async with open_stores(workspace / ".os/memory") as stores:
+        await stores.transcript.link_cli_session(SESSION, str(uuid.uuid4()))
+        for text in ("My name is Ada Lovelace.", "No, it should be DD/MM/YYYY for dates."):
+            await stores.turn(text)
     with _database(workspace / ".os/memory/transcript.db") as db:
         db.execute("UPDATE sessions SET last_active_at = last_active_at - 12 * 3600 - 1")
     async with running_sprite(workspace, model.url) as again, again.client() as client:
@@ -112,31 +113,6 @@ async def test_a_lost_memory_and_lost_files_come_back_from_the_log_without_a_mod
     assert dump(folder / "memory.db") == before
     assert {name: (folder / name).read_bytes() for name in CURATED} == files
     assert _curator_calls(model) == 0
-
-
-async def test_an_edit_by_hand_is_kept_as_a_version_and_is_what_the_curator_sees_next(
-    model: OfflineModel, workspace: Path
-) -> None:
-    user = workspace / ".os/memory/user.md"
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "My name is Ada Lovelace.")
-        await client.ask("system", {"action": "flush"})
-        user.write_text(user.read_text() + "\n- Drinks tea, by hand\n")
-        await chat(client, "I prefer short answers.")
-        await client.ask("system", {"action": "flush"})
-        seen = str(model.requests[-1].body["messages"])
-        assert model.requests[-1].kind == "curator"
-        assert "Drinks tea, by hand" in seen
-        history = await client.ask("memory", {"op": "history", "name": "user.md"})
-        assert [v["source"] for v in history["payload"]["history"]] == ["curator", "person", "curator"]
-    assert [c["kind"] for c in curations(workspace)] == ["batch", "edit", "batch"]
-    assert "Drinks tea, by hand" in memory_file(workspace, "user.md")
-    user.write_text("# User\n\n- Edited while it slept\n")
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await client.ask("system", {"action": "flush"})
-        file = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
-        assert "Edited while it slept" in file["content"]
-    assert [c["kind"] for c in curations(workspace)][:4] == ["batch", "edit", "batch", "edit"]
 
 
 async def test_a_memory_database_that_cannot_be_used_is_set_aside_and_rebuilt(

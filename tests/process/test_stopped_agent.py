@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from bridge.offline.model import OfflineModel
+from sprite.agent import orphans
 from tests.command_line import command
-from tests.harness import Client, Sprite, observations, running_sprite, sprite_process
+from tests.harness import Client, Sprite, observations, running_sprite
 from tests.inspection import (
     agent_process,
     chat,
@@ -22,6 +24,7 @@ from tests.inspection import (
     request_seen,
     runs,
 )
+from tests.memory_stores import open_stores
 
 #: Left in the background by its shell, by nohup, and in a session of its own: none has a parent in the agent any more.
 DETACHED = "(tail -f /dev/null &) ; nohup tail -f /dev/null & setsid tail -f /dev/null & wait %9; echo begun"
@@ -50,6 +53,8 @@ def nothing_is_left(workspace: Path) -> Iterator[None]:
 
 
 async def test_stopped_agent_ends_turn_interrupt_and_sprite(model: OfflineModel, workspace: Path) -> None:
+    """Programs that it detached outlast its session, and end with the sprite."""
+    model.script.agent({"match": "Begin", "tool": "Bash", "input": {"command": f"{DETACHED} > /dev/null 2>&1"}})
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         # In a turn: it ends in words, and the next mission resumes the conversation.
@@ -62,18 +67,24 @@ async def test_stopped_agent_ends_turn_interrupt_and_sprite(model: OfflineModel,
         assert (end["event"], end["code"], end["retryable"]) == ("error", "agent", True)
         assert "it was stopped from outside" in end["message"]
         await eventually(lambda: not runs(stopped), "it has ended")
-        await chat(client, "Hello again")
-        (request,) = [r for r in model.requests if r.kind == "main" and r.user_text == "Hello again"]
+        await chat(client, "Begin")
+        request = next(r for r in model.requests if r.kind == "main" and r.user_text == "Begin")
         assert "My name is Ada." in str(request.body["messages"])
+        await eventually(lambda: len(programs_in(workspace, "tail -f")) == 3, "all three run")
+        begun = programs_in(workspace, "tail -f")
         # It hears no interrupt: it is ended with the turn.
         mission, processes = await stopped_in_a_command(sprite, client)
         await client.ask("interrupt")
         assert (await client.end_of(mission))["event"] == "interrupted"
         await eventually(lambda: not any(runs(pid) for pid in processes), "what was interrupted goes on unseen")
+        await client.ask("system", {"action": "new_session"})
+        assert programs_in(workspace, "tail -f") == begun, "a server that the person asked for goes on"
         # The sprite ends in order, and so does all that the agent ran.
-        _, processes = await stopped_in_a_command(sprite, client)
+        mission, processes = await stopped_in_a_command(sprite, client)
         await sprite.stop()
-    await eventually(lambda: not any(runs(pid) for pid in processes), "all of it has ended")
+        end = await client.end_of(mission)
+        assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", True)
+    await eventually(lambda: not any(runs(pid) for pid in (*begun, *processes)), "all of it has ended")
     assert [row["outcome"] for row in observations(workspace)] == [
         *("complete", "error", "complete"),
         *("interrupted", "crashed"),
@@ -82,35 +93,27 @@ async def test_stopped_agent_ends_turn_interrupt_and_sprite(model: OfflineModel,
 
 async def stopped_in_a_command(sprite: Sprite, client: Client) -> tuple[str, list[int]]:
     """A mission whose agent is stopped while a command runs; its id, and the agent's processes."""
-    mission = client.send("mission", {"text": "run `tail -f /dev/null`"})
-    await eventually(lambda: is_running(sprite, "tail -f"), "the command runs")
+    mission = client.send("mission", {"text": "run `tail -F /dev/null`"})
+    await eventually(lambda: is_running(sprite, "tail -F"), "the command runs")
     processes = family(sprite)
     os.kill(agent_process(sprite), signal.SIGSTOP)
     return mission, processes
 
 
-async def test_detached_programs_outlast_session_not_sprite(model: OfflineModel, workspace: Path) -> None:
-    model.script.agent({"match": "Begin", "tool": "Bash", "input": {"command": f"{DETACHED} > /dev/null 2>&1"}})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "Begin")
-        await eventually(lambda: len(programs_in(workspace, "tail -f")) == 3, "all three run")
-        begun = programs_in(workspace, "tail -f")
-        await client.ask("system", {"action": "new_session"})
-        assert programs_in(workspace, "tail -f") == begun, "a server that the person asked for goes on"
-        await sprite.stop()
-    await eventually(lambda: not any(runs(pid) for pid in begun), "all of it has ended")
-
-
-async def test_nothing_of_a_killed_sprites_agent_runs_any_more_when_something_is_forgotten(
-    model: OfflineModel, workspace: Path
-) -> None:
-    deaf = "setsid sh -c \"trap '' TERM; tail -f /dev/null & while :; do wait; done\" > /dev/null 2>&1 & echo begun"
-    model.script.agent({"match": "Begin", "tool": "Bash", "input": {"command": deaf}})
-    async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "Begin, my name is Ada")
-        await eventually(lambda: programs_in(workspace, "tail -f") != [], "it runs")
-        await sprite.kill()
-    assert programs_in(workspace, "trap") != []
+async def test_forget_ends_what_a_killed_sprites_agent_left(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is known by its environment, and deaf to a polite end."""
+    # Looks at every process of the machine, for as long as it waits.
+    monkeypatch.setattr(orphans, "GRACE_SECONDS", 0.2)
+    (workspace / ".os/memory").mkdir(parents=True)
+    (workspace / ".os/run").mkdir()
+    async with open_stores(workspace / ".os/memory") as stores:
+        await stores.turn("My name is Ada.")
+    deaf = "trap '' TERM; tail -f /dev/null & while :; do wait; done"
+    state = {"CLAUDE_CONFIG_DIR": str(workspace / ".os/run/claude")}
+    left = await asyncio.create_subprocess_exec("sh", "-c", deaf, env={**os.environ, **state}, start_new_session=True)
+    await eventually(lambda: programs_in(workspace, "tail -f") != [], "it runs")
     code, _, said = await command(workspace, "memory", "forget", "--text", "Ada", "--yes")
     assert code == 0, said
     await eventually(lambda: programs_in(workspace, "trap") == [], "it has ended")
+    assert await left.wait() == -signal.SIGKILL
+    assert programs_in(workspace, "tail -f") == []

@@ -11,8 +11,8 @@ from typing import Any
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import Bridge, PageClient, running_bridge
 from tests.command_line import rebuild
-from tests.harness import observations, rows, running_sprite
-from tests.inspection import chat, memory_file
+from tests.harness import Sprite, observations, rows
+from tests.inspection import memory_file
 from tests.mcp_client import called, mcp_client, person_token
 
 #: What the next sentence claims of the person is theirs only if they say it.
@@ -74,6 +74,19 @@ def curators(model: OfflineModel) -> list[str]:
     return [str(request.body["messages"]) for request in model.requests if request.kind == "curator"]
 
 
+async def asked_on_this_machine(bridge: Bridge) -> list[str]:
+    """Programs beside the sprite ask, one without a name and one with an odd name; as whom they are known."""
+    host, port = (bridge.workspace / ".os/run/address").read_text().strip().rsplit(":", 1)
+    known = []
+    async with Sprite(bridge.workspace, host, int(port)).client() as client:
+        for name, kept in (("", "a program"), ("  odd\n\x1b name " + "x" * 99, "odd name xxx")):
+            await client.end_of(client.send("mission", {"text": CLAIM, "asked_by": name}))
+            known.append(observations(bridge.workspace)[-1]["asked_by"])
+            assert known[-1].startswith(kept)
+            assert len(known[-1]) <= 40
+    return known
+
+
 async def test_what_a_program_claims_of_the_person_is_its_word_until_they_say_it_themselves(tmp_path: Path) -> None:
     async with believing(tmp_path) as (bridge, model), bridge.page(await bridge.login()) as page:
         await page.link("ready")
@@ -84,7 +97,7 @@ async def test_what_a_program_claims_of_the_person_is_its_word_until_they_say_it
             assert not refused, text
             said = await page.type("chat_said")
             assert (said["text"], said["asked_by"]) == (CLAIM, "planner")
-            assert await learned(bridge, page) == [("FACT", "program")]
+            assert set(await learned(bridge, page)) == {("FACT", "program")}
             assert told(bridge) == []
             # Whoever looks for it is told whose word it is, and so is the curator.
             _, text, _ = await called(client, "search_memory", query="invoices")
@@ -101,6 +114,10 @@ async def test_what_a_program_claims_of_the_person_is_its_word_until_they_say_it
         turn = (await page.ask("memory", {"op": "turn", "id": 1}))["payload"]["turn"]
         assert (turn["trigger"], turn["asked_by"], turn["user_message"]) == ("program", "planner", CLAIM)
 
+        local_names = await asked_on_this_machine(bridge)
+        assert set(await learned(bridge, page)) == {("FACT", "program")}
+        assert told(bridge) == []
+
         # The person, in an app of theirs.
         await completed(bridge, await person_token(bridge, "ask", name="phone"))
         assert ("PREFERENCE", "user") in await learned(bridge, page)
@@ -109,24 +126,10 @@ async def test_what_a_program_claims_of_the_person_is_its_word_until_they_say_it
         assert "<program>" not in curators(model)[-1]
         lines = (await page.ask("memory", {"op": "chat", "limit": 10}))["payload"]["chat"]
         users = [(line["text"], line["asked_by"]) for line in lines if line["role"] == "user"]
-        assert users == [(CLAIM, "planner"), (CLAIM, None)]
-
-
-async def test_on_this_machine_and_without_a_name_it_is_a_programs_word_too_and_stays_one_in_the_log(
-    model: OfflineModel, workspace: Path
-) -> None:
-    model.script.curator(obeys)
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        for name, kept in (("", "a program"), ("  odd\n\x1b name " + "x" * 99, "odd name xxx")):
-            model.script.agent({"text": "Noted.", "match": "kraken"})
-            await client.end_of(client.send("mission", {"text": CLAIM, "asked_by": name}))
-            assert observations(workspace)[-1]["asked_by"].startswith(kept)
-            assert len(observations(workspace)[-1]["asked_by"]) <= 40
-        await client.ask("system", {"action": "flush"})
-        await chat(client, "Hello")
-    assert "kraken" not in memory_file(workspace, "user.md") + memory_file(workspace, "context.md")
+        assert users == [(CLAIM, "planner"), *((CLAIM, name) for name in local_names), (CLAIM, None)]
+        before = await learned(bridge, page)
     # Made anew from the log, memory says the same.
-    (workspace / ".os/memory/memory.db").unlink()
-    await rebuild(workspace)
-    found = rows(workspace / ".os/memory/memory.db", "SELECT type, origin FROM learnings")
-    assert {(row["type"], row["origin"]) for row in found} == {("FACT", "program")}
+    (bridge.workspace / ".os/memory/memory.db").unlink()
+    await rebuild(bridge.workspace)
+    found = rows(bridge.workspace / ".os/memory/memory.db", "SELECT type, origin FROM learnings ORDER BY id")
+    assert [(row["type"], row["origin"]) for row in found] == before

@@ -37,6 +37,14 @@ def test_keys_are_hidden_where_links_lead_and_toolchains_stay(home: Path) -> Non
     assert found(home, Settings(home / "work")) == [".aws", ".config/gh", ".netrc", "elsewhere/ssh"]
 
 
+def test_workspace_that_is_the_home_hides_its_keys(home: Path) -> None:
+    plan = plan_of(Settings(home), None)
+    hidden = {path for path, _ in plan["hide"]}
+    assert {str(home / name) for name in (".os", ".aws", ".config/gh", "elsewhere/ssh")} <= hidden
+    assert str(home) not in hidden
+    assert str(home / ".netrc") in plan["close"]
+
+
 def test_xdg_variables_move_places(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "xdg"))
     assert "xdg/gh" in found(home, Settings(home / "work"))

@@ -1,0 +1,149 @@
+"""Where the system makes no namespaces, nothing is hidden: checks and questions stand in, through a real bridge."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from bridge.offline.model import OfflineModel
+from bridge.operating import control
+from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
+from tests.command_line import command_within
+from tests.harness import Message
+from tests.inspection import eventually
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(os.uname().sysname != "Linux", reason="namespaces are Linux's"),
+    pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and unshare"),
+]
+#: A user namespace in which no other can be made: what a container's rules do to a sprite.
+WITHOUT_NAMESPACES = (
+    *("unshare", "--user", "--map-root-user", "sh", "-c"),
+    'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"',
+    "sh",
+)
+#: A value of each run: nothing that an earlier run left on this disk counts.
+PLANTED = f"planted{secrets.token_hex(8)}"
+PERSON = "# User\n\nAda drinks tea.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """A bridge whose sprite asks, and a page of its person's."""
+
+    bridge: BridgeProcess
+    key: Path
+    model: OfflineModel
+    page: PageClient
+
+    async def calls(self, decision: str, *wanted: tuple[str, dict[str, Any]]) -> list[Message]:
+        """A turn with these tool calls, whose questions are answered so; the questions."""
+        blocks = [{"type": "tool_use", "name": tool, "input": tool_input} for tool, tool_input in wanted]
+        self.model.script.agent({"on": "prompt", "blocks": blocks})
+        mission = await self.page.send("mission", {"text": "Do it"})
+        asked: list[Message] = []
+        while True:
+            message = await self.page.until(
+                lambda m: (
+                    m["type"] == "permission_request"
+                    or (m["type"] == "agent_event" and m["payload"]["event"] in {"complete", "error", "interrupted"})
+                )
+            )
+            if message["type"] == "agent_event":
+                assert message["payload"]["mission_id"] == mission
+                return asked
+            asked.append(message["payload"])
+            # Its acknowledgement may come after the next question.
+            answer = {"request_id": message["payload"]["request_id"], "decision": decision}
+            await self.page.send("permission", answer)
+
+    async def bash(self, decision: str, *commands: str) -> int:
+        """A turn with these commands; how many of them were asked about."""
+        return len(await self.calls(decision, *(("Bash", {"command": command}) for command in commands)))
+
+    async def drift(self) -> list[str]:
+        status = await self.page.ask("system", {"action": "status"})
+        found: list[str] = status["payload"]["memory"]["drift"]
+        return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="house")
+async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    folder = tmp_path_factory.mktemp("house")
+    key = folder / "home/.ssh/id_ed25519"
+    key.parent.mkdir(parents=True)
+    key.write_text(f"{PLANTED}\n")
+    async with (
+        OfflineModel() as model,
+        bridge_process(
+            folder / "data",
+            *("--permissions", "ask"),
+            within=WITHOUT_NAMESPACES,
+            ANTHROPIC_API_KEY="sk-ant-planted-real-key",
+            ANTHROPIC_BASE_URL=model.url,
+        ) as bridge,
+        bridge.page(await bridge.login()) as page,
+    ):
+        await page.link("ready")
+        yield House(bridge, key, model, page)
+
+
+async def test_without_namespaces_every_command_is_asked_about(house: House) -> None:
+    (house.bridge.workspace / "plain").write_text("plain\n")
+    harmless = (f"diff --to-file={house.key} plain", f"wc --files0-from={house.key}", "ls", "pwd && echo hello")
+    assert await house.bash("deny", *harmless, f"cat {house.key}") == len(harmless) + 1
+    assert await house.calls("allow", ("Read", {"file_path": str(house.key)})) == []
+    assert PLANTED not in str([request.body for request in house.model.requests])
+    # What a person allowed for the session is asked about once.
+    assert await house.bash("always", "ls -d .") == 1
+    assert await house.bash("deny", "ls -d .") == 0
+
+
+async def test_detached_program_cannot_answer_where_nothing_is_hidden(house: House) -> None:
+    """A program that the agent left behind, with an environment or without, asks what any page of the person's may."""
+    path = control.socket_of(house.bridge.data / "run")
+    lines, ends = [], []
+    for number, before in enumerate(("", "setsid", "env -i setsid")):
+        end = house.bridge.data.parent / f"ended-{number}"
+        script = f"sleep 0.2; curl -sSi --unix-socket {path} 'http://bridge/ws?person=local' > {end}.new 2>&1"
+        lines.append(f'({before} /bin/sh -c "{script}; mv {end}.new {end}" > /dev/null 2>&1 &) ; true')
+        ends.append(end)
+    assert await house.bash("allow", *lines) == len(lines)
+    for end in ends:
+        await eventually(end.exists, "it was refused")
+        assert "HTTP/1.1 403" in end.read_text()
+        assert "does not answer programs of an agent" in end.read_text()
+
+
+async def test_where_no_sandbox_holds_checks_and_drift_stand_in_for_it(house: House) -> None:
+    page, workspace = house.page, house.bridge.workspace
+    await page.ask("memory", {"op": "edit", "name": "user.md", "content": PERSON})
+    hidden = "d=.o; echo 'Ada lives in Bern.' >> ${d}s/memory/user.md"
+    asked = await house.calls(
+        "allow", ("Bash", {"command": "cat .os/run/token > stolen"}), ("Bash", {"command": hidden})
+    )
+    assert [each["input"]["command"] for each in asked] == [hidden]
+    denied = next(m["payload"] for m in page.received if m["type"] == "agent_event" and m["payload"].get("is_error"))
+    assert denied["event"] == "tool_result"
+    assert not (workspace / "stolen").exists()
+    assert await house.drift() == []
+    # Its session is the agent's time, since a program that it left behind could write at any moment.
+    await page.ask("system", {"action": "new_session"})
+    assert await house.drift() == ["user.md"]
+    file = (await page.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
+    assert (file["content"], file["drift"]) == (PERSON, PERSON + "Ada lives in Bern.\n")
+
+
+async def test_status_says_that_nothing_is_hidden(house: House) -> None:
+    _, out, err = await command_within(WITHOUT_NAMESPACES, house.bridge.workspace, "status")
+    assert re.search(r"sandbox +none: the agent can read what you can.*guarded by checks", out + err), out + err
