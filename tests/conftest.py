@@ -46,7 +46,7 @@ hypothesis.settings.register_profile(
     "sprite",
     deadline=None,
     derandomize=_EXAMPLES is None,
-    max_examples=int(_EXAMPLES or 30),
+    max_examples=int(_EXAMPLES or 20),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("sprite")
@@ -97,6 +97,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_unconfigure() -> None:
     close_parent()
+    # pytest collects five times from here on, to hear of what was never closed: once is looked through.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
