@@ -58,9 +58,9 @@ async def test_no_secret_leaves_the_bridge(tmp_path: Path, model: OfflineModel) 
         assert '"request_id"' in bridge.log
         assert f'"message":"mission complete","sprite":"local","mission_id":"{done["mission_id"]}"' in bridge.log
     assert model.requests
-    for path in (tmp_path / "data").rglob("*"):
-        if path.is_file():
-            assert key.encode() not in path.read_bytes(), path
+    for file in (tmp_path / "data").rglob("*"):
+        if file.is_file():
+            assert key.encode() not in file.read_bytes(), file
 
 
 async def broken_requests(bridge: Bridge, planted: str) -> None:

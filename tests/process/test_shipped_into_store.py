@@ -73,15 +73,15 @@ async def until_stored(bridge: Bridge, store: SealedStore, turns: int) -> None:
 async def test_store_follows_a_killed_bridge_and_forgets(tmp_path: Path) -> None:
     """The store has what an archive has, sealed; after a kill it goes on where it was, and forgets with the agent."""
     async with (
-        bridge_process(tmp_path / "data", forks_sprites=True) as bridge,
-        bridge.page(await bridge.login()) as page,
+        bridge_process(tmp_path / "data", forks_sprites=True) as killed,
+        killed.page(await killed.login()) as page,
     ):
         await page.link("ready")
-        (bridge.workspace / "projects").mkdir(exist_ok=True)
-        (bridge.workspace / "projects/plan.txt").write_bytes(b"the plan of pears " * 30_000)
+        (killed.workspace / "projects").mkdir(exist_ok=True)
+        (killed.workspace / "projects/plan.txt").write_bytes(b"the plan of pears " * 30_000)
         assert (await page.mission("make a table card of apples 3, pears 5"))["event"] == "complete"
-        bridge.process.send_signal(signal.SIGKILL)
-        await bridge.ended()
+        killed.process.send_signal(signal.SIGKILL)
+        await killed.ended()
     async with running_bridge(tmp_path / "data") as bridge, the_store(bridge.data) as store:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
