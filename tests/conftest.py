@@ -46,7 +46,7 @@ hypothesis.settings.register_profile(
     "sprite",
     deadline=None,
     derandomize=_EXAMPLES is None,
-    max_examples=int(_EXAMPLES or 30),
+    max_examples=int(_EXAMPLES or 20),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("sprite")
@@ -75,8 +75,9 @@ def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Itera
 
 def pytest_configure() -> None:
     drop_inherited()
-    # Modules and collected tests live until the end: do not search them for cycles every 700 new objects.
+    # Modules and collected tests live until the end: do not search them for cycles.
     gc.set_threshold(10_000, 20, 20)
+    gc.disable()
     route_environment()
     route_logs()
     # Whoever ends a run by `timeout` has what its tests started ended, too, as by Ctrl-C.
@@ -86,6 +87,7 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -97,6 +99,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_unconfigure() -> None:
     close_parent()
+    # pytest collects five times from here on, to hear of what was never closed: once is looked through.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

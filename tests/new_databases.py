@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cache
@@ -30,19 +31,8 @@ def put_transcript(folder: Path) -> None:
     if path.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_image(TRANSCRIPT.name))
-    with closing(sqlite3.connect(path)) as log:
-        triggers = log.execute(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'log_identity'"
-        )
-        frozen = triggers.fetchall()
-        drop, make = (
-            ";".join(each) for each in zip(*((f"DROP TRIGGER {name}", sql) for name, sql in frozen), strict=True)
-        )
-        log.executescript(
-            f"BEGIN; {drop}; UPDATE log_identity SET id = lower(hex(randomblob(16))); {make}; COMMIT; "
-            "PRAGMA wal_checkpoint(TRUNCATE)"
-        )
+    image = _image(TRANSCRIPT.name)
+    path.write_bytes(image.replace(_identity(), uuid.uuid4().hex.encode()))
 
 
 def put_bridge(path: Path) -> None:
@@ -58,6 +48,17 @@ def _image(name: str) -> bytes:
         with filling(path, schema, len(schema.migrations)):
             pass
         return path.read_bytes()
+
+
+@cache
+def _identity() -> bytes:
+    """The identity of the log in the image, which stands there once."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / TRANSCRIPT.name
+        path.write_bytes(_image(TRANSCRIPT.name))
+        with closing(sqlite3.connect(path)) as log:
+            (found,) = log.execute("SELECT id FROM log_identity").fetchone()
+    return str(found).encode()
 
 
 @cache

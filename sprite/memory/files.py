@@ -14,6 +14,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Final, Literal
@@ -152,6 +153,7 @@ def _together(files: Mapping[str, str], have: str) -> str | None:
     return f"the four curated files {have} about {total} tokens together; {CURATED_TOKENS} are allowed"
 
 
+@cache
 def template(name: str) -> str:
     """The file as shipped."""
     return resources.files("sprite.memory").joinpath("templates", name).read_text(encoding="utf-8")

@@ -14,12 +14,19 @@ from tests.bridge_harness import Bridge, bridge_process, running_bridge
 from tests.harness import PATIENCE
 
 
-async def test_log_and_figures_hold_no_secret(tmp_path: Path) -> None:
-    async with bridge_process(tmp_path / "data", forks_sprites=True, ANTHROPIC_AUTH_TOKEN="") as bridge:
+async def test_no_secret_leaves_the_bridge(tmp_path: Path, model: OfflineModel) -> None:
+    """Neither logs nor figures hold a secret, and the operator's keys reach no sprite, no page and no file."""
+    key, planted = "sk-ant-planted-real-key-4711", "planted-secret-7f3a"
+    async with bridge_process(
+        tmp_path / "data",
+        ANTHROPIC_API_KEY=key,
+        ANTHROPIC_BASE_URL=model.url,
+        SPRITES_TOKEN="planted-sprites-token",
+        forks_sprites=True,
+    ) as bridge:
         _, out, _ = await bridge.run("users", "add", "ada")
         token = out.split("token")[-1].split()[0]
         cookie = await bridge.login()
-        planted = "planted-secret-7f3a"
         async with bridge.page(cookie) as page, bridge.http() as session:
             await page.link("ready")
             await check_figures(session)
@@ -32,43 +39,28 @@ async def test_log_and_figures_hold_no_secret(tmp_path: Path) -> None:
         await broken_requests(bridge, planted)
         async with bridge.page(cookie) as page:
             await page.link("ready")
+            assert (await page.mission("run `env; cat /proc/$PPID/environ`"))["event"] == "complete"
+            assert key not in str(page.received)
+            assert "planted-sprites-token" not in str(page.received)
             done = await page.mission(f"please remember {planted}")
             # An id is a client's own words, too.
             await page.ask("mission", {"text": "hello"}, planted)
+        sprite = int((bridge.workspace / ".os/run/lock").read_text())
+        environment = Path(f"/proc/{sprite}/environ").read_bytes()
+        assert key.encode() not in environment
+        assert b"planted-sprites-token" not in environment
         await bridge.stop()
-        secrets = [planted, token, bridge.address.partition("=")[2], cookie.partition("=")[2], "sprite-"]
+        secrets = [planted, token, bridge.address.partition("=")[2], cookie.partition("=")[2], "sprite-", key]
         assert bridge.log
         assert not [secret for secret in secrets if secret in bridge.log]
         assert '"route":"/files/{path}"' in bridge.log
         assert '"person":"local"' in bridge.log
         assert '"request_id"' in bridge.log
         assert f'"message":"mission complete","sprite":"local","mission_id":"{done["mission_id"]}"' in bridge.log
-
-
-async def test_the_real_keys_reach_no_sprite_no_page_no_log_and_no_file(tmp_path: Path, model: OfflineModel) -> None:
-    key = "sk-ant-planted-real-key-4711"
-    async with bridge_process(
-        tmp_path / "data",
-        ANTHROPIC_API_KEY=key,
-        ANTHROPIC_BASE_URL=model.url,
-        SPRITES_TOKEN="planted-sprites-token",
-        forks_sprites=True,
-    ) as bridge:
-        async with bridge.page(await bridge.login()) as page:
-            await page.link("ready")
-            assert (await page.mission("run `env; cat /proc/$PPID/environ`"))["event"] == "complete"
-            assert key not in str(page.received)
-            assert "planted-sprites-token" not in str(page.received)
-        sprite = int((bridge.workspace / ".os/run/lock").read_text())
-        environment = Path(f"/proc/{sprite}/environ").read_bytes()
-        assert key.encode() not in environment
-        assert b"planted-sprites-token" not in environment
-        await bridge.stop()
-        assert key not in bridge.log
     assert model.requests
-    for path in (tmp_path / "data").rglob("*"):
-        if path.is_file():
-            assert key.encode() not in path.read_bytes(), path
+    for file in (tmp_path / "data").rglob("*"):
+        if file.is_file():
+            assert key.encode() not in file.read_bytes(), file
 
 
 async def broken_requests(bridge: Bridge, planted: str) -> None:

@@ -369,7 +369,8 @@ async def test_a_client_that_asks_and_does_not_read_is_cut_off_and_others_go_on(
         greedy.send("auth", {"token": sprite.token})
         async with asyncio.timeout(PATIENCE):
             while not greedy.writer.is_closing():
-                greedy.send("memory", {"op": "file", "name": "files.md"})
+                for _ in range(8):
+                    greedy.send("memory", {"op": "file", "name": "files.md"})
                 await still_answers(other)
         await other.ask("memory", {"op": "edit", "name": "files.md", "content": before})
 

@@ -95,15 +95,19 @@ def environment_of(process: int) -> dict[str, str]:
 
 
 async def test_a_sprite_is_started_when_it_is_asked_for_and_stopped_with_the_host(tmp_path: Path) -> None:
-    heard = Heard()
-    async with local_host(tmp_path) as host:
+    heard, minted = Heard(), Minted()
+    async with local_host(tmp_path, minted) as host:
         assert await host.state("ada") == HostState("absent")
-        await greeting(await host.reach("ada", heard))
-        assert heard.phases == ["waking"]
+        # People who ask at once wait for one start.
+        for reached in await asyncio.gather(*(host.reach("ada", heard) for _ in range(5))):
+            await greeting(reached)
+        assert minted.sprites == ["ada"]
+        assert set(heard.phases) == {"waking"}
+        heard.phases.clear()
         assert await host.state("ada") == HostState("running")
         process = process_of(tmp_path / "ada")
         await greeting(await host.reach("ada", heard))
-        assert heard.phases == ["waking"]
+        assert heard.phases == []
         assert process_of(tmp_path / "ada") == process
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
@@ -111,29 +115,27 @@ async def test_a_sprite_is_started_when_it_is_asked_for_and_stopped_with_the_hos
         assert (await host.state("ada")).state == "stopped"
 
 
-async def test_what_a_killed_restore_left_beside_a_workspace_goes_with_the_next_start_but_none_under_way(
-    tmp_path: Path,
-) -> None:
+async def test_killed_sprite_starts_again_by_itself(tmp_path: Path) -> None:
+    """It has a new token. What a killed restore left beside its workspace goes with that start, but none under way."""
+    minted = Minted()
     left, others = tmp_path / ".ada.restoring-1", [tmp_path / ".ada-b.restoring-1", tmp_path / ".ada.restored-1"]
     for folder in (left, *others):
         (folder / "deep").mkdir(parents=True)
         (folder / "deep/log").write_text("half")
-    async with local_host(tmp_path) as host:
+    async with local_host(tmp_path, minted) as host:
         host._made_aside.add("ada")
         await greeting(await host.reach("ada", Heard()))
         assert left.exists()
         host._made_aside.discard("ada")
-        os.kill(process_of(tmp_path / "ada"), signal.SIGKILL)
+        killed = process_of(tmp_path / "ada")
+        os.kill(killed, signal.SIGKILL)
         await eventually(lambda: not left.exists(), "what nobody finishes is there for ever")
+        # Nobody asks for it: missions that wait in it have to run all the same.
+        await eventually(lambda: minted.sprites == ["ada", "ada"], "a second start")
+        await greeting(await host.reach("ada", Heard()))
+        assert process_of(tmp_path / "ada") != killed
+        assert minted.sprites == ["ada", "ada"]
     assert all(folder.exists() for folder in others)
-
-
-async def test_people_who_ask_at_once_wait_for_one_start(tmp_path: Path) -> None:
-    minted = Minted()
-    async with local_host(tmp_path, minted) as host:
-        for reached in await asyncio.gather(*(host.reach("ada", Heard()) for _ in range(5))):
-            await greeting(reached)
-        assert minted.sprites == ["ada"]
 
 
 async def test_no_key_enters_a_sprite_but_its_own_token(tmp_path: Path) -> None:
@@ -155,19 +157,6 @@ async def test_no_key_enters_a_sprite_but_its_own_token(tmp_path: Path) -> None:
     assert seen["SPRITE_BATCH_TURNS"] == "7"
     assert {"inner.example", "127.0.0.1"} <= set(seen["NO_PROXY"].split(","))
     assert not any(secret in value for secret in planted.values() for value in seen.values())
-
-
-async def test_a_sprite_that_was_killed_is_started_again_by_itself_with_a_new_token(tmp_path: Path) -> None:
-    minted = Minted()
-    async with local_host(tmp_path, minted) as host:
-        await greeting(await host.reach("ada", Heard()))
-        killed = process_of(tmp_path / "ada")
-        os.kill(killed, signal.SIGKILL)
-        # Nobody asks for it: missions that wait in it have to run all the same.
-        await eventually(lambda: minted.sprites == ["ada", "ada"], "a second start")
-        await greeting(await host.reach("ada", Heard()))
-        assert process_of(tmp_path / "ada") != killed
-        assert minted.sprites == ["ada", "ada"]
 
 
 async def test_a_sprite_that_dies_again_and_again_is_said_in_its_own_words(tmp_path: Path) -> None:

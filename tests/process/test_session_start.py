@@ -262,16 +262,8 @@ async def test_without_https_a_token_goes_nowhere_but_to_this_machine(tmp_path: 
         place = url.removeprefix("http://127.0.0.1")
         # No address of loopback, though it leads here.
         other = f"0.0.0.0{place}"  # noqa: S104
-        for plain in (
-            f"http://{other}",
-            f"HTTP://{other}",
-            f"{other}",
-            f"//{other}",
-            f"http:{other}",
-            f"http://127.0.0.1:1@{other}",
-            f"http://localhost@{other}/",
-            f"http://{other}#@127.0.0.1",
-        ):
+        # More of them: tests/pure/test_memory_parts.py.
+        for plain in (f"http://{other}", f"http://127.0.0.1:1@{other}"):
             assert await begin(remote(tmp_path, plain, "t"), project, 1, REMOTE_PLUGIN) == NOTHING, plain
         assert asked == []
         # Nor to whoever carries what goes elsewhere.
@@ -285,8 +277,6 @@ async def test_an_address_that_leads_nowhere_gives_a_session_nothing(tmp_path: P
     for url, token in (
         ("http://127.0.0.1:9", "t"),
         ("file:///etc/passwd", "t"),
-        ("http://[", "t"),
-        ("http://127.0.0.1:99999999", "t"),
         ("http://127.0.0.1:9", "t\r\nX-Other: 1"),
     ):
         assert await begin(remote(tmp_path, url, token), project, 1, REMOTE_PLUGIN) == NOTHING, url

@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bridge.config import LOCAL_PERSON, Settings
 from bridge.database import Transaction
 from bridge.store.sealed_store import SealedStore, open_store
@@ -22,6 +24,7 @@ from sprite.config import LEAST_TURNS
 from sprite.protocol.shipping import whole_row
 from tests.bridge_harness import Bridge, bridge_process, run_bridge, running_bridge
 from tests.harness import PATIENCE, observations
+from tests.memory_stores import seed_turns
 from tests.shipments import bytes_in
 from tests.shipping_stage import archived
 
@@ -67,37 +70,38 @@ async def until_stored(bridge: Bridge, store: SealedStore, turns: int) -> None:
         raise AssertionError(f"{error}: {await store.position(LOCAL_PERSON)}\n{said}\n{bridge.log[-2000:]}") from None
 
 
-async def test_what_an_agent_knows_is_in_the_store_as_an_archive_has_it_and_nobody_reads_it(tmp_path: Path) -> None:
-    async with running_bridge(tmp_path / "data") as bridge, the_store(bridge.data) as store:
-        async with bridge.page(await bridge.login()) as page:
-            await page.link("ready")
-            (bridge.workspace / "projects").mkdir(exist_ok=True)
-            (bridge.workspace / "projects/plan.txt").write_bytes(b"the plan of pears " * 30_000)
-            assert (await page.mission("make a table card of apples 3, pears 5"))["event"] == "complete"
-            await until_stored(bridge, store, 1)
-            _, out, _ = await bridge.run("status", "--json")
-            (row,) = json.loads(out)
-            assert (row["store_behind"], row["store_trouble"]) == (0.0, "")
-        assert (await bridge.run("export", LOCAL_PERSON, str(tmp_path / "ada.zip")))[0] == 0
-        expected = archived(tmp_path / "ada.zip")
-        found = await tables(store)
-        for name, rows in expected.items():
-            assert sorted(found.get(name, []), key=repr) == sorted(rows, key=repr), name
-        (plan,) = [row for row in found["files"] if row["path"] == "projects/plan.txt"]
-        content = b"".join([await store.chunk(LOCAL_PERSON, name) for name in plan["chunks"]])
-        assert content == b"the plan of pears " * 30_000
-        assert (await verified(store, LOCAL_PERSON)).wrong == []
-        assert b"pears" not in bytes_in(bridge.data / "store")
-        assert b"plan" not in bytes_in(bridge.data / "store")
-
-
-async def test_what_is_forgotten_in_the_agent_is_in_no_piece_of_the_store(tmp_path: Path) -> None:
+async def test_store_follows_a_killed_bridge_and_forgets(tmp_path: Path) -> None:
+    """The store has what an archive has, sealed; after a kill it goes on where it was, and forgets with the agent."""
+    async with (
+        bridge_process(tmp_path / "data", forks_sprites=True) as killed,
+        killed.page(await killed.login()) as page,
+    ):
+        await page.link("ready")
+        (killed.workspace / "projects").mkdir(exist_ok=True)
+        (killed.workspace / "projects/plan.txt").write_bytes(b"the plan of pears " * 30_000)
+        assert (await page.mission("make a table card of apples 3, pears 5"))["event"] == "complete"
+        killed.process.send_signal(signal.SIGKILL)
+        await killed.ended()
     async with running_bridge(tmp_path / "data") as bridge, the_store(bridge.data) as store:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             await page.mission("remember the word Quibblewort")
-            await page.mission("say something else")
             await until_stored(bridge, store, 2)
+            _, out, _ = await bridge.run("status", "--json")
+            (row,) = json.loads(out)
+            assert (row["store_behind"], row["store_trouble"]) == (0.0, "")
+            assert (await bridge.run("export", LOCAL_PERSON, str(tmp_path / "ada.zip")))[0] == 0
+            expected = archived(tmp_path / "ada.zip")
+            found = await tables(store)
+            for name, rows in expected.items():
+                assert sorted(found.get(name, []), key=repr) == sorted(rows, key=repr), name
+            (plan,) = [row for row in found["files"] if row["path"] == "projects/plan.txt"]
+            content = b"".join([await store.chunk(LOCAL_PERSON, name) for name in plan["chunks"]])
+            assert content == b"the plan of pears " * 30_000
+            assert (await verified(store, LOCAL_PERSON)).wrong == []
+            assert b"pears" not in bytes_in(bridge.data / "store")
+            assert b"plan" not in bytes_in(bridge.data / "store")
+
             assert b"Quibblewort" in await everything(store)
             answer = await page.ask("memory", {"op": "forget", "text": "Quibblewort", "yes": True})
             assert answer["payload"]["done"], answer
@@ -131,35 +135,18 @@ def decoded(row: dict[str, Any]) -> bytes:
     return b"".join(base64.b64decode(value["base64"]) for value in row.values() if isinstance(value, dict))
 
 
-async def test_a_killed_bridge_goes_on_where_the_store_was_and_loses_nothing(tmp_path: Path) -> None:
-    async with (
-        bridge_process(tmp_path / "data", forks_sprites=True) as bridge,
-        bridge.page(await bridge.login()) as page,
-    ):
-        await page.link("ready")
-        await page.mission("one")
-        bridge.process.send_signal(signal.SIGKILL)
-        await bridge.ended()
-    async with running_bridge(tmp_path / "data") as again, the_store(again.data) as store:
-        async with again.page(await again.login()) as page:
-            await page.link("ready")
-            await page.mission("two")
-            await until_stored(again, store, 2)
-        assert (await verified(store, LOCAL_PERSON)).wrong == []
-
-
 async def test_damaged_store_is_healed_by_living_sprite(tmp_path: Path) -> None:
     data = tmp_path / "data"
 
     def damage(tx: Transaction) -> None:
         tx.execute("UPDATE stored_rows SET sealed = zeroblob(40) WHERE part = 'log/observations.jsonl'")
         tx.execute("DELETE FROM stored_chunks")
-        tx.execute("DELETE FROM stored_rows WHERE part = 'chat/messages.jsonl'")
+        tx.execute("DELETE FROM stored_rows WHERE part = 'log/sessions.jsonl'")
 
+    await seed_turns(data / "workspaces/local", "one")
     async with running_bridge(data) as bridge, the_store(data) as store, bridge.page(await bridge.login()) as page:
         await page.link("ready")
         (bridge.workspace / "documents/note.txt").write_text("a note")
-        await page.mission("one")
         await until_stored(bridge, store, 1)
     async with the_store(data) as store:
         before = await tables(store)
@@ -174,7 +161,7 @@ async def test_damaged_store_is_healed_by_living_sprite(tmp_path: Path) -> None:
             await until(is_healed(store), "the store is not healed")
             assert (await verified(store, LOCAL_PERSON)).wrong == []
             after = await tables(store)
-            for table in ("chat/messages.jsonl", "log/observations.jsonl"):
+            for table in ("log/sessions.jsonl", "log/observations.jsonl"):
                 assert after[table][: len(before[table])] == before[table]
             assert "damaged or missing" in (await bridge.run("status"))[1]
             await checked(store, LOCAL_PERSON)
@@ -189,26 +176,26 @@ def is_healed(store: SealedStore) -> Callable[[], Awaitable[bool]]:
     return is_so
 
 
-async def test_clean_stop_ships_last_curation(tmp_path: Path) -> None:
-    """The curation that a sprite's end causes is stored, whether a page is open or none."""
+@pytest.mark.parametrize("is_open", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["page open", "no page"])
+async def test_clean_stop_ships_last_curation(is_open: bool, tmp_path: Path) -> None:
+    """The curation that a sprite's end causes is stored."""
     data = tmp_path / "data"
-    for rounds in (1, 2):
-        async with running_bridge(data) as bridge, bridge.page(await bridge.login()) as page:
-            await page.link("ready")
-            for number in range(LEAST_TURNS):
-                await page.mission(f"My name is Ada the {rounds * number}.")
-            if rounds == 1:
-                await bridge.stop()
-        async with the_store(data) as store:
-            assert {row["processed"] for row in observations(bridge.workspace)} == {1}
-            found = await tables(store)
-            with closing(sqlite3.connect(bridge.workspace / ".os/memory/transcript.db")) as log:
-                curations = [row[0] for row in log.execute("SELECT id FROM curations ORDER BY id")]
-            assert len(curations) >= rounds
-            assert [row["id"] for row in found["log/curations.jsonl"]] == curations
-            assert (await store.position(LOCAL_PERSON)).is_whole
+    await seed_turns(data / "workspaces/local", *(f"My name is Ada the {number}." for number in range(LEAST_TURNS)))
+    async with running_bridge(data) as bridge, bridge.page(await bridge.login()) as page:
+        await page.link("ready")
+        if is_open:
+            await bridge.stop()
+    async with the_store(data) as store:
+        assert {row["processed"] for row in observations(bridge.workspace)} == {1}
+        found = await tables(store)
+        with closing(sqlite3.connect(bridge.workspace / ".os/memory/transcript.db")) as log:
+            curations = [row[0] for row in log.execute("SELECT id FROM curations ORDER BY id")]
+        assert curations
+        assert [row["id"] for row in found["log/curations.jsonl"]] == curations
+        assert (await store.position(LOCAL_PERSON)).is_whole
 
 
+@pytest.mark.soak
 async def test_store_put_back_is_not_told_to_people(tmp_path: Path) -> None:
     """A backup of the store from before a restore has another log; the agent is well, and only the store is behind."""
     data = tmp_path / "data"

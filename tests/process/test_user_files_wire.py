@@ -13,6 +13,7 @@ from bridge.offline.model import OfflineModel
 from sprite.protocol.tools import DEEDS_CALL, LOOK_CALL
 from tests.harness import Client, observations, running_sprite, sprite_process
 from tests.inspection import chat, prompts
+from tests.memory_stores import seed_turns
 
 
 async def upload(client: Client, name: str, data: bytes) -> str:
@@ -53,9 +54,8 @@ async def test_files_are_listed_newest_first_and_deleted_by_the_name_that_they_a
         assert (workspace / ".os/run/token").exists()
 
 
-async def test_an_upload_between_turns_is_told_once_also_after_a_kill(model: OfflineModel, workspace: Path) -> None:
+async def test_upload_is_told_once_after_a_kill(model: OfflineModel, workspace: Path) -> None:
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "Hello there")
         await upload(client, "lease.pdf", b"x" * 12_345)
         await sprite.kill()
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
@@ -65,18 +65,17 @@ async def test_an_upload_between_turns_is_told_once_also_after_a_kill(model: Off
     words = "The person uploaded documents/lease.pdf, 12 kB."
     assert words.encode() in prompts(model, "What do you say to that?")[0].raw
     told = [[call for call in row["tool_calls"] if call["name"] == DEEDS_CALL] for row in turns(workspace)]
-    assert [[call["result"] for call in calls] for calls in told] == [[], [words], []]
+    assert [[call["result"] for call in calls] for calls in told] == [[words], []]
 
 
 async def test_a_change_behind_the_agents_back_reaches_the_curator_and_the_next_session(
     model: OfflineModel, workspace: Path
 ) -> None:
+    await seed_turns(workspace, "Hello there, my name is Ana.")
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         (workspace / "documents/lease.pdf").write_bytes(b"x")
-        await chat(client, "Hello there, my name is Ana.")
         await client.ask("system", {"action": "flush"})
         (workspace / "documents/lease.pdf").rename(workspace / "documents/lease-2026.pdf")
-        await client.ask("system", {"action": "new_session"})
         await chat(client, "What is new?")
         await client.ask("system", {"action": "flush"})
     looks = [row for row in turns(workspace) if [call["name"] for call in row["tool_calls"]] == [LOOK_CALL]]

@@ -105,3 +105,21 @@ def test_both_plugins_begin_sessions_alike() -> None:
 def test_the_plugins_add_nothing_to_prompts_and_tools() -> None:
     for plugin in (PLUGIN, REMOTE_PLUGIN):
         assert list(json.loads((plugin / "hooks/hooks.json").read_text())["hooks"]) == ["SessionStart"]
+
+
+def test_private_way_is_https_or_this_machine() -> None:
+    """Other addresses lead through a network where anybody could read the token."""
+    for url in (
+        "https://a.example",
+        "HTTPS://a.example",
+        "http://127.0.0.1",
+        "http://localhost:8000/x",
+        "http://[::1]:1",
+    ):
+        assert SCRIPT.is_private_way(url), url
+    for host in ("0.0.0.0:8000", "a.example"):
+        for url in (
+            *(f"http://{host}", f"HTTP://{host}", host, f"//{host}", f"http:{host}", f"file://{host}"),
+            *(f"http://127.0.0.1:1@{host}", f"http://localhost@{host}/", f"http://{host}#@127.0.0.1", "http://["),
+        ):
+            assert not SCRIPT.is_private_way(url), url

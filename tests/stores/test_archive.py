@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sqlite3
 import stat
 import zipfile
@@ -127,17 +128,28 @@ async def imported(archive: Path, workspace: Path, *, dry_run: bool = False) -> 
     assert await import_logs(settings_of(workspace), [archive], dry_run=dry_run, as_json=True) == 0
 
 
-@pytest.fixture
-async def lived_in(tmp_path: Path) -> Path:
-    workspace = tmp_path / "lived-in"
-    workspace.mkdir()
-    await live_in(workspace)
-    return workspace
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a workspace and its archive, which tests copy."""
+    folder = tmp_path_factory.mktemp("original")
+
+    async def make() -> None:
+        (folder / "lived-in").mkdir()
+        await live_in(folder / "lived-in")
+        await exported(folder / "lived-in", folder / "sprite.zip")
+
+    asyncio.run(make())
+    return folder
 
 
 @pytest.fixture
-async def archive(lived_in: Path) -> Path:
-    return await exported(lived_in, lived_in.parent / "sprite.zip")
+def lived_in(original: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(original / "lived-in", tmp_path / "lived-in")
+
+
+@pytest.fixture
+def archive(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy2(original / "sprite.zip", tmp_path))
 
 
 def changed(

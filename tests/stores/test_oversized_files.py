@@ -161,8 +161,8 @@ async def test_a_deployed_file_that_is_no_file_at_a_start_is_as_shipped(stores: 
 
 
 async def test_actions_without_end_do_not_fill_the_boot_prompt(stores: Stores) -> None:
-    answer = "".join(f'ACTION [t] Call number {n} {"about it " * 20}. | "Call {n}"\n' for n in range(400))
-    await stores.learn(answer, " ".join(f"Call {n}" for n in range(400)))
+    answer = "".join(f'ACTION [t] Call number {n} {"about it " * 20}. | "Call {n}"\n' for n in range(120))
+    await stores.learn(answer, " ".join(f"Call {n}" for n in range(120)))
     prompt = await boot(stores).text()
     assert len(prompt) < MOST_BOOT_CHARS
     assert "more: list_actions." in prompt

@@ -686,7 +686,7 @@ async def live_through(stores: Stores, event: tuple[Any, ...]) -> None:
             await stores.projection.settle()
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=settings().max_examples // 4)
 @given(st.lists(EVENTS, max_size=12), st.booleans())
 async def test_a_rebuild_from_the_log_equals_the_live_memory_byte_for_byte(
     events: list[tuple[Any, ...]], without_files: bool

@@ -103,7 +103,7 @@ async def test_bridges_that_hammer_a_sprites_last_dollar_never_pass_it_by_more_t
                     at.settle(settled(call, spent[-1] / 100))
 
     async def client(at: SharedAccounts, *, dies: bool) -> None:
-        for _ in range(25):
+        for _ in range(12):
             task = asyncio.create_task(one_call(at, dies=dies))
             if rng.random() < 0.15:
                 await asyncio.sleep(rng.random() / 200)
@@ -402,5 +402,5 @@ def empty_database(postgres: Server) -> Iterator[str]:
 def test_the_database_decides_as_a_bridge_alone_would(empty_database: str) -> None:
     machine = type("ManyBridgesOnOneServer", (ManyBridges,), {"url": empty_database})
     stateful.run_state_machine_as_test(
-        machine, settings=settings(max_examples=settings().max_examples // 2, stateful_step_count=20)
+        machine, settings=settings(max_examples=settings().max_examples // 4, stateful_step_count=20)
     )

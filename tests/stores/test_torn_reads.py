@@ -29,7 +29,7 @@ async def test_file_read_during_edits_has_its_own_version(stores: Stores) -> Non
     is_over = asyncio.Event()
 
     async def edit() -> None:
-        for number in range(1, 40):
+        for number in range(1, 16):
             await stores.projection.edit("user.md", f"# User\n\n- edit {number}\n")
         is_over.set()
 
