@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.bridge_harness import Bridge, running_bridge
-from tests.page_harness import PATIENCE_MS, needs_chromium
+from tests.page_harness import PATIENCE_MS, needs_chromium, ready
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
@@ -42,6 +42,8 @@ async def test_a_browser_is_asked_before_it_becomes_somebody_else(tmp_path: Path
         _, listed, _ = await bridge.run("users", "list")
         # Of the logins of local, ada and bob only the last one is left.
         assert [line.split()[-2] for line in listed.splitlines()] == ["0", "0", "1"]
+        # Their sprite is being started: the bridge must not be stopped in the middle of that.
+        await ready(page)
         await context.close()
 
 
