@@ -1,4 +1,4 @@
-"""Somebody else's login link, opened by a real browser that is logged in."""
+"""Somebody else's login link, opened by a real browser."""
 
 from __future__ import annotations
 
@@ -7,41 +7,16 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.bridge_harness import running_bridge
-from tests.page_harness import PATIENCE_MS, needs_chromium
+from tests.bridge_harness import Bridge, running_bridge
+from tests.page_harness import PATIENCE_MS, needs_chromium, ready
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_a_browser_is_asked_before_it_becomes_somebody_else(tmp_path: Path, browser: Browser) -> None:
+    """Logged out as well as logged in."""
     async with running_bridge(tmp_path / "data") as bridge:
-        _, said, _ = await bridge.run("users", "add", "ada")
-        link = next(word for word in said.split() if "/login?token=" in word)
-        context = await browser.new_context()
-        context.set_default_timeout(PATIENCE_MS)
-        page = await context.new_page()
-        await page.goto(bridge.address)
-        (before,) = await context.cookies()
-
-        await page.goto(link)
-        await expect(page.get_by_role("heading", name="Log in as somebody else?")).to_be_visible()
-        await page.get_by_role("link", name="Stay local").click()
-        await expect(page).to_have_url(f"{bridge.url}/")
-        assert await context.cookies() == [before]
-
-        await page.goto(link)
-        await page.get_by_role("button", name="Go on as ada").click()
-        await expect(page).to_have_url(f"{bridge.url}/")
-        (after,) = await context.cookies()
-        assert after["value"] != before["value"]
-        _, listed, _ = await bridge.run("users", "list")
-        assert [line.split()[-2] for line in listed.splitlines()] == ["0", "1"]
-
-
-async def test_a_logged_out_browser_is_asked_first(tmp_path: Path, browser: Browser) -> None:
-    async with running_bridge(tmp_path / "data") as bridge:
-        _, said, _ = await bridge.run("users", "add", "ada")
-        link = next(word for word in said.split() if "/login?token=" in word)
+        link = await link_of(bridge, "ada")
         context = await browser.new_context()
         context.set_default_timeout(PATIENCE_MS)
         page = await context.new_page()
@@ -50,4 +25,29 @@ async def test_a_logged_out_browser_is_asked_first(tmp_path: Path, browser: Brow
         assert await context.cookies() == []
         await page.get_by_role("button", name="Log in as ada").click()
         await expect(page).to_have_url(f"{bridge.url}/")
-        assert len(await context.cookies()) == 1
+        (before,) = await context.cookies()
+
+        link = await link_of(bridge, "bob")
+        await page.goto(link)
+        await expect(page.get_by_role("heading", name="Log in as somebody else?")).to_be_visible()
+        await page.get_by_role("link", name="Stay ada").click()
+        await expect(page).to_have_url(f"{bridge.url}/")
+        assert await context.cookies() == [before]
+
+        await page.goto(link)
+        await page.get_by_role("button", name="Go on as bob").click()
+        await expect(page).to_have_url(f"{bridge.url}/")
+        (after,) = await context.cookies()
+        assert after["value"] != before["value"]
+        _, listed, _ = await bridge.run("users", "list")
+        # Of the logins of local, ada and bob only the last one is left.
+        assert [line.split()[-2] for line in listed.splitlines()] == ["0", "0", "1"]
+        # Their sprite is being started: the bridge must not be stopped in the middle of that.
+        await ready(page)
+        await context.close()
+
+
+async def link_of(bridge: Bridge, name: str) -> str:
+    """The login link of a new person."""
+    _, printed, _ = await bridge.run("users", "add", name)
+    return next(word for word in printed.split() if "/login?token=" in word)

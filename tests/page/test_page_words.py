@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, WebSocketRoute, expect
+from playwright.async_api import Browser, Page, ViewportSize, WebSocketRoute, expect
 
 from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
 
@@ -30,7 +30,8 @@ WAYS = {
     "replace": ("unavailable", STUCK, "Restore onto a new machine", "Restore onto a new machine?"),
     "choose": ("ready", OLDER, "Choose", "Which of the two goes on?"),
 }
-PHONE = {"width": 360, "height": 740}
+WIDE: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 360, "height": 740}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -40,10 +41,16 @@ async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> A
         assert found.complaints == []
 
 
-async def told(page: Page, offer: str) -> None:
-    """Has a real page of a real bridge hear, behind all else, that its agent is so: three minutes are not waited."""
-    state, words, _, _ = WAYS[offer]
-    payload: dict[str, Any] = {"state": state, "detail": words, "offer": offer, "as_of": AT}
+async def told(page: Page) -> Callable[[str], None]:
+    """Has a real page of a real bridge hear, behind all else, that its agent is so: three minutes are not waited.
+
+    Returns how to choose the offer that the page hears from its next load on.
+    """
+    chosen = next(iter(WAYS))
+
+    def choose(offer: str) -> None:
+        nonlocal chosen
+        chosen = offer
 
     def between(page_side: WebSocketRoute) -> None:
         bridge_side = page_side.connect_to_server()
@@ -51,35 +58,43 @@ async def told(page: Page, offer: str) -> None:
         def pass_on(message: str | bytes) -> None:
             page_side.send(message)
             if json.loads(message)["type"] == "state_sync":
+                state, words, _, _ = WAYS[chosen]
+                payload: dict[str, Any] = {"state": state, "detail": words, "offer": chosen, "as_of": AT}
                 page_side.send(json.dumps({"type": "link", "id": "offer", "timestamp": 0, "payload": payload}))
 
         bridge_side.on_message(pass_on)
 
     await page.route_web_socket("**/ws", between)
+    return choose
 
 
-@pytest.mark.parametrize("offer", WAYS)
-async def test_what_is_offered_is_said_whole_and_is_asked_before_it_is_done(stack: PageStack, offer: str) -> None:
-    state, words, label, title = WAYS[offer]
-    for name, viewport in (("wide", {"width": 1280, "height": 800}), ("narrow", PHONE)):
-        async with stack.context(viewport=viewport) as context:
-            page = await context.new_page()
-            stack.watch(page)
-            await told(page, offer)
+async def is_whole(page: Page) -> None:
+    """Nothing of the words is cut off."""
+    assert await page.locator(".run-words").evaluate("e => e.scrollHeight <= e.clientHeight + 1")
+
+
+async def test_what_is_offered_is_said_whole_and_is_asked_before_it_is_done(stack: PageStack) -> None:
+    async with stack.context() as context:
+        page = await context.new_page()
+        stack.watch(page)
+        choose = await told(page)
+        for offer, (state, words, label, title) in WAYS.items():
+            choose(offer)
+            await page.set_viewport_size(WIDE)
             await page.goto(stack.bridge.url)
             await expect(page.locator(".run-words")).to_have_text(words)
-            # Nothing of it is cut off.
-            assert await page.locator(".run-words").evaluate("e => e.scrollHeight <= e.clientHeight + 1")
             button = page.get_by_role("button", name=label, exact=True)
-            await expect(button).to_be_in_viewport(ratio=1)
-            await expect(page.get_by_role("textbox", name="Message")).to_be_in_viewport(ratio=1)
+            for name, viewport in (("wide", WIDE), ("narrow", PHONE)):
+                await page.set_viewport_size(viewport)
+                await is_whole(page)
+                await expect(button).to_be_in_viewport(ratio=1)
+                await expect(page.get_by_role("textbox", name="Message")).to_be_in_viewport(ratio=1)
+                await shoot(page, f"{offer}-{name}")
             await expect(page.locator(".link-words")).to_have_text("Connected" if state == "ready" else "Unreachable")
-            assert await violations(page) == []
-            await shoot(page, f"{offer}-{name}")
             await button.click()
             dialog = page.get_by_role("dialog", name=title)
             await expect(dialog).to_be_visible()
-            await shoot(page, f"{offer}-{name}-asks")
+            await shoot(page, f"{offer}-asks")
             # Enter does nothing that cannot be undone.
             await page.keyboard.press("Enter")
             await expect(dialog).to_be_hidden()
@@ -88,12 +103,13 @@ async def test_what_is_offered_is_said_whole_and_is_asked_before_it_is_done(stac
                 await button.click()
                 await dialog.get_by_role("button", name="Give it up and restore").click()
                 await expect(page.locator(".toast")).to_contain_text("does not need that at the moment")
-                await shoot(page, f"{offer}-{name}-refused")
+                await shoot(page, f"{offer}-refused")
+            assert await violations(page) == []
     # What is refused is in the browser's log as well.
     stack.complaints[:] = [each for each in stack.complaints if "409" not in each]
 
 
-async def test_a_page_that_is_let_in_nowhere_says_why_in_the_bridges_words(stack: PageStack) -> None:
+async def test_page_says_why_no_bridge_lets_it_in(stack: PageStack) -> None:
     words = (
         "Your agent cannot be reached now. The bridge that has your agent does not believe this one: whoever runs them "
         "has to set the same BRIDGE_CLUSTER_SECRET for each."
@@ -108,7 +124,14 @@ async def test_a_page_that_is_let_in_nowhere_says_why_in_the_bridges_words(stack
         )
         await page.goto(stack.bridge.url)
         await expect(page.locator(".run-words")).to_contain_text("BRIDGE_CLUSTER_SECRET")
-        assert await page.locator(".run-words").evaluate("e => e.scrollHeight <= e.clientHeight + 1")
+        await is_whole(page)
         await shoot(page, "not-believed")
+
+        away = json.dumps({"error": {"code": "database_away", "message": "The database is away. Nothing is lost."}})
+        await page.route(
+            f"{stack.bridge.url}/",
+            lambda route: route.fulfill(status=503, content_type="application/json", body=away),
+        )
+        await expect(page.locator(".run-words")).to_contain_text("The database is away. Nothing is lost.")
     # That a request behind the page's address was refused is no fault of the page's.
-    stack.complaints[:] = [each for each in stack.complaints if "502" not in each]
+    stack.complaints[:] = [each for each in stack.complaints if not ("502" in each or "503" in each)]
