@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, CDPSession, Locator, Page, expect
+from playwright.async_api import Browser, CDPSession, Page, expect
 from playwright.async_api import Worker as WorkerHandle
 
 from bridge.notify.notice import Notice
@@ -341,22 +341,39 @@ async def test_a_click_leads_to_what_it_is_about(stack: PageStack, page: Page, w
 # --- turning them on ---
 
 
+#: Has the browser block notifications; keeps how it was asked before.
+DENY = """
+() => {
+  globalThis.asked = Object.getOwnPropertyDescriptor(Notification, 'permission');
+  Object.defineProperty(Notification, 'permission', { configurable: true, get: () => 'denied' });
+}
+"""
+
+
 def known_browsers(stack: PageStack) -> list[dict[str, Any]]:
     return rows(stack.data / "bridge.db", "SELECT endpoint FROM push_subscriptions")
 
 
-async def open_by_palette(page: Page) -> Locator:
+async def open_by_palette(page: Page) -> None:
     await page.keyboard.press("Control+k")
     await page.keyboard.type("Notifications")
     await page.keyboard.press("Enter")
-    dialog = page.get_by_role("dialog", name="Notifications")
-    await expect(dialog).to_be_visible()
-    return dialog
+    await expect(page.get_by_role("dialog", name="Notifications")).to_be_visible()
 
 
 async def test_notifications_are_turned_on_by_keys(stack: PageStack, page: Page, window: Window) -> None:
     """And tried, worded and turned off; a browser that blocks or lacks them is told what helps."""
-    dialog = await open_by_palette(page)
+    dialog = page.get_by_role("dialog", name="Notifications")
+    await page.evaluate(DENY)
+    await page.get_by_role("tab", name="Memory").locator("visible=true").click()
+    await page.get_by_role("tab", name="Health").click()
+    await page.get_by_role("button", name="Notifications\u2026").click()
+    await expect(dialog).to_contain_text("This browser blocks them.")
+    assert await violations(page) == []
+    await dialog.get_by_role("button", name="Close").click()
+    await page.evaluate("() => Object.defineProperty(Notification, 'permission', globalThis.asked)")
+
+    await open_by_palette(page)
     await expect(dialog).to_contain_text("They are off.")
     await expect(dialog.get_by_role("radio", name="Only that Sprite has something")).to_be_checked()
     await dialog.get_by_role("button", name="Turn on").press("Enter")
@@ -376,7 +393,7 @@ async def test_notifications_are_turned_on_by_keys(stack: PageStack, page: Page,
 
     await page.reload()
     await ready(page)
-    dialog = await open_by_palette(page)
+    await open_by_palette(page)
     await expect(dialog).to_contain_text("They are on.")
     await expect(dialog.get_by_role("radio", name="What it is about")).to_be_checked()
     await dialog.get_by_role("button", name="Turn off").press("Enter")
@@ -384,15 +401,8 @@ async def test_notifications_are_turned_on_by_keys(stack: PageStack, page: Page,
     assert known_browsers(stack) == []
     await dialog.get_by_role("button", name="Close").click()
 
-    await page.evaluate("() => Object.defineProperty(Notification, 'permission', {get: () => 'denied'})")
-    await page.get_by_role("tab", name="Memory").locator("visible=true").click()
-    await page.get_by_role("tab", name="Health").click()
-    await page.get_by_role("button", name="Notifications\u2026").click()
-    await expect(dialog).to_contain_text("This browser blocks them.")
-    assert await violations(page) == []
-    await dialog.get_by_role("button", name="Close").click()
     await page.evaluate("() => { delete globalThis.PushManager }")
-    dialog = await open_by_palette(page)
+    await open_by_palette(page)
     await expect(dialog).to_contain_text("This browser cannot show them.")
     await expect(dialog.get_by_role("button", name="Turn on")).to_have_count(0)
 
