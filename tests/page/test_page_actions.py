@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
 
+from tests.bridge_harness import PageClient
+from tests.harness import observations
 from tests.inspection import memory
 from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 HERE = "Europe/Berlin"
-LOOKS: dict[str, dict[str, Any]] = {
-    "light": {"color_scheme": "light"},
-    "dark": {"color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 844}},
-}
+#: What a browser in Berlin has; the tests share its window.
+BERLIN: dict[str, Any] = {"timezone_id": HERE, "locale": "en-GB"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -43,10 +44,12 @@ def action(stack: PageStack, words: str) -> dict[str, Any]:
     return found
 
 
-async def test_an_action_is_added_refused_at_its_field_changed_and_seen_on_every_page(stack: PageStack) -> None:
+async def test_action_is_changed_on_every_page(stack: PageStack) -> None:
+    """Added, refused at its field, changed, and seen on a page in another time zone, which is told once."""
     async with (
-        stack.page(timezone_id=HERE, locale="en-GB") as page,
+        stack.page(**BERLIN) as page,
         stack.page(timezone_id="Asia/Tokyo", locale="en-GB") as second,
+        stack.bridge.page(stack.cookie, resume={}) as client,
     ):
         panel, other = await to_do(page), await to_do(second)
         await expect(panel).to_contain_text("remind me on Tuesday at 9 to")
@@ -94,10 +97,28 @@ async def test_an_action_is_added_refused_at_its_field_changed_and_seen_on_every
         await expect(other.get_by_role("listitem").filter(has_text="and the fern")).to_be_visible()
         kept = action(stack, "Water the ficus and the fern")
         assert (kept["rrule"], kept["tz"], kept["priority"]) == ("FREQ=DAILY", HERE, 1)
+        await tells_its_zone_once(page, second, client)
 
 
-async def test_the_list_is_by_its_times_and_weight_and_says_what_did_not_work(stack: PageStack) -> None:
-    async with stack.bridge.page(stack.cookie, resume={}) as client:
+async def tells_its_zone_once(page: Page, second: Page, client: PageClient) -> None:
+    """A browser tells its time zone with its first message; one that is merely open does not."""
+
+    async def known() -> str:
+        return str((await client.ask("system", {"action": "status"}))["payload"]["tz"])
+
+    await ask(page, "Hello from here")
+    assert await known() == HERE
+    await ask(second, "Hello from Tokyo")
+    assert await known() == "Asia/Tokyo"
+    await ask(page, "Hello once more")
+    await page.reload()
+    await to_do(page)
+    assert await known() == "Asia/Tokyo"
+
+
+async def test_actions_are_ordered_by_time_and_priority(stack: PageStack) -> None:
+    """Failed ones stand first; a repeat that was made in words is changed with its time as a whole."""
+    async with stack.bridge.page(stack.cookie, resume={}) as client, stack.page(**BERLIN) as page:
         soon = time.time() + 3 * 86_400
         for more in (
             {"content": "Some day: the attic", "priority": -1},
@@ -109,68 +130,29 @@ async def test_the_list_is_by_its_times_and_weight_and_says_what_did_not_work(st
             assert answer["type"] == "memory_result", answer
         failed = next(each for each in answer["payload"]["actions"] if each["content"] == "Sort the photos")
         await client.ask("memory", {"op": "resolve_action", "id": failed["id"], "status": "failed"})
-        for name, look in LOOKS.items():
-            async with stack.page(timezone_id=HERE, locale="en-GB", **look) as page:
-                panel = await to_do(page)
-                rows = panel.locator(".action")
-                await expect(rows.first).to_contain_text("Did not work")
-                words = await rows.all_inner_texts()
-                wanted = ["Sort the photos", "Water the ficus", "Call Zoltan", "Send the report", "Some day: the attic"]
-                assert [next(word for word in wanted if word in row) for row in words] == wanted
-                assert "in Asia/Tokyo" in words[2]
-                assert "every month on the first Monday" in words[3]
-                await panel.get_by_role("button", name="Add something to do").click()
-                assert await violations(page) == []
-                await shoot(page, f"actions-{name}")
-        await client.ask("memory", {"op": "resolve_action", "id": failed["id"], "status": "open"})
-
-
-async def test_a_browser_says_its_zone_once_and_two_of_them_do_not_take_turns(stack: PageStack) -> None:
-    async with stack.bridge.page(stack.cookie, resume={}) as client:
-
-        async def known() -> str:
-            return str((await client.ask("system", {"action": "status"}))["payload"]["tz"])
-
-        async with stack.page(timezone_id=HERE) as page:
-            await ask(page, "Hello from here")
-            assert await known() == HERE
-            # Another one that is merely open says nothing; the first message from there does.
-            async with stack.page(timezone_id="Asia/Tokyo") as elsewhere:
-                await to_do(elsewhere)
-                assert await known() == HERE
-                await ask(elsewhere, "Hello from Tokyo")
-                assert await known() == "Asia/Tokyo"
-                await ask(page, "Hello once more")
-                await page.reload()
-                await to_do(page)
-                assert await known() == "Asia/Tokyo"
-
-
-async def test_what_is_due_fires_into_the_chat_and_is_done_on_the_list(stack: PageStack) -> None:
-    async with stack.bridge.page(stack.cookie, resume={}) as client, stack.page(timezone_id=HERE) as page:
-        await client.ask("memory", {"op": "add_action", "content": "Say hello to the fern", "due": time.time() + 1})
-        line = page.locator(".by-schedule", has_text="By schedule: Say hello to the fern")
-        await expect(line).to_be_visible()
-        panel = await to_do(page)
-        await panel.locator(".closed-actions > summary").click()
-        done = panel.locator(".closed-actions .action", has_text="Say hello to the fern")
-        await expect(done.locator(".badge")).to_have_text("Done")
-        await page.reload()
-        await expect(line).to_be_visible()
-        await expect(page.get_by_role("heading", name="Sprite, as scheduled")).to_have_count(1)
-
-
-async def test_a_repeat_made_in_words_is_changed_with_its_time_as_a_whole(stack: PageStack) -> None:
-    async with (
-        stack.page(timezone_id=HERE, locale="en-GB") as page,
-        stack.bridge.page(stack.cookie, resume={}) as client,
-    ):
-        asked = {"op": "add_action", "content": "Open the windows", "rrule": "weekday at 7:30", "tz": HERE}
-        answer = await client.ask("memory", asked)
-        assert answer["type"] == "memory_result", answer
         # Memory and its style have not been opened yet.
         await expect(page.get_by_role("button", name="Next:")).to_have_css("border-top-width", "0px")
         panel = await to_do(page)
+        rows = panel.locator(".action")
+        await expect(rows.first).to_contain_text("Did not work")
+        words = await rows.all_inner_texts()
+        wanted = ["Sort the photos", "Water the ficus", "Call Zoltan", "Send the report", "Some day: the attic"]
+        assert [next(word for word in wanted if word in row) for row in words] == wanted
+        assert "in Asia/Tokyo" in words[2]
+        assert "every month on the first Monday" in words[3]
+        assert await violations(page) == []
+        await shoot(page, "actions-light")
+        await panel.get_by_role("button", name="Add something to do").click()
+        await page.emulate_media(color_scheme="dark")
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await expect(panel.get_by_role("form", name="Something to do")).to_be_visible()
+        assert await violations(page) == []
+        await shoot(page, "actions-dark-phone")
+        await page.emulate_media(color_scheme="light")
+
+        asked = {"op": "add_action", "content": "Open the windows", "rrule": "weekday at 7:30", "tz": HERE}
+        answer = await client.ask("memory", asked)
+        assert answer["type"] == "memory_result", answer
         await panel.get_by_role("button", name="Change: Open the windows").click()
         form = panel.get_by_role("form", name="Change: Open the windows")
         await expect(form.get_by_label("Repeat")).to_have_value("weekdays")
@@ -184,3 +166,46 @@ async def test_a_repeat_made_in_words_is_changed_with_its_time_as_a_whole(stack:
         told = panel.locator(".timeline-words")
         await expect(told.filter(has_text="You changed “Open the windows”")).to_be_visible()
         await expect(told.filter(has_text="You added “Open the windows”")).to_be_visible()
+
+
+async def test_promise_is_kept_once(stack: PageStack) -> None:
+    """The agent schedules what it is asked for; once it is due, a turn begins by itself, and a repeat stays open."""
+    now = datetime.now(ZoneInfo(HERE)).strftime("%Y-%m-%dT%H:%M:%S")
+    table = {"type": "table", "data": {"columns": ["Action"], "rows": [["Water the ficus"]]}}
+    card = {"title": "Open actions", "card_type": "table", "blocks": [table]}
+    stack.model.script.agent(
+        {
+            "tool": "mcp__sprite__schedule",
+            "input": {"content": "Draw my open actions", "due": now, "rrule": "FREQ=WEEKLY"},
+            "match": "Each week from now on",
+        },
+        {"text": "I will, each week.", "on": "result"},
+        {"tool": "mcp__sprite__create_card", "input": card, "match": "A schedule began this turn"},
+        {"text": "Your open actions are on a card.", "on": "result"},
+    )
+    async with stack.page(**BERLIN) as page:
+        await ask(page, "Each week from now on, draw my open actions")
+        await expect(page.get_by_text("I will, each week.").last).to_be_visible()
+        line = page.locator(".by-schedule", has_text="By schedule: Draw my open actions")
+        await expect(line).to_be_visible()
+        await expect(page.get_by_text("Your open actions are on a card.").last).to_be_visible()
+        await expect(page.get_by_role("heading", name="Open actions").last).to_be_visible()
+        panel = await to_do(page)
+        row = panel.get_by_role("listitem").filter(has_text="Draw my open actions")
+        await expect(row).to_contain_text("every week")
+        kept = action(stack, "Draw my open actions")
+        assert (kept["status"], kept["due"] > time.time() + 6 * 86_400) == ("open", True)
+        await page.reload()
+        await expect(line).to_have_count(1)
+        await expect(page.get_by_role("heading", name="Sprite, as scheduled")).to_have_count(1)
+    assert len([turn for turn in observations(stack.workspace) if turn["by_schedule"]]) == 1
+
+
+async def test_due_action_is_done_on_the_list(stack: PageStack) -> None:
+    async with stack.bridge.page(stack.cookie, resume={}) as client, stack.page(**BERLIN) as page:
+        await client.ask("memory", {"op": "add_action", "content": "Say hello to the fern", "due": time.time() + 1})
+        await expect(page.locator(".by-schedule", has_text="By schedule: Say hello to the fern")).to_be_visible()
+        panel = await to_do(page)
+        await panel.locator(".closed-actions > summary").click()
+        done = panel.locator(".closed-actions .action", has_text="Say hello to the fern")
+        await expect(done.locator(".badge")).to_have_text("Done")

@@ -3,32 +3,55 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, expect
 
 from bridge.config import Settings
 from bridge.store.sealed_store import open_store
-from tests.bridge_harness import running_bridge
+from tests.bridge_harness import Bridge, running_bridge
 from tests.page_harness import PATIENCE_MS, needs_chromium, violations
 from tests.shipping_by_hand import ship
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_an_operator_adds_and_revokes_somebody_on_a_phone_by_keyboard(tmp_path: Path, browser: Browser) -> None:
-    async with running_bridge(tmp_path / "data") as bridge:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def bridge(curated: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bridge]:
+    """One with the agent of ada, which is kept in the store, too."""
+    data = tmp_path_factory.mktemp("company") / "data"
+    shutil.copytree(curated, data / "workspaces/ada")
+    async with open_store(Settings(data), None) as store:
+        await ship(store, "ada", curated)
+    async with running_bridge(data) as bridge:
         await bridge.run("users", "add", "ada")
-        context = await browser.new_context(viewport={"width": 360, "height": 740}, reduced_motion="reduce")
-        context.set_default_timeout(PATIENCE_MS)
+        yield bridge
+
+
+async def login_link(bridge: Bridge) -> str:
+    _, link, _ = await bridge.run("users", "link", "local")
+    return link.strip()
+
+
+async def log_in(context: BrowserContext, bridge: Bridge) -> None:
+    name, _, value = (await bridge.login(await login_link(bridge))).partition("=")
+    await context.add_cookies([{"name": name, "value": value, "url": bridge.url}])
+
+
+async def test_operator_works_on_a_phone_by_keyboard(bridge: Bridge, browser: Browser) -> None:
+    """Adds and revokes a person, deploys an agent, and gives a machine up once its name is typed."""
+    context = await browser.new_context(viewport={"width": 360, "height": 740}, reduced_motion="reduce")
+    context.set_default_timeout(PATIENCE_MS)
+    async with context:
+        await log_in(context, bridge)
         page = await context.new_page()
         complaints: list[str] = []
         page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
-        await page.goto(bridge.address)
         await page.goto(f"{bridge.url}/operator")
         await expect(page.get_by_role("heading", name="ada", exact=True)).to_be_visible()
-        assert await violations(page) == []
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
         await page.get_by_label("Name", exact=True).focus()
@@ -51,21 +74,8 @@ async def test_an_operator_adds_and_revokes_somebody_on_a_phone_by_keyboard(tmp_
         assert await violations(page) == []
         assert complaints == []
 
-
-async def test_an_operator_gives_a_machine_up_by_keyboard_once_its_name_is_typed(
-    curated: Path, tmp_path: Path, browser: Browser
-) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(curated, data / "workspaces/ada")
-    async with open_store(Settings(data), None) as store:
-        await ship(store, "ada", curated)
-    async with running_bridge(data) as bridge:
-        await bridge.run("users", "add", "ada")
-        context = await browser.new_context(viewport={"width": 360, "height": 740}, reduced_motion="reduce")
-        context.set_default_timeout(PATIENCE_MS)
-        page = await context.new_page()
-        await page.goto(bridge.address)
-        await page.goto(f"{bridge.url}/operator")
+        await page.emulate_media(color_scheme="light")
+        await page.get_by_role("link", name="Back to the operator's page").press("Enter")
         summary = page.locator("summary[aria-label='New machine: ada']")
         await summary.press("Enter")
         await expect(page.get_by_text("What came after that is lost, and nobody can look")).to_be_visible()
@@ -85,25 +95,24 @@ async def test_an_operator_gives_a_machine_up_by_keyboard_once_its_name_is_typed
         await expect(page.get_by_role("row", name="restore ada (outcome done)")).to_be_visible()
 
 
-async def test_a_passkey_is_made_used_and_removed(tmp_path: Path, browser: Browser) -> None:
-    async with running_bridge(tmp_path / "data") as bridge:
-        # Browsers keep passkeys for names.
-        url = bridge.url.replace("127.0.0.1", "localhost")
-        context = await browser.new_context(reduced_motion="reduce")
-        context.set_default_timeout(PATIENCE_MS)
+async def test_a_passkey_is_made_used_and_removed(bridge: Bridge, browser: Browser) -> None:
+    # Browsers keep passkeys for names.
+    url = bridge.url.replace("127.0.0.1", "localhost")
+    context = await browser.new_context(reduced_motion="reduce", service_workers="block")
+    context.set_default_timeout(PATIENCE_MS)
+    async with context:
+        await log_in(context, bridge)
         page = await context.new_page()
         device = await context.new_cdp_session(page)
         await device.send("WebAuthn.enable")
         options = {"protocol": "ctap2", "transport": "internal", "hasResidentKey": True, "hasUserVerification": True}
         made = await device.send("WebAuthn.addVirtualAuthenticator", {"options": {**options, "isUserVerified": True}})
 
-        await page.goto(bridge.address)
         await page.goto(f"{bridge.url}/passkeys")
         await expect(page.get_by_text(f"{url}/passkeys")).to_be_visible()
         await expect(page.get_by_role("button", name="Add a passkey")).to_have_count(0)
 
-        _, link, _ = await bridge.run("users", "link", "local")
-        await page.goto(link.strip().replace(bridge.url, url))
+        await page.goto((await login_link(bridge)).replace(bridge.url, url))
         await page.get_by_role("button", name="Search and commands").click()
         await page.keyboard.type("passkeys")
         await page.get_by_role("option", name="Passkeys: log in without a link").click()

@@ -27,6 +27,10 @@ HOSTILE_SVG = (
 )
 
 
+#: Of a picture, once it is there.
+NATURAL_WIDTH = "e => e.complete ? e.naturalWidth : new Promise(r => { e.onload = () => r(e.naturalWidth) })"
+
+
 def picture(width: int, height: int) -> bytes:
     """A PNG of one colour."""
     lines = (b"\0" + b"\x30\x80\xc0" * width) * height
@@ -38,35 +42,17 @@ def picture(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
 
 
-def document(words: str) -> bytes:
-    """A PDF of one page."""
-    drawn = f"BT /F1 24 Tf 20 100 Td ({words}) Tj ET".encode()
-    objects = [
-        b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
-        b"<</Length %d>>\nstream\n%s\nendstream" % (len(drawn), drawn),
-        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    made, places = b"%PDF-1.4\n", []
-    for number, each in enumerate(objects, start=1):
-        places.append(len(made))
-        made += b"%d 0 obj\n%s\nendobj\n" % (number, each)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    end = b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(made)
-    return made + b"xref\n0 6\n0000000000 65535 f \n" + table + end
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def stack(tmp_path_factory: pytest.TempPathFactory, whole_browser: Browser) -> AsyncIterator[PageStack]:
-    async with page_stack(whole_browser, tmp_path_factory.mktemp("files"), "--permissions", "bypass") as found:
+async def stack(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[PageStack]:
+    async with page_stack(browser, tmp_path_factory.mktemp("files"), "--permissions", "bypass") as found:
         put(found.workspace)
         yield found
+        assert found.complaints == []
 
 
 def put(workspace: Path) -> None:
     files: dict[str, bytes] = {
-        "documents/lease 2026.pdf": document("The lease"),
+        "documents/lease 2026.pdf": b"%PDF-1.4",
         "documents/notes.md": "# Caf\u00e9\n\nCall Mira about the lease.\n".encode(),
         "documents/archive.zip": bytes(3_000),
         "artifacts/report.html": HOSTILE_HTML.encode(),
@@ -98,7 +84,8 @@ async def looked_at(page: Page, panel: Locator, name: str) -> Locator:
     return page.get_by_role("dialog")
 
 
-async def test_files_are_listed_by_folder_and_found_by_name(stack: PageStack) -> None:
+async def test_files_are_listed_and_looked_at(stack: PageStack) -> None:
+    """A text, a picture, the beginning of a log, and what has to be downloaded; on a phone, too."""
     async with stack.page() as page:
         panel = await files(page)
         headings = await panel.locator(".user-files h3").all_inner_texts()
@@ -109,34 +96,22 @@ async def test_files_are_listed_by_folder_and_found_by_name(stack: PageStack) ->
             "ocr",
         ]
         given = panel.get_by_role("region", name="What you gave").get_by_role("listitem")
-        assert [(await row.inner_text()).split("\n")[0] for row in await given.all()] == [
+        assert [words.split("\n")[0] for words in await given.all_inner_texts()] == [
             "lease 2026.pdf",
             "notes.md",
             "archive.zip",
         ]
         await expect(panel).to_contain_text("app/node_modules/")
         await expect(panel).to_contain_text("r\ufffdgnp.exe")
-        assert await violations(page) == []
         await shoot(page, "files")
         await panel.get_by_label("Find a file by its name").fill("LEASE")
         await expect(panel.get_by_role("listitem")).to_have_count(3)
         await panel.get_by_label("Find a file by its name").fill("nothing is called that")
         await expect(panel).to_contain_text("No file\u2019s name has these words.")
-    assert stack.complaints == []
+        await panel.get_by_label("Find a file by its name").fill("")
 
-
-async def test_a_text_a_picture_and_a_pdf_are_looked_at(stack: PageStack) -> None:
-    async with stack.page() as page:
-        panel = await files(page)
-        shown = await looked_at(page, panel, "notes.md")
-        await expect(shown.locator("pre")).to_have_text("# Caf\u00e9\n\nCall Mira about the lease.\n")
-        assert await violations(page) == []
-        await shoot(page, "files-text")
-        await page.keyboard.press("Escape")
-        await expect(panel.get_by_role("button", name="notes.md", exact=True)).to_be_focused()
         shown = await looked_at(page, panel, "charts/rent by month.png")
-        loaded = "e => e.complete ? e.naturalWidth : new Promise(r => { e.onload = () => r(e.naturalWidth) })"
-        assert await shown.locator("img").evaluate(loaded) == 320
+        assert await shown.locator("img").evaluate(NATURAL_WIDTH) == 320
         await shoot(page, "files-picture")
         await shown.get_by_role("button", name="Close").click()
         shown = await looked_at(page, panel, "long.log")
@@ -150,31 +125,33 @@ async def test_a_text_a_picture_and_a_pdf_are_looked_at(stack: PageStack) -> Non
         assert downloaded.suggested_filename == "archive.zip"
         assert await asyncio.to_thread(lambda path: path.read_bytes(), await downloaded.path()) == bytes(3_000)
         await page.keyboard.press("Escape")
-        shown = await looked_at(page, panel, "lease 2026.pdf")
-        frame = await (await shown.locator("iframe").element_handle()).content_frame()
-        assert frame is not None
-        await frame.wait_for_url("**/files/documents/lease%202026.pdf?preview")
-        # The viewer is the browser's own; nothing of the file is in the document that stands around it.
-        about = "() => [document.contentType, document.scripts.length, document.body.innerText.trim()]"
-        assert await frame.evaluate(about) == ["application/pdf", 0, ""]
-        await shoot(page, "files-pdf")
-    # What cannot be shown is said with a status, which browsers complain of; and their viewer is a part of themselves.
-    foreign = ("415", "chrome-extension://", "chrome://")
-    assert [words for words in stack.complaints if not any(part in words for part in foreign)] == []
-    stack.complaints.clear()
+        # Browsers complain of the status that says that a file cannot be shown.
+        stack.complaints[:] = [words for words in stack.complaints if "415" not in words]
+
+        shown = await looked_at(page, panel, "notes.md")
+        await expect(shown.locator("pre")).to_have_text("# Caf\u00e9\n\nCall Mira about the lease.\n")
+        assert await violations(page) == []
+        await shoot(page, "files-text")
+        await page.set_viewport_size({"width": 390, "height": 780})
+        await shoot(page, "files-phone-text")
+        await page.keyboard.press("Escape")
+        await expect(panel.get_by_role("button", name="notes.md", exact=True)).to_be_focused()
+        assert await page.evaluate("() => document.documentElement.scrollWidth") <= 390
+        assert await violations(page) == []
+        await shoot(page, "files-phone")
 
 
 async def test_nothing_of_a_file_runs_and_nothing_of_it_reaches_the_page(stack: PageStack) -> None:
     asked: list[str] = []
-    async with stack.page() as page:
-        page.on("request", lambda request: asked.append(request.url))
+    async with stack.context() as context:
+        context.on("request", lambda request: asked.append(request.url))
+        page = await stack.open(context)
         panel = await files(page)
         shown = await looked_at(page, panel, "report.html")
         await expect(shown.locator("pre")).to_have_text(HOSTILE_HTML)
         await page.keyboard.press("Escape")
         shown = await looked_at(page, panel, "drawing.svg")
-        loaded = "e => e.complete ? e.naturalWidth : new Promise(r => { e.onload = () => r(e.naturalWidth) })"
-        assert await shown.locator("img").evaluate(loaded) == 80
+        assert await shown.locator("img").evaluate(NATURAL_WIDTH) == 80
         assert await page.title() != "ran"
         # Opened by itself, it is a text in no origin: no cookie, no storage, nothing of ours.
         for name in ("report.html", "drawing.svg"):
@@ -195,9 +172,11 @@ async def test_nothing_of_a_file_runs_and_nothing_of_it_reaches_the_page(stack: 
     stack.complaints.clear()
 
 
-async def test_a_file_is_deleted_when_the_person_says_so_twice(stack: PageStack) -> None:
+async def test_list_follows_deletions_uploads_and_work(stack: PageStack) -> None:
     target = stack.workspace / "artifacts/old.csv"
     target.write_text("a,b\n")
+    work = {"type": "tool_use", "name": "Bash", "input": {"command": "echo 1 > artifacts/made.csv"}}
+    stack.model.script.agent({"match": "Make it", "on": "prompt", "blocks": [work]})
     async with stack.page() as page:
         panel = await files(page)
         await panel.get_by_role("button", name="Delete old.csv").click()
@@ -212,34 +191,21 @@ async def test_a_file_is_deleted_when_the_person_says_so_twice(stack: PageStack)
         await expect(panel.get_by_role("button", name="old.csv", exact=True)).to_have_count(0)
         assert not target.exists()
 
-        # The turn that follows has it, and as the person's, not as work of the agent's.
         await ask(page, "Good morning")
-        await panel.get_by_role("tab", name="Timeline").click()
-        turn = panel.locator("button.timeline-main", has_text="Good morning").first
-        await expect(turn).to_contain_text("waits to be looked through")
-        await expect(turn).not_to_contain_text("used")
-        await turn.click()
-        await expect(page.get_by_role("dialog")).to_contain_text("What you had done since the turn before")
-    assert stack.complaints == []
-
-
-async def test_what_is_made_and_uploaded_meanwhile_is_listed(stack: PageStack) -> None:
-    stack.model.script.agent(
-        {
-            "match": "Make it",
-            "on": "prompt",
-            "blocks": [{"type": "tool_use", "name": "Bash", "input": {"command": "echo 1 > artifacts/made.csv"}}],
-        }
-    )
-    async with stack.page() as page:
-        panel = await files(page)
         await ask(page, "Make it")
         await expect(panel.get_by_role("button", name="made.csv", exact=True)).to_be_visible()
         await page.locator("#chat input[type=file]").set_input_files(
             {"name": "sent.txt", "mimeType": "text/plain", "buffer": b"hello"}
         )
         await expect(panel.get_by_role("button", name="sent.txt", exact=True)).to_be_visible()
-    assert stack.complaints == []
+
+        # The turn that followed the deletion has it, and as the person's, not as work of the agent's.
+        await panel.get_by_role("tab", name="Timeline").click()
+        turn = panel.locator("button.timeline-main", has_text="Good morning").first
+        await expect(turn).to_contain_text("waits to be looked through")
+        await expect(turn).not_to_contain_text("used")
+        await turn.click()
+        await expect(page.get_by_role("dialog")).to_contain_text("What you had done since the turn before")
 
 
 async def test_a_card_shows_its_document(stack: PageStack) -> None:
@@ -255,7 +221,7 @@ async def test_a_card_shows_its_document(stack: PageStack) -> None:
             "blocks": [{"type": "tool_use", "name": "mcp__sprite__create_card", "input": card}],
         }
     )
-    async with stack.page(viewport={"width": 1280, "height": 900}) as page:
+    async with stack.page() as page:
         await ask(page, "Draw it")
         papers = page.get_by_role("article", name="Papers")
         thumb = papers.locator("img")
@@ -267,25 +233,14 @@ async def test_a_card_shows_its_document(stack: PageStack) -> None:
         await page.keyboard.press("Escape")
         await papers.get_by_role("button", name="Preview The rent").click()
         await expect(page.get_by_role("dialog").locator("img")).to_be_visible()
-    assert stack.complaints == []
+        await page.keyboard.press("Escape")
 
-
-async def test_on_a_phone_the_list_fits(stack: PageStack) -> None:
-    async with stack.page(viewport={"width": 390, "height": 780}, has_touch=True) as page:
-        panel = await files(page)
-        assert await page.evaluate("() => document.documentElement.scrollWidth") <= 390
-        assert await violations(page) == []
-        await shoot(page, "files-phone")
-        await looked_at(page, panel, "notes.md")
-        await expect(page.get_by_role("dialog").locator("pre")).to_be_visible()
-        await shoot(page, "files-phone-text")
-
-
-async def test_without_the_sprite_it_is_said_and_tried_again(stack: PageStack) -> None:
-    async with stack.page() as page:
-        await files(page)
+        # A list that is asked for while nobody answers is there once somebody does.
         await stack.stop_bridge()
-        await page.get_by_role("region", name="Memory").get_by_role("tab", name="Health").click()
+        await page.get_by_role("tab", name="Memory").locator("visible=true").click()
+        panel = page.get_by_role("region", name="Memory")
+        await panel.get_by_role("tab", name="Documents").click()
+        await expect(panel).to_contain_text("Nothing is lost: memory lives with your sprite")
         await stack.start_bridge()
-        await files(page)
+        await expect(panel.get_by_role("button", name="notes.md", exact=True)).to_be_visible()
     stack.complaints.clear()

@@ -28,6 +28,7 @@ from tests.page_harness import PageStack, ask, needs_chromium, shoot
 from tests.ports import free_port
 from tests.push_service import PushService
 from tests.shifted_clock import ShiftedClock
+from tests.vms import Disk
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 
@@ -96,9 +97,10 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, model: OfflineModel) -> AsyncIterator[World]:
+async def world(folder: Path, disk: Disk, model: OfflineModel) -> AsyncIterator[World]:
     clock, port = ShiftedClock(folder), free_port()
     async with Emulator(folder / "vms") as emulator:
+        emulator.image = disk.packages
         machine = await emulator.add("local")
         machine.environment = clock.environment
         settings = {
@@ -113,16 +115,20 @@ async def world(folder: Path, model: OfflineModel) -> AsyncIterator[World]:
         yield World(clock, emulator, folder / "data", settings, port)
 
 
-async def test_every_weekday_at_eight_once_whatever_sleeps_or_is_killed(tmp_path: Path, browser: Browser) -> None:
+@pytest.mark.soak
+async def test_every_weekday_at_eight_once_whatever_sleeps_or_is_killed(
+    disk: Disk, tmp_path: Path, browser: Browser
+) -> None:
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(OfflineModel())
-        place = await stack.enter_async_context(world(tmp_path, model))
+        place = await stack.enter_async_context(world(tmp_path, disk, model))
         evening = thursday_evening()
         place.clock.jump_to(evening.timestamp())
         phone = await stack.enter_async_context(PushService(clock=place.clock.now))
 
         async with place.bridge() as bridge:
             looked = PageStack(browser, model, place.data, bridge)
+            stack.push_async_callback(looked.close_windows)
             await looked.log_in()
             await subscribes(bridge, looked.cookie, phone)
             await asks_for_it(looked, model, evening)
