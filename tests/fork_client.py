@@ -41,7 +41,10 @@ def _main(address: str, module: str, *arguments: str) -> int:
 def _next(connection: _socket.socket) -> dict[str, int]:
     line = b""
     while not line.endswith(b"\n"):
-        line += connection.recv(1)
+        received = connection.recv(1)
+        if not received:
+            sys.exit("the forking process has ended")
+        line += received
     told: dict[str, int] = json.loads(line)
     return told
 
