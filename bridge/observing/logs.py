@@ -32,6 +32,8 @@ FIELDS = (
     "model",
     "count",
 )
+#: Loggers of our own code: the bridge's, and of what it shares with the sprite.
+_OURS = ("bridge", "sprite")
 #: The file and the one before it: some weeks of a person's own bridge.
 _FILE_BYTES = 2 * 1024 * 1024
 #: A library may have something to say of every connection that a stranger makes.
@@ -77,7 +79,8 @@ def _use(handlers: list[logging.Handler]) -> None:
     for handler in handlers:
         handler.addFilter(LibrariesSeldom())
     logging.basicConfig(handlers=handlers, level=logging.WARNING, force=True)
-    logging.getLogger("bridge").setLevel(logging.INFO)
+    for name in _OURS:
+        logging.getLogger(name).setLevel(logging.INFO)
     # Uncaught exceptions would be printed with their message.
     sys.excepthook = lambda *uncaught: logging.getLogger("bridge").critical("a fault of ours", exc_info=uncaught)
 
@@ -92,7 +95,7 @@ class LibrariesSeldom(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See the class."""
-        if record.name.partition(".")[0] == "bridge":
+        if _is_ours(record):
             return True
         if self._lines.wait(1) > 0:
             self._left_out += 1
@@ -135,7 +138,11 @@ class PlainLines(logging.Formatter):
 
 def _words(record: logging.LogRecord) -> str:
     # Of libraries only the fixed part of their message: its arguments may be a person's.
-    return record.getMessage() if record.name.startswith("bridge") else str(record.msg)
+    return record.getMessage() if _is_ours(record) else str(record.msg)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] in _OURS
 
 
 def _places(record: logging.LogRecord) -> list[str]:

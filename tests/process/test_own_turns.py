@@ -377,9 +377,11 @@ def begins_another(**more: Any) -> Callable[[dict[str, Any]], dict[str, Any] | N
     return answer
 
 
-def own_turns(workspace: Path, after: int = 0) -> list[dict[str, Any]]:
-    sql = "SELECT status, error_code FROM missions WHERE origin = 'agent' ORDER BY position"
-    return workspace_db(workspace, sql)[after:]
+def own_turns(workspace: Path) -> list[dict[str, Any]]:
+    """The turns that the agent has begun by itself since the person's last message."""
+    last = "SELECT max(position) FROM missions WHERE origin = 'person'"
+    sql = f"SELECT status, error_code FROM missions WHERE origin = 'agent' AND position > ({last}) ORDER BY position"
+    return workspace_db(workspace, sql)
 
 
 @shared
@@ -387,13 +389,12 @@ async def test_runaway_agent_pauses_after_its_turns(home: SharedSprite, monkeypa
     """Each report of a background command begins the next one; the person's word lets it go on."""
     # Five would take longer.
     monkeypatch.setattr(unattended, "MOST_TURNS", 2)
-    earlier = len(own_turns(home.workspace))
     home.model.script.agent(begins_another(), audience="notification")
     async with conversation(home) as client:
         await chat(client, begins(home.model, in_background(SOON)))
         why = await paused(client)
         assert (why["by"], "turns in a row" in why["why"]) == ("turns", True)
-        assert [turn["status"] for turn in own_turns(home.workspace, earlier)] == ["complete"] * 2
+        assert [turn["status"] for turn in own_turns(home.workspace)] == ["complete"] * 2
         assert not (await session_of(client))["busy"]
         home.model.script = Script()
         async with home.sprite.client() as other:
@@ -410,14 +411,13 @@ async def test_runaway_agent_pauses_after_its_turns(home: SharedSprite, monkeypa
 
 @shared
 async def test_agents_own_turns_pause_at_one_dollar(home: SharedSprite) -> None:
-    earlier = len(own_turns(home.workspace))
     home.model.script.agent(begins_another(usage={"input_tokens": 300_000}), audience="notification")
     async with conversation(home) as client:
         await chat(client, begins(home.model, in_background(SOON)))
         why = await paused(client)
         assert (why["by"], "$1.00" in why["why"]) == ("cost", True)
         await eventually(lambda: own_turns(home.workspace)[-1]["status"] != "running", "it is stopped")
-        assert len(own_turns(home.workspace, earlier)) < MOST_TURNS
+        assert len(own_turns(home.workspace)) < MOST_TURNS
         last = own_turns(home.workspace)[-1]
         assert (last["status"], last["error_code"]) == ("error", "paused")
 
