@@ -343,7 +343,8 @@ class Gateway:
         async def forget() -> Forgotten:
             # What happened before has to be written by now, or its events would be written after they were dropped.
             await self._feed.drain()
-            async with self._feed.rewritten():
+            # And memory as it was must not be written after it.
+            async with self._feed.rewritten(), self._boots.unwritten():
                 return await self._forgetter.forget(target, sure=request.yes)
 
         forgotten = await self._runtime.at_rest(forget)

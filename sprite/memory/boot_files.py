@@ -47,6 +47,13 @@ class BootFiles:
         self._boot = boot
         self._changed = asyncio.Event()
         self._leaving = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    @asynccontextmanager
+    async def unwritten(self) -> AsyncIterator[None]:
+        """Write nothing while the block runs."""
+        async with self._writing:
+            yield
 
     async def text(self, project: str | None) -> str:
         """What a session of a project begins with now."""
@@ -72,7 +79,8 @@ class BootFiles:
             await self._changed.wait()
             self._changed.clear()
             try:
-                await self.write()
+                async with self._writing:
+                    await self.write()
             except Exception:
                 # What sessions elsewhere are told may be older then; the sprite itself needs none of it.
                 log.exception("what sessions elsewhere begin with could not be written")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -287,6 +289,17 @@ async def test_a_link_in_place_of_the_folder_of_what_sessions_begin_with_empties
     boot = ProjectBoot(stores.files, stores.memory, stores.transcript)
     await BootFiles(folder, stores.transcript, boot).write()
     assert [path.name for path in letters.iterdir()] == ["to-ilse.txt"]
+    assert {path.name for path in folder.iterdir()} == {boot_file_name(None), boot_file_name(WEB)}
+
+
+async def test_no_boot_file_is_written_while_forgetting(stores: Stores, tmp_path: Path) -> None:
+    await elsewhere(stores, WEB, "Ship it")
+    folder = tmp_path / "boot"
+    boots = BootFiles(folder, stores.transcript, ProjectBoot(stores.files, stores.memory, stores.transcript))
+    async with AsyncExitStack() as running, boots.unwritten():
+        await running.enter_async_context(boots.running(lambda: None))
+        await asyncio.sleep(0.05)
+        assert not folder.exists()
     assert {path.name for path in folder.iterdir()} == {boot_file_name(None), boot_file_name(WEB)}
 
 
