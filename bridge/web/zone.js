@@ -18,7 +18,7 @@ export function createZone(store, connection) {
   let hasSpoken = false;
 
   async function tell() {
-    if (!here || store.state.tz === here) return;
+    if (!here) return;
     try {
       await connection.ask('system', { action: 'zone', tz: here });
       localStorage.setItem(KEY, here);
@@ -30,11 +30,11 @@ export function createZone(store, connection) {
 
   store.listen('state_sync', () => {
     const told = localStorage.getItem(KEY);
-    if (told === null ? store.state.tz === UNTOLD : told !== here) void tell();
+    if (store.state.tz !== here && (told === null ? store.state.tz === UNTOLD : told !== here)) void tell();
   });
 
   return {
-    /** A message is about to be sent from here. */
+    /** A message is about to be sent from here. The zone may be another page's by now, of which nothing is heard. */
     spoke() {
       if (hasSpoken || !store.state.loaded) return;
       hasSpoken = true;
