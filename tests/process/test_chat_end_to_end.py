@@ -104,15 +104,15 @@ async def test_chat_joins_a_running_bridge_here_and_elsewhere(tmp_path: Path) ->
     data, here = tmp_path / "data", tmp_path / "here"
     here.mkdir()
     async with running_bridge(data) as bridge:
-        assert "the bridge that runs on" in await chat(data, "my name is Wilhelmina")
-        printed = await chat(data, "what is my name?")
-        assert "Wilhelmina" in printed.partition("what is my name?")[2]
+        printed = await chat(data, "my name is Wilhelmina")
+        assert "the bridge that runs on" in printed
         assert "stopping the sprite" not in printed
         token = (await bridge.run("users", "token", "local", "--full"))[1].splitlines()[-1]
         made = "run `echo a,b > artifacts/report.csv`"
-        spoken = (made, "/get artifacts/report.csv", "/get .os/run/token")
+        spoken = ("what is my name?", made, "/get artifacts/report.csv", "/get .os/run/token")
         printed = await chat(data, *spoken, options=("--url", bridge.url), folder=here, BRIDGE_TOKEN=token)
         assert [(path.name, path.read_text()) for path in here.iterdir()] == [("report.csv", "a,b\n")]
+        assert "Wilhelmina" in printed.partition("what is my name?")[2]
         assert "can be downloaded" in printed
         assert f"connected to {bridge.url}" in printed
         printed = await chat(data, "hi", options=("--url", bridge.url, "--token", "wrong"), code=1)

@@ -89,21 +89,11 @@ async def test_killed_bridge_is_waited_for(data: Path) -> None:
     assert "stopping the sprite" not in chat.printed
 
 
-async def test_turn_of_killed_bridge_fails_in_words(data: Path) -> None:
-    """In a pipe. The terminal starts no bridge of its own in its place."""
-    async with bridge_process(data, forks_sprites=True) as bridge, chatting(data) as chat:
-        chat.say("run `tail -f /dev/null`")
-        await chat.until("▸ Bash")
-        await bridge.kill()
-        await chat.until("Reconnecting")
-        assert await chat.left() == 1
-    assert "The bridge has been away for" in chat.printed
-    assert "stopping the sprite" not in chat.printed
-    assert not is_taken(from_environment(data=data, port=0, permissions=None))
-
-
 async def test_own_bridge_gives_way_to_serving_one(data: Path) -> None:
-    """The terminal goes on with the bridge that serves, on the same memory."""
+    """The terminal goes on with the bridge that serves, on the same memory.
+
+    When that one is killed, a turn in a pipe fails in words: the terminal starts no bridge of its own in its place.
+    """
     async with chatting(data) as chat:
         chat.say("my name is Wilhelmina")
         await chat.until("stand-in model)")
@@ -111,7 +101,13 @@ async def test_own_bridge_gives_way_to_serving_one(data: Path) -> None:
             await chat.until("has given way to one that serves")
             chat.say("/search Wilhelmina")
             await chat.until("my name is Wilhelmina")
-            assert await chat.left() == 0
             status, _, _ = await bridge.run("status")
             assert status == 0
+            chat.say("run `tail -f /dev/null`")
+            await chat.until("▸ Bash")
+            await bridge.kill()
+            await chat.until("Reconnecting")
+            assert await chat.left() == 1
+    assert "The bridge has been away for" in chat.printed
     assert "stopping the sprite" not in chat.printed
+    assert not is_taken(from_environment(data=data, port=0, permissions=None))

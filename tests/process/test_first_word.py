@@ -18,7 +18,6 @@ from tests.harness import (
     Client,
     Sprite,
     SpriteProcess,
-    SpriteServer,
     observations,
     rows,
     running_sprite,
@@ -99,19 +98,6 @@ async def test_next_agent_starts_and_knows_newest_memory(home: Home) -> None:
 
 
 @shared
-async def test_agent_resumes_ahead_after_kill(home: Home) -> None:
-    assert isinstance(home.sprite, SpriteProcess)
-    await home.sprite.kill()
-    home.sprite = await home.stack.enter_async_context(running_sprite(home.workspace, home.model.url, **AHEAD))
-    async with home.sprite.client() as client:
-        ahead = await spare(home.sprite)
-        await chat(client, "Hello after the kill")
-        assert agent_process(home.sprite) == ahead
-    assert "Hello, newcomer" in str(prompts(home.model, "Hello after the kill")[0].body["messages"])
-    assert len(rows(home.workspace / ".os/memory/transcript.db", "SELECT * FROM sessions")) == 2
-
-
-@shared
 async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(home: Home) -> None:
     async with home.sprite.client() as client:
         os.kill(agent_process(home.sprite), signal.SIGKILL)
@@ -125,18 +111,25 @@ async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(home: 
 
 
 @shared
-async def test_errands_wait_for_starting_agent(home: Home) -> None:
-    """The agent that starts after the last errand ends with its sprite."""
-    async with home.sprite.client() as client:
-        await client.ask("system", {"action": "new_session"})
-        mission = client.send("mission", {"text": "Hello"})
+async def test_agent_resumes_ahead_after_kill(home: Home) -> None:
+    """Errands wait for it while it starts. The agent that starts after the last one ends with its sprite."""
+    assert isinstance(home.sprite, SpriteProcess)
+    await home.sprite.kill()
+    home.sprite = sprite = await home.stack.enter_async_context(running_sprite(home.workspace, home.model.url, **AHEAD))
+    async with sprite.client() as client:
+        ahead = await spare(sprite)
+        mission = client.send("mission", {"text": "Hello after the kill"})
         fresh = client.send("system", {"action": "new_session"})
+        await client.event("text_delta")
+        assert agent_process(sprite) == ahead
         assert (await client.end_of(mission))["event"] == "complete"
         await client.reply(fresh)
-        ahead = await spare(home.sprite)
-    assert isinstance(home.sprite, SpriteServer)
-    await home.sprite.stop()
-    assert not Path(f"/proc/{ahead}").exists()
+        following = await spare(sprite)
+        assert following != ahead
+    assert "Hello, newcomer" in str(prompts(home.model, "Hello after the kill")[0].body["messages"])
+    assert len(rows(home.workspace / ".os/memory/transcript.db", "SELECT * FROM sessions")) == 2
+    await sprite.stop()
+    assert not Path(f"/proc/{following}").exists()
     assert endings(home.workspace)[mission] == ["complete"]
 
 

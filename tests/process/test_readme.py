@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sprite.__main__ import run
-from tests.forking import fork_module
+from tests.forking import PYTHON, fork_module, forking_python
 from tests.harness import PATIENCE, ROOT, sprite_environment
 from tests.in_thread import call_main
 from tests.session_logs import Recorded
@@ -32,7 +32,7 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Pa
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env=sprite_environment(None),
+        env=sprite_environment(None, **{PYTHON: forking_python()}),
         timeout=PATIENCE,
         check=False,
     )
