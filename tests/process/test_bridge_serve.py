@@ -16,11 +16,14 @@ import pytest
 from tests.bridge_harness import bridge_environment, bridge_process, running_bridge
 from tests.forking import fork_module
 from tests.harness import PATIENCE, ROOT, observations
+from tests.memory_stores import seed_turns
 from tests.ports import free_port
 
 
 async def test_stop_in_mid_turn_stores_and_curates_everything(tmp_path: Path) -> None:
     """The model proxy answers until the sprites have ended: their last flush needs it."""
+    # Fewer turns than five wait for others.
+    await seed_turns(tmp_path / "data/workspaces/local", "Hello", "Hello", "Hello")
     async with bridge_process(tmp_path / "data", forks_sprites=True) as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
@@ -30,9 +33,7 @@ async def test_stop_in_mid_turn_stores_and_curates_everything(tmp_path: Path) ->
             assert status == 0
             assert "running" in out
             assert "local" in out
-            # Fewer turns than five wait for others.
-            for text in ("my name is Wilhelmina", "Hello", "Hello", "Hello"):
-                await page.mission(text)
+            await page.mission("my name is Wilhelmina")
             await page.send("mission", {"text": "run `tail -f /dev/null`"})
             await page.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "tool_use")
             sprite = int((bridge.workspace / ".os/run/lock").read_text())

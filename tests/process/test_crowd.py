@@ -1,4 +1,4 @@
-"""Hundreds of strangers at a sprite that may open few files, and a sprite that has none left for its agent."""
+"""A crowd of strangers at a sprite that may open few files, and a sprite that has none left for its agent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bridge.offline.model import OfflineModel
 from tests.harness import Client, Message, SpriteProcess, observations, sprite_process
 from tests.inspection import chat
 
-DESCRIPTORS = 120
-STRANGERS = 200
+DESCRIPTORS = 80
+STRANGERS = 100
 #: Half of the descriptors are for connections.
 CLIENTS = DESCRIPTORS // 2
 

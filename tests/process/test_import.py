@@ -74,9 +74,9 @@ def logs(recorded: Recorded, tmp_path: Path) -> Recorded:
 
 @pytest.fixture(scope="module")
 def many(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """700 turns in 7 logs: two transactions."""
+    """600 turns in 4 logs: two transactions."""
     folder = tmp_path_factory.mktemp("many")
-    write_many(recorded.log("everyday"), folder, sessions=7, turns=100)
+    write_many(recorded.log("everyday"), folder, sessions=4, turns=150)
     return folder
 
 
@@ -250,9 +250,9 @@ async def test_a_sprite_that_does_not_answer_is_named(model: OfflineModel, logs:
 
 async def test_killed_at_any_moment_a_second_run_completes_the_first(many: Path, workspace: Path) -> None:
     at_once = workspace.with_name("at-once")
-    assert facts(await import_beside(at_once, many, "--json"))["turns"] == 700
+    assert facts(await import_beside(at_once, many, "--json"))["turns"] == 600
     log = workspace / ".os/memory/transcript.db"
-    while not 0 < _count(log) < 700:
+    while not 0 < _count(log) < 600:
         # On a busy machine it may come to its end before it is killed.
         shutil.rmtree(workspace / ".os", ignore_errors=True)
         process = await started(workspace, "import", str(many))

@@ -68,7 +68,7 @@ def big_body(random_: random.Random, size: int, *, model_last: bool) -> tuple[by
     pieces: list[Any] = []
     left = size
     while left > 0:
-        text = "".join(random_.choice('ab"\\{}[]:,\n é\u2028') for _ in range(random_.randrange(1, 400)))
+        text = "".join(random_.choices('ab"\\{}[]:,\n é\u2028', k=random_.randrange(1, 400)))
         pieces.append({"role": "user", "content": [{"type": "text", "text": text}, {"n": [1, -2.5e3, None, True, {}]}]})
         left -= 2 * len(text)
     messages = json.dumps(pieces, ensure_ascii=random_.random() < 0.5, indent=random_.choice([None, 1])).encode()
