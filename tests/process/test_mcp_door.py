@@ -330,6 +330,7 @@ def written(kind: str, number: int, rooms: Rooms) -> str:
     return str(text).replace("http://127.0.0.1:8080", rooms.bridge.url).replace("TOKEN", rooms.token)
 
 
+@pytest.mark.soak
 async def test_the_cli_of_claude_code_finds_what_was_said_set_up_as_written(rooms: Rooms, tmp_path: Path) -> None:
     async with OfflineModel() as model:
         claude = ClaudeCode(tmp_path / "home", model.url)
