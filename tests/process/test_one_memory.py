@@ -13,6 +13,8 @@ import re
 import signal
 import sqlite3
 import subprocess
+import uuid
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ from tests.claude_code import PLUGIN, ClaudeCode, begun_with, boot_file, patient
 from tests.harness import PATIENCE, ROOT, observations, rows
 from tests.inspection import children, eventually, prompts
 
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 SEARCH = "mcp__plugin_sprite-memory_memory__search_memory"
 
 
@@ -62,6 +65,16 @@ def observed(bridge: Bridge) -> list[dict[str, Any]]:
     with contextlib.suppress(sqlite3.OperationalError):
         return [turn for turn in observations(bridge.workspace) if turn["source"] == "claude-code"]
     return []
+
+
+def say_again(log: Path, other: dict[str, str]) -> None:
+    """Write the log of another session, which is this one with other words and ids."""
+    text = log.read_text()
+    for was, now in other.items():
+        text = text.replace(was, now)
+    ids: dict[str, str] = defaultdict(lambda: str(uuid.uuid4()))
+    text = _UUID.sub(lambda found: ids[found[0]], text)
+    log.with_name(f"{ids[log.stem]}.jsonl").write_text(text)
 
 
 async def taken(bridge: Bridge, *said: str) -> dict[str, int]:
@@ -102,7 +115,7 @@ async def test_every_agent_knows_what_another_was_told(model: OfflineModel, tmp_
         follower = follower_of(bridge)
         assert follower is not None
         os.kill(follower, signal.SIGKILL)
-        await person.say(second, shop)
+        say_again(person.logs[-1], {first: second, str(ships): str(shop)})
         turns = await taken(bridge, *said)
         assert {turn["user_message"]: turn["project"] for turn in observed(bridge)} == {
             text: str(folder) for text, folder in said.items()
