@@ -92,7 +92,7 @@ async def test_an_export_that_is_interrupted_leaves_nothing(curated: Path, tmp_p
     target.parent.mkdir()
     process = await started(workspace, "export", str(target))
     await eventually(
-        lambda: any(path.stat().st_size > 100_000 for path in target.parent.iterdir()), "the export has not begun"
+        lambda: any(path.stat().st_size > 10_000 for path in target.parent.iterdir()), "the export has not begun"
     )
     process.send_signal(signal.SIGINT)
     async with asyncio.timeout(PATIENCE):
