@@ -31,6 +31,7 @@ USER_MD = "# User\n\n## Preferences\n- Prefers tea to coffee.\n\n## Facts\n- Liv
 #: Of which one turn is, said to another program.
 PROJECT = "/home/ada/code/lighthouse"
 EVIL = '<img src=x onerror="window.ran=1"> <script>window.ran=1</script> [x](javascript:window.ran=1)'
+HERE_ALONE = "Forgotten here; the copy at the bridge is not yet rid of it"
 MARKED = "() => [...(CSS.highlights.get('evidence') ?? [])].map(r => r.toString())"
 
 
@@ -456,6 +457,8 @@ async def test_forget_can_be_thought_over(page: Page) -> None:
 async def test_forget_shows_every_place_and_what_remains(stack: PageStack, page: Page) -> None:
     panel = await memory(page, "Health")
     await expect(panel).to_contain_text("What memory has cost")
+    await expect(panel).not_to_contain_text(HERE_ALONE)
+    assert await violations(page) == []
     await shoot(page, "memory-health")
     await panel.get_by_role("button", name="Forget…").click()
     await page.get_by_role("dialog").get_by_role("textbox").fill("Quibblewort")
@@ -478,12 +481,13 @@ async def test_forget_shows_every_place_and_what_remains(stack: PageStack, page:
     assert all("Quibblewort" not in row["user_message"] for row in observations(stack.workspace))
 
 
+@pytest.mark.soak
 async def test_forget_waits_for_the_copy_at_the_bridge(stack: PageStack, page: Page) -> None:
+    """The bridge's part is `test_forget_confirmed`; `test_unreachable_memory_is_not_shown_as_empty` sees the words."""
     kept = stack.data / "store/local/log.db"
-    here_alone = "Forgotten here; the copy at the bridge is not yet rid of it"
     panel = await memory(page, "Health")
     await expect(panel).to_contain_text("What memory has cost")
-    await expect(panel).not_to_contain_text(here_alone)
+    await expect(panel).not_to_contain_text(HERE_ALONE)
     await eventually(kept.exists, "nothing was stored")
     with closing(sqlite3.connect(kept, isolation_level=None)) as store:
         # Nobody else can write to it meanwhile.
@@ -496,11 +500,10 @@ async def test_forget_waits_for_the_copy_at_the_bridge(stack: PageStack, page: P
         done = page.get_by_role("dialog", name="Forgotten")
         await expect(done).to_contain_text("It still stands here: the copy at the bridge")
         await done.get_by_role("button", name="Close").click()
-        await expect(panel).to_contain_text(here_alone)
-        assert await violations(page) == []
+        await expect(panel).to_contain_text(HERE_ALONE)
         await shoot(page, "memory-forgotten-here")
         store.execute("ROLLBACK")
-    await expect(panel).not_to_contain_text(here_alone)
+    await expect(panel).not_to_contain_text(HERE_ALONE)
 
 
 # --- how it stands ---
@@ -508,12 +511,15 @@ async def test_forget_waits_for_the_copy_at_the_bridge(stack: PageStack, page: P
 
 async def test_unreachable_memory_is_not_shown_as_empty(wire: Wire) -> None:
     wire.refuse("memory", "unavailable", "Your sprite is restarting.")
+    wire.received = lambda frame: frame.replace('"unshipped_forgets":0', '"unshipped_forgets":1')
     await wire.page.reload()
     await ready(wire.page)
     panel = await memory(wire.page, "Learned")
     await expect(panel).to_contain_text("Memory cannot be reached")
     await expect(panel).to_contain_text("Your sprite is restarting.")
     await expect(panel).not_to_contain_text("Nothing learned yet")
-    wire.pass_all()
+    wire.sent = lambda frame: frame
     await panel.get_by_role("button", name="Try again").click()
     await expect(panel).to_contain_text("Prefers tea to coffee.")
+    await panel.get_by_role("tab", name="Health").click()
+    await expect(panel).to_contain_text(f"{HERE_ALONE} (1 forget)")
