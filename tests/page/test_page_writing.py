@@ -205,7 +205,8 @@ async def test_change_while_typing_shows_both_versions(stack: PageStack, page: P
         found = card(page, "Draft")
         await found.get_by_text("one").click()
         await field(found).fill("one\nmine")
-        await studied.change(card_id, {"id": kept(stack, "Draft")[1]["id"], "type": "badge", "data": {"text": "busy"}})
+        badge = {"card_id": card_id, "block_id": kept(stack, "Draft")[1]["id"], "seen": 1}
+        await studied.interact(action="update_block", **badge, data={"text": "busy"})
         await expect(found.locator(".badge")).to_have_text("busy")
         await expect(field(found)).to_be_focused()
         await studied.change(card_id, {"id": block_id, "type": "text", "data": {"content": "one\ntheirs"}})
