@@ -154,7 +154,7 @@ async def test_block_of_a_newer_sprite_is_named(stack: PageStack, wire: Wire) ->
 async def test_hostile_content_runs_nowhere(stack: PageStack, page: Page) -> None:
     evil = "<img src=x onerror=\"window.ran=1\"><script>window.ran=1</script><svg onload='window.ran=1'>"
     async with studio(stack, evil) as easel:
-        await easel.draw(
+        await easel.put(
             evil,
             block("table", columns=[evil, "b"], rows=[[evil, "javascript:window.ran=1"], ["=cmd|' /C calc'!A0", 1]]),
             block("text", content=f"{evil}\n\n[click](javascript:window.ran=1) ![i](javascript:window.ran=1)"),
@@ -311,6 +311,10 @@ async def test_refused_move_goes_back_and_says_why(stack: PageStack, wire: Wire)
         await wire.page.keyboard.press("Shift+ArrowDown")
         await wire.page.keyboard.press("Enter")
         await expect(wire.page.locator(".toast")).to_contain_text("“Mine” went back to its place: The disk is full.")
+        # The card is drawn in its place at the next frame.
+        await wire.page.wait_for_function(
+            "y => Math.round(document.querySelector('.canvas-card').getBoundingClientRect().y) === y", arg=before["y"]
+        )
         assert await place(mine) == before
 
 
