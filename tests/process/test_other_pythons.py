@@ -57,7 +57,6 @@ def run(python: Path, *arguments: str, said: str = "", timeout: float = PATIENCE
     )
 
 
-@pytest.mark.soak
 def test_system_python_holds_conversation(python: Path, tmp_path: Path) -> None:
     words = "My name is Ada and I prefer tea.\n/flush\n/memory user.md\n"
     done = run(python, "-m", "bridge", "chat", "--data", str(tmp_path), said=words)
@@ -67,12 +66,7 @@ def test_system_python_holds_conversation(python: Path, tmp_path: Path) -> None:
 
 
 def test_system_python_passes_doctor(python: Path, tmp_path: Path) -> None:
-    """And imports both programs. `make soak` holds a conversation."""
-    program = (
-        "import sys, bridge.app, bridge.chat.terminal, sprite.server; from sprite.__main__ import main; "
-        "sys.exit(main(sys.argv[1:]))"
-    )
-    done = run(python, "-c", program, "doctor", "--without-model", "--workspace", str(tmp_path))
+    done = run(python, "-m", "sprite", "doctor", "--without-model", "--workspace", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     version = ".".join(map(str, version_of(SYSTEM_PYTHON)))
     assert f"ok    python       {version}" in done.stdout
