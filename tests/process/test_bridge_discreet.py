@@ -39,10 +39,10 @@ async def test_no_secret_leaves_the_bridge(tmp_path: Path, model: OfflineModel) 
         await broken_requests(bridge, planted)
         async with bridge.page(cookie) as page:
             await page.link("ready")
-            assert (await page.mission("run `env; cat /proc/$PPID/environ`"))["event"] == "complete"
+            done = await page.mission(f"run `env; cat /proc/$PPID/environ; echo {planted}`")
+            assert done["event"] == "complete"
             assert key not in str(page.received)
             assert "planted-sprites-token" not in str(page.received)
-            done = await page.mission(f"please remember {planted}")
             # An id is a client's own words, too.
             await page.ask("mission", {"text": "hello"}, planted)
         sprite = int((bridge.workspace / ".os/run/lock").read_text())

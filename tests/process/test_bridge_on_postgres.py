@@ -17,7 +17,8 @@ import pytest
 from bridge.database import MIGRATIONS, DatabaseAwayError, once_back
 from bridge.sql.postgres import Patience, open_postgres
 from tests.bridge_harness import Bridge, bridge_environment, run_bridge, running_bridge
-from tests.harness import PATIENCE, observations
+from tests.harness import PATIENCE
+from tests.inspection import workspace_db
 from tests.postgres import Server, own_server
 
 _STORE_KEY = base64.b64encode(b"of this bridge " + b"." * 17).decode()
@@ -60,16 +61,21 @@ async def test_a_bridge_goes_on_by_itself_when_its_postgres_was_away(tmp_path: P
             status, _, err = await bridge.run("users", "list")
             assert status != 0
             assert "The database is away" in err
-            typed = await page.send("mission", {"text": "remember that the tide is at noon"})
+            note = {
+                "action": "create_card",
+                "title": "Tides",
+                "blocks": [{"type": "text", "data": {"content": "noon"}}],
+            }
+            typed = await page.send("canvas_interaction", note)
             server.start()
             await page.link("ready")
             await becomes(bridge, (200, "ready\n"))
-            assert (await page.end_of(typed))["event"] == "complete"
+            assert (await page.reply(typed))["type"] == "ack"
         status, out, _ = await bridge.run("users", "add", "ada")
         assert status == 0
         await bridge.login(next(word for word in out.split() if "/login?token=" in word))
         await bridge.stop()
-    assert [(row["mission_id"], row["outcome"]) for row in observations(bridge.workspace)] == [(typed, "complete")]
+    assert [row["title"] for row in workspace_db(bridge.workspace, "SELECT title FROM cards")] == ["Tides"]
     assert not (tmp_path / "data/bridge.db").exists()
     assert "planted-password" not in bridge.log
     said = [line for line in bridge.log.splitlines() if "the database is" in line]

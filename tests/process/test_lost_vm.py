@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from tests.bridge_harness import Bridge, running_bridge
 from tests.delays import Delays
 from tests.harness import observations, start_forked
 from tests.inspection import eventually, journal, observation_of, workspace_db
+from tests.memory_stores import seed_turns
 
 STEP = "the step before the end"
 #: What was written so long before the end, or longer, is never lost.
@@ -45,6 +47,7 @@ async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_tha
         {"match": "work on", "on": "prompt", "tool": "Bash", "input": {"command": f"echo '{STEP}'"}},
         {"match": "work on", "hang": True, "times": -1},
     )
+    await seed_turns(tmp_path / "data/workspaces/local", "My dog is Pim.")
     async with (
         running_bridge(
             tmp_path / "data",
@@ -57,7 +60,6 @@ async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_tha
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             await page.link("ready")
-            assert (await page.mission("My dog is Pim."))["event"] == "complete"
             before = observations(bridge.workspace)
             mission = await page.send("mission", {"text": "work on"})
             await eventually(
@@ -65,6 +67,7 @@ async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_tha
                 "the mission takes no step",
             )
             while not await has_whole(store, bridge.workspace):
+                await asyncio.sleep(0.1)
                 # Reads on, so that the page is not taken for gone.
                 await page.ask("system", {"action": "status"})
             sprite = sprite_of(bridge)

@@ -212,6 +212,7 @@ async def test_a_model_that_refuses_everything_sets_nothing_aside_for_good_and_i
     assert times_curated(workspace) == Counter(range(1, 7))
 
 
+@pytest.mark.soak
 async def test_killed_in_the_middle_a_sprite_pays_for_nothing_twice(model: OfflineModel, workspace: Path) -> None:
     await seed(workspace, 25, 9)
     hung = 0

@@ -12,7 +12,7 @@ from typing import Any
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import Bridge, bridge_process
 from tests.command_line import command
-from tests.harness import sprite_process
+from tests.harness import Message, sprite_process
 from tests.shifted_clock import ShiftedClock
 
 #: A probe takes 5 s at most; with it, what a command needs for itself.
@@ -35,46 +35,41 @@ async def test_stopped_sprite_is_named_within_seconds(workspace: Path, model: Of
         assert "but:" not in (await command(workspace, "status"))[1]
 
 
-async def test_work_of_a_minute_is_named(workspace: Path, tmp_path: Path, model: OfflineModel) -> None:
-    clock, go_on = ShiftedClock(tmp_path), tmp_path / "go-on"
-    model.script.agent({"text": "Done.", "until": str(go_on)})
-    async with sprite_process(workspace, model.url, **clock.environment) as sprite, sprite.client() as client:
-        first = client.send("mission", {"text": "Take your time."})
-        await client.event("started")
-        client.send("mission", {"text": "And this?"})
-        assert json.loads((await command(workspace, "status", "--json"))[1])["slow"] == []
-        clock.jump_to(time.time() + 200)
-        told = await client.until(lambda m: m["type"] == "session_update")
-        assert [work["kind"] for work in told["payload"]["session"]["slow"]] == ["turn", "queue", "model_call"]
-        for name in ("status", "doctor"):
-            _, out, _ = await command(workspace, name, "--without-model" if name == "doctor" else "--json")
-            for words in ("a turn has been", "a message has been", "a call of the model has had"):
-                assert words in out
-        go_on.touch()
-        await client.end_of(first)
-        told = await client.until(lambda m: m["type"] == "session_update")
-        assert told["payload"]["session"]["slow"] == []
-
-
-async def test_bridge_names_work_of_a_minute(tmp_path: Path, model: OfflineModel) -> None:
+async def test_work_of_a_minute_is_named(tmp_path: Path, model: OfflineModel) -> None:
+    """By the sprite to its page and its own commands, by the bridge in its status and its figures."""
     clock, go_on = ShiftedClock(tmp_path), tmp_path / "go-on"
     model.script.agent({"text": "Done.", "until": str(go_on)})
     settings: dict[str, Any] = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "a key", **clock.environment}
-    async with bridge_process(tmp_path / "data", forks_sprites=True, **settings) as bridge:
-        cookie = await bridge.login()
-        async with bridge.page(cookie) as page:
-            mission = await page.send("mission", {"text": "Take your time."})
-            await page.until(lambda m: m["payload"].get("event") == "started")
-            await model.seen(lambda request: "Take your time." in str(request.body))
-            assert (await slow_of(bridge), await gauges(bridge)) == ([], set())
-            clock.jump_to(time.time() + 200)
-            assert await slow_of(bridge) == ["turn", "model_call"]
-            assert await gauges(bridge) == {"bridge_slow_turn_seconds", "bridge_slow_model_call_seconds"}
-            _, out, _ = await bridge.run("status")
-            assert "a turn has been running for" in out
-            go_on.touch()
-            await page.end_of(mission)
-            assert await slow_of(bridge) == []
+    async with (
+        bridge_process(tmp_path / "data", forks_sprites=True, **settings) as bridge,
+        bridge.page(await bridge.login()) as page,
+    ):
+        await page.send("mission", {"text": "Take your time."})
+        await page.until(lambda m: m["payload"].get("event") == "started")
+        await model.seen(lambda request: "Take your time." in str(request.body))
+        second = await page.send("mission", {"text": "And this?"})
+        assert (await page.reply(second))["type"] == "ack"
+        assert json.loads((await command(bridge.workspace, "status", "--json"))[1])["slow"] == []
+        assert (await slow_of(bridge), await gauges(bridge)) == ([], set())
+        clock.jump_to(time.time() + 200)
+        figures = ["turn", "queue", "model_call"]
+        await page.until(lambda m: m["type"] == "session_update" and slow_in(m) == figures)
+        for name in ("status", "doctor"):
+            _, out, _ = await command(bridge.workspace, name, "--without-model" if name == "doctor" else "--json")
+            for words in ("a turn has been", "a message has been", "a call of the model has had"):
+                assert words in out
+        assert await slow_of(bridge) == figures
+        assert await gauges(bridge) == {f"bridge_slow_{kind}_seconds" for kind in figures}
+        _, out, _ = await bridge.run("status")
+        assert "a turn has been running for" in out
+        go_on.touch()
+        await page.until(lambda m: m["type"] == "session_update" and not slow_in(m))
+        assert (await slow_of(bridge), await gauges(bridge)) == ([], set())
+
+
+def slow_in(message: Message) -> list[str]:
+    """The kinds of slow work that a session update names."""
+    return [work["kind"] for work in message["payload"]["session"]["slow"]]
 
 
 async def slow_of(bridge: Bridge) -> list[str]:

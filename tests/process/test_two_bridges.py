@@ -34,6 +34,8 @@ from tests.ports import free_port
 #: The same for all of them.
 _STORE_KEY = base64.b64encode(b"between them " + b"." * 19).decode()
 
+NOTE = {"action": "create_card", "title": "Tides", "blocks": [{"type": "text", "data": {"content": "noon"}}]}
+
 
 @asynccontextmanager
 async def bridge(folder: Path, url: str) -> AsyncIterator[tuple[BridgeProcess, str]]:
@@ -65,14 +67,14 @@ def seqs(page: PageClient) -> list[int]:
     return [message["seq"] for message in page.received if "seq" in message]
 
 
-def missions(workspace: Path) -> list[dict[str, Any]]:
-    return rows(workspace / ".os/workspace.db", "SELECT id, status FROM missions ORDER BY position")
+def titles(workspace: Path) -> list[str]:
+    """The titles of its cards."""
+    return [row["title"] for row in rows(workspace / ".os/workspace.db", "SELECT title FROM cards")]
 
 
 async def draw(page: PageClient) -> None:
     """Put a note on the canvas; return once the page has seen it."""
-    note = {"action": "create_card", "title": "Tides", "blocks": [{"type": "text", "data": {"content": "noon"}}]}
-    await page.send("canvas_interaction", note)
+    await page.send("canvas_interaction", NOTE)
     await page.type("canvas_update")
 
 
@@ -110,18 +112,17 @@ async def test_a_bridge_that_was_stopped_for_long_says_nothing_more_to_a_sprite_
         a.process.send_signal(signal.SIGSTOP)
         try:
             # It waits in the socket of a bridge that will believe for a moment that the sprite is its own.
-            typed = await old.send("mission", {"text": "Typed while nobody heard"})
+            typed = await old.send("canvas_interaction", NOTE)
             new = await stack.enter_async_context(taken_over(b, cookie_b))
             assert (await lease(database))[1] == 2
         finally:
             a.process.send_signal(signal.SIGCONT)
         assert await old.closed() == aiohttp.WSCloseCode.SERVICE_RESTART
         assert not [m for m in old.received if m.get("reply_to") == typed]
-        assert missions(a.workspace) == []
+        assert titles(a.workspace) == []
         # As a page does when it comes again: what was not acknowledged is said once more.
-        assert (await new.ask("mission", {"text": "Typed while nobody heard"}, typed))["type"] == "ack"
-        assert (await new.end_of(typed))["event"] == "complete"
-        assert [mission["id"] for mission in missions(a.workspace)] == [typed]
+        assert (await new.ask("canvas_interaction", NOTE, typed))["type"] == "ack"
+        assert titles(a.workspace) == ["Tides"]
         assert (await lease(database))[1] == 2
         # When a bridge is killed, too, another one takes its sprite, and a page goes on where it was.
         await draw(new)

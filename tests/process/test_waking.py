@@ -205,7 +205,8 @@ def action(data: Path) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize("how", ["stop", pytest.param("kill", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_reminder_survives_a_stop_of_the_bridge(model: OfflineModel, tmp_path: Path, how: str) -> None:
     """Nobody has a page open: the next bridge looks by itself."""
     model.script.agent({"match": "due_action", "on": "prompt", "hang": True})

@@ -84,9 +84,12 @@ def fired(vm: Machine) -> list[int]:
 async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_sleeps_again(
     model: OfflineModel, emulator: Emulator, disk: Disk, tmp_path: Path
 ) -> None:
-    emulator.image = disk.packages
+    tokens = Tokens(model.url)
+    vm = await disk.put_into(emulator, tokens)
+    model_env = vm.workspace / ".os/run/model.env"
+    model_env.write_text(model_env.read_text().replace(Tokens().base_url, model.url))
     async with (
-        host_of(emulator, this_archive(), Tokens(model.url)) as host,
+        host_of(emulator, this_archive(), tokens) as host,
         receiving() as receiver,
     ):
         async with bridge_of(tmp_path, host, receiver) as bridge:
@@ -94,7 +97,6 @@ async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_s
                 answer = await room.ask(AddActionRequest(content="run `touch drawn`", due=time.time() + HOUR))
                 added = msgspec.to_builtins(answer)
                 await eventually(lambda: bridge.due.of("ada") is not None, "the bridge does not hear of it")
-            vm = emulator.machines["ada"]
             await eventually(lambda: not bridge.due.dates()["ada"].is_open, "the room stays open")
         await vm.sleep("cold")
         await an_hour_passes(vm, added["action"]["id"])
