@@ -117,7 +117,6 @@ async def record(folder: Path) -> Recorded:
             await _troubled(talk, model, recorded)
             await _delegating(talk, model, recorded, folder / "project")
             await _commands(talk, recorded)
-            await _left(talk, model, recorded)
         await _resumed(folder, model, recorded)
     return recorded
 
@@ -219,6 +218,8 @@ async def _resumed(folder: Path, model: OfflineModel, recorded: Recorded) -> Non
         recorded.ids["circles"] = await talk.say("go in circles")
     async with talking(folder, model.url, resume=recorded.ids["troubled"], fork_session=True) as talk:
         recorded.ids["forked"] = await talk.say("Hello, forked")
+        # The last turn of all has no answer: whoever reads at once leaves no other one for later.
+        await _left(talk, model, recorded)
 
 
 # --- many of them ---
@@ -245,6 +246,11 @@ def write_many(log: Path, folder: Path, *, sessions: int, turns: int) -> int:
         (folder / f"{session}.jsonl").write_text(text, encoding="utf-8")
         written += len(text.encode())
     return written
+
+
+def write_copy(log: Path, session: str, number: int) -> None:
+    """Writes a log beside this one as another session that said the same, `number` minutes after the first copy."""
+    log.with_stem(session).write_text(_copy(log.read_text(encoding="utf-8"), session, number), encoding="utf-8")
 
 
 def _blocks(lines: list[str]) -> list[str]:

@@ -107,13 +107,14 @@ async def test_a_question_has_the_whole_input_as_it_would_run_and_the_disk_what_
             mission = client.send("mission", {"text": f"Please hide {number}."})
             question = await client.until(lambda m: m["type"] == "permission_request")
             assert question["payload"]["input"] == {"command": command}
-            # As well for whoever comes later, by the state or by a replay.
-            async with home.sprite.client() as other:
-                sync = (await other.until(lambda m: m["type"] == "state_sync"))["payload"]
-                assert sync["permissions"] == [question["payload"]]
-            resume = {"epoch": epoch, "last_seq": question["seq"] - 1}
-            async with home.sprite.client(resume=resume) as other:
-                assert await _question(other) == question["payload"]
+            if number in {0, len(HIDING) - 1}:
+                # As well for whoever comes later, by the state or by a replay.
+                async with home.sprite.client() as other:
+                    sync = (await other.until(lambda m: m["type"] == "state_sync"))["payload"]
+                    assert sync["permissions"] == [question["payload"]]
+                resume = {"epoch": epoch, "last_seq": question["seq"] - 1}
+                async with home.sprite.client(resume=resume) as other:
+                    assert await _question(other) == question["payload"]
             await _answer(client, question["payload"], "deny")
             await client.end_of(mission)
         assert not (home.workspace / "hidden").exists()
