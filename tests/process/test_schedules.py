@@ -215,8 +215,7 @@ async def test_missed_actions_fire_late_once_and_ask(model: OfflineModel, worksp
     def is_asked() -> bool:
         return any("permission_request" in str(row["frame"]) for row in workspace_db(workspace, "SELECT * FROM events"))
 
-    async with running_sprite(workspace, model.url):
-        pass
+    (workspace / ".os/memory").mkdir(parents=True)
     four_hours_ago = time.time() - 4 * 3600
     async with open_stores(workspace / ".os/memory") as stores:
         actions = stores.actions_at(lambda: four_hours_ago)
