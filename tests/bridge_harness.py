@@ -302,15 +302,14 @@ async def bridge_process(
     host: str = "127.0.0.1",
     port: int = 0,
     program: Sequence[str] = ("bridge",),
-    within: Sequence[str] = (),
     forks_sprites: bool = False,
     **environment: str,
 ) -> AsyncIterator[BridgeProcess]:
     """A bridge process that accepts connections; stopped, or killed if need be, at the end.
 
     With `forks_sprites` the sprites that it starts are forked as well: no descendants of its, but they end with it.
-    `program` is what `python -m` runs: the bridge itself, or what runs it in a test's way. `within` is a command that
-    becomes the bridge. The variable TESTS_OPEN_FILES limits its descriptors.
+    `program` is what `python -m` runs: the bridge itself, or what runs it in a test's way.
+    The variable TESTS_OPEN_FILES limits its descriptors.
     """
     flags, variables = _prepared(data, arguments, environment)
     if forks_sprites:
@@ -322,7 +321,6 @@ async def bridge_process(
             *(*program[1:], "serve", "--host", host, "--port", str(port), *flags),
             env=variables,
             stderr=log,
-            within=within,
         )
     async with listening(process, data, stderr) as bridge:
         yield bridge

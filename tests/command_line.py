@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from sprite.commands import change
 from sprite.commands.rebuild import rebuild as rebuild_command
 from sprite.config import Settings
 from sprite.server import serve
-from tests.forking import ROOT, ForkedProcess, fork_module
+from tests.forking import ForkedProcess, fork_module
 from tests.harness import PATIENCE, sprite_environment
 from tests.in_thread import call_main
 
@@ -51,21 +49,6 @@ async def command(workspace: Path, *arguments: str, model_url: str | None = None
     """`sprite ...` on a workspace, in a thread of this process: (exit code, stdout, stderr)."""
     variables = sprite_environment(model_url, **{"HOME": os.devnull, **extra})
     return await call_main(run, [*arguments, "--workspace", str(workspace)], variables)
-
-
-async def command_within(within: Sequence[str], workspace: Path, *arguments: str, **extra: str) -> tuple[int, str, str]:
-    """`python -m sprite ...` started by another command, such as `setpriv`: (exit code, stdout, stderr)."""
-    process = await asyncio.create_subprocess_exec(
-        *(*within, sys.executable, "-m", "sprite", *arguments, "--workspace", str(workspace)),
-        cwd=ROOT,
-        env=sprite_environment(None, **{"HOME": os.devnull, **extra}),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(PATIENCE):
-        out, err = await process.communicate()
-    return process.returncode or 0, out.decode(), err.decode()
 
 
 async def started(workspace: Path, *arguments: str, model_url: str | None = None, **extra: str) -> ForkedProcess:

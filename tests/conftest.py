@@ -121,7 +121,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Session logs that the real CLI wrote (15 s, once); nobody may change them."""
+    """Session logs that the real CLI wrote (7 s, once); nobody may change them."""
     from tests.session_logs import Recorded, record
 
     return _made_once("recorded", tmp_path_factory, Recorded, lambda folder: asyncio.run(record(folder)))

@@ -143,10 +143,14 @@ def children(pid: int) -> list[int]:
 
 def agents(sprite: Sprite) -> list[int]:
     """The CLI's processes; the sprite has short-lived ones beside."""
+    return _agents(sprite, _families())
+
+
+def _agents(sprite: Sprite, families: dict[int, list[int]]) -> list[int]:
     found = []
     # An in-thread sprite is not the only one whose agents are children of this process.
     state = os.fsencode(f"CLAUDE_CONFIG_DIR={sprite.workspace / '.os/run/claude'}\0")
-    for pid in children(sprite.pid):
+    for pid in families.get(sprite.pid, []):
         with contextlib.suppress(OSError):
             process = Path(f"/proc/{pid}")
             if b"stream-json" in (process / "cmdline").read_bytes() and state in (process / "environ").read_bytes():
@@ -162,8 +166,9 @@ def agent_process(sprite: Sprite) -> int:
 
 def family(sprite: Sprite) -> list[int]:
     """The CLI's processes, and every process below them."""
-    found = agents(sprite)
-    return [pid for agent in found for pid in (agent, *descendants(agent))]
+    # Reading all of /proc takes long, and callers poll.
+    families = _families()
+    return [pid for agent in _agents(sprite, families) for pid in (agent, *_below(agent, families))]
 
 
 def runs(pid: int) -> bool:
@@ -218,9 +223,8 @@ def is_running(sprite: Sprite, words: str) -> bool:
 
 def descendants(pid: int) -> list[int]:
     """Every process below one."""
-    families = _families()
+    return _below(pid, _families())
 
-    def below(parent: int) -> list[int]:
-        return [found for child in families.get(parent, []) for found in (child, *below(child))]
 
-    return below(pid)
+def _below(pid: int, families: dict[int, list[int]]) -> list[int]:
+    return [found for child in families.get(pid, []) for found in (child, *_below(child, families))]

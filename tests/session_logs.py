@@ -107,60 +107,60 @@ async def record(folder: Path) -> Recorded:
     from bridge.offline.model import OfflineModel
 
     recorded = Recorded(folder / "claude/projects")
+    commands = folder / "project/.claude/commands"
+    commands.mkdir(parents=True)
+    (commands / "greet.md").write_text("Say hello to $ARGUMENTS and be very kind.")
     async with OfflineModel() as model:
-        await _everyday(folder, model, recorded)
-        await _troubled(folder, model, recorded)
-        await _delegating(folder, model, recorded)
-        await _commands(folder, model, recorded)
-        await _cut_off(folder, model, recorded)
+        # Starting the CLI takes a second: most sessions begin with a `/clear` in the same process.
+        async with talking(folder, model.url, setting_sources=["project"]) as talk:
+            await _everyday(talk, model, recorded)
+            await _troubled(talk, model, recorded)
+            await _delegating(talk, model, recorded, folder / "project")
+            await _commands(talk, recorded)
+        await _resumed(folder, model, recorded)
     return recorded
 
 
-async def _everyday(folder: Path, model: OfflineModel, recorded: Recorded) -> None:
+async def _everyday(talk: Talk, model: OfflineModel, recorded: Recorded) -> None:
     call = {"type": "tool_use", "name": "Bash"}
     both = [{"type": "text", "text": "Two at once."}, *({**call, "input": {"command": f"echo {x}"}} for x in "ab")]
     model.script.agent({"match": "both", "blocks": both}, {"match": "fill it", "usage": {"input_tokens": 990000}})
-    async with talking(folder, model.url) as talk:
-        recorded.ids["everyday"] = await talk.say("Hello there")
-        for text in (
-            "run `echo out; echo err >&2`",
-            "run `ls /nowhere`",
-            "do both in parallel",
-            "My name is Ada and I prefer tea.",
-            "/compact",
-            "Hello after the compaction",
-            "please fill it",
-            "Hello after the automatic one",
-        ):
-            await talk.say(text)
+    recorded.ids["everyday"] = await talk.say("Hello there")
+    for text in (
+        "run `echo out; echo err >&2`",
+        "run `ls /nowhere`",
+        "do both in parallel",
+        "My name is Ada and I prefer tea.",
+        "/compact",
+        "Hello after the compaction",
+        "please fill it",
+        "Hello after the automatic one",
+    ):
+        await talk.say(text)
 
 
-async def _troubled(folder: Path, model: OfflineModel, recorded: Recorded) -> None:
+async def _troubled(talk: Talk, model: OfflineModel, recorded: Recorded) -> None:
     model.script.agent(
         {"match": "refuse me", "error": 400, "times": -1},
         {"match": "think for ever", "hang": True},
         {"match": "half of it", "hang": True, "text": "Half of this is seen. " * 20, "chunk_delay": 0.01},
     )
-    async with talking(folder, model.url) as talk:
-        recorded.ids["troubled"] = await talk.say("refuse me")
-        await talk.say("Hello after the error")
-        await talk.client.query(f"run `{WAIT.format(30)}`")
-        await talk.tool()
-        await talk.stop()
-        await talk.client.query("think for ever")
-        await model.seen(lambda r: "think for ever" in r.user_text)
-        await talk.stop()
-        await talk.client.query("say half of it")
-        await talk.text_begins()
-        await talk.stop()
-        await talk.say("Hello after all")
-    async with talking(folder, model.url, resume=recorded.ids["troubled"]) as talk:
-        await talk.say("Hello, resumed")
-    async with talking(folder, model.url, resume=recorded.ids["troubled"], fork_session=True) as talk:
-        recorded.ids["forked"] = await talk.say("Hello, forked")
+    await talk.say("/clear")
+    recorded.ids["troubled"] = await talk.say("refuse me")
+    await talk.say("Hello after the error")
+    await talk.client.query(f"run `{WAIT.format(30)}`")
+    await talk.tool()
+    await talk.stop()
+    await talk.client.query("think for ever")
+    await model.seen(lambda r: "think for ever" in r.user_text)
+    await talk.stop()
+    await talk.client.query("say half of it")
+    await talk.text_begins()
+    await talk.stop()
+    await talk.say("Hello after all")
 
 
-async def _delegating(folder: Path, model: OfflineModel, recorded: Recorded) -> None:
+async def _delegating(talk: Talk, model: OfflineModel, recorded: Recorded, project: Path) -> None:
     agent = {"type": "tool_use", "name": "Agent"}
     job = {"description": "a job", "prompt": "run `echo from below`", "subagent_type": "general-purpose"}
     bash = {"type": "tool_use", "name": "Bash"}
@@ -171,49 +171,55 @@ async def _delegating(folder: Path, model: OfflineModel, recorded: Recorded) -> 
         {"match": "meanwhile", "on": "prompt", "blocks": [{**agent, "input": job}, wait]},
         {"match": "the first", "on": "prompt", "blocks": [{**bash, "input": {"command": UNTIL.format("said")}}]},
     )
-    async with talking(folder, model.url) as talk:
-        recorded.ids["delegating"] = await talk.say("use a subagent to run `echo from behind`")
-        await talk.ended()
-        await talk.say("one in front please")
-        before = _of_subagents(model)
-        await talk.client.query("one meanwhile please")
-        # Its call, and what it says to the result.
-        await model.seen(lambda _: _of_subagents(model) >= before + 2)
-        (folder / "project/reported").touch()
-        await talk.ended()
-        await talk.client.query("Hello, the first")
-        await talk.tool()
-        await talk.client.query("Hello, the second")
-        # The turn goes on until the CLI could read it.
-        (folder / "project/said").touch()
-        await talk.ended()
+    await talk.say("/clear")
+    recorded.ids["delegating"] = await talk.say("use a subagent to run `echo from behind`")
+    await talk.ended()
+    await talk.say("one in front please")
+    before = _of_subagents(model)
+    await talk.client.query("one meanwhile please")
+    # Its call, and what it says to the result.
+    await model.seen(lambda _: _of_subagents(model) >= before + 2)
+    (project / "reported").touch()
+    await talk.ended()
+    await talk.client.query("Hello, the first")
+    await talk.tool()
+    await talk.client.query("Hello, the second")
+    # The turn goes on until the CLI could read it.
+    (project / "said").touch()
+    await talk.ended()
 
 
 def _of_subagents(model: OfflineModel) -> int:
     return sum(request.kind == "subagent" for request in model.requests)
 
 
-async def _commands(folder: Path, model: OfflineModel, recorded: Recorded) -> None:
-    (folder / "project/.claude/commands").mkdir(parents=True)
-    (folder / "project/.claude/commands/greet.md").write_text("Say hello to $ARGUMENTS and be very kind.")
-    async with talking(folder, model.url, setting_sources=["project"]) as talk:
-        recorded.ids["commands"] = await talk.say("Hello to commands")
-        for text in ("/cost", "/nosuch thing", "/greet Ada Lovelace", "/clear"):
-            await talk.say(text)
-        recorded.ids["cleared"] = await talk.say("Hello after clearing")
+async def _commands(talk: Talk, recorded: Recorded) -> None:
+    await talk.say("/clear")
+    recorded.ids["commands"] = await talk.say("Hello to commands")
+    for text in ("/cost", "/nosuch thing", "/greet Ada Lovelace", "/clear"):
+        await talk.say(text)
+    recorded.ids["cleared"] = await talk.say("Hello after clearing")
 
 
-async def _cut_off(folder: Path, model: OfflineModel, recorded: Recorded) -> None:
-    model.script.agent(
-        {"match": "in circles", "tool": "Bash", "input": {"command": "true"}, "times": -1},
-        {"match": "never answered", "hang": True},
-    )
-    async with talking(folder, model.url, max_turns=2) as talk:
+async def _left(talk: Talk, model: OfflineModel, recorded: Recorded) -> None:
+    """Its process ends in the middle of a turn."""
+    model.script.agent({"match": "never answered", "hang": True})
+    await talk.say("/clear")
+    recorded.ids["left"] = await talk.say("Hello before the end")
+    await talk.client.query("this is never answered")
+    await model.seen(lambda r: "never answered" in r.user_text)
+
+
+async def _resumed(folder: Path, model: OfflineModel, recorded: Recorded) -> None:
+    model.script.agent({"match": "in circles", "tool": "Bash", "input": {"command": "true"}, "times": -1})
+    async with talking(folder, model.url, resume=recorded.ids["troubled"], max_turns=2) as talk:
+        await talk.say("Hello, resumed")
+        await talk.say("/clear")
         recorded.ids["circles"] = await talk.say("go in circles")
-    async with talking(folder, model.url) as talk:
-        recorded.ids["left"] = await talk.say("Hello before the end")
-        await talk.client.query("this is never answered")
-        await model.seen(lambda r: "never answered" in r.user_text)
+    async with talking(folder, model.url, resume=recorded.ids["troubled"], fork_session=True) as talk:
+        recorded.ids["forked"] = await talk.say("Hello, forked")
+        # The last turn of all has no answer: whoever reads at once leaves no other one for later.
+        await _left(talk, model, recorded)
 
 
 # --- many of them ---
@@ -240,6 +246,11 @@ def write_many(log: Path, folder: Path, *, sessions: int, turns: int) -> int:
         (folder / f"{session}.jsonl").write_text(text, encoding="utf-8")
         written += len(text.encode())
     return written
+
+
+def write_copy(log: Path, session: str, number: int) -> None:
+    """Writes a log beside this one as another session that said the same, `number` minutes after the first copy."""
+    log.with_stem(session).write_text(_copy(log.read_text(encoding="utf-8"), session, number), encoding="utf-8")
 
 
 def _blocks(lines: list[str]) -> list[str]:

@@ -120,33 +120,6 @@ async def test_an_interrupt_ends_the_turn_at_once_and_keeps_the_tool_that_it_cut
         assert len(observations(home.workspace)[before:]) == 4
 
 
-async def test_what_a_background_agent_does_is_an_observation_and_never_the_persons_words(
-    home: SharedSprite,
-) -> None:
-    async with home.client() as client:
-        before = len(observations(home.workspace))
-        mission = await _end(client, "use a subagent to run `echo from below`")
-        await client.until(
-            lambda m: (
-                m["type"] == "agent_event"
-                and m["payload"]["mission_id"] != mission
-                and m["payload"]["event"] == "text"
-                and "from below" in m["payload"]["text"]
-            )
-        )
-        await eventually(lambda: len(observations(home.workspace)[before:]) == 2, "the background turn is kept")
-        assert [call["name"] for call in observation_of(home.workspace, mission)["tool_calls"]] == ["Agent"]
-        task = observations(home.workspace)[before:][1]
-        own = client.received[-1]["payload"]["mission_id"]
-        assert (task["trigger"], task["user_message"], task["mission_id"]) == ("task", "", own)
-        assert task["outcome"] == "complete"
-        assert "<task-notification>" in task["notice"]
-        assert "from below" in task["agent_response"]
-        assert '"agent_id"' in task["tool_calls_json"]
-        assert "echo from below" in task["tool_calls_json"]
-        assert (await client.mission("Hello again"))["event"] == "complete"
-
-
 async def test_a_background_agents_calls_are_told_by_its_report_whichever_turn_was_under_way_meanwhile(
     home: SharedSprite,
 ) -> None:

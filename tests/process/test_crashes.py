@@ -58,44 +58,28 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Share
 
 
 @shared
-async def test_a_killed_agent_process_ends_its_mission_and_the_next_one_resumes_the_conversation(
-    home: SharedSprite,
-) -> None:
+async def test_dead_agent_is_replaced_and_resumes(home: SharedSprite) -> None:
+    """Killed at rest, and where the task that reads what it says dies (test_own_turns.py: killed in a turn)."""
     async with home.client() as client:
         await chat(client, "My name is Ada.")
+        killed = agent_process(home.sprite)
+        os.kill(killed, signal.SIGKILL)
+        # The next mission must not suffer for it.
         mission = client.send("mission", {"text": "think for ever"})
         await request_seen(home.model, lambda r: "think for ever" in r.user_text)
-        os.kill(agent_process(home.sprite), signal.SIGKILL)
+        assert "My name is Ada." in _conversation(home.model, "think for ever")
+        process = agent_process(home.sprite)
+        assert process != killed
+        assert isinstance(home.sprite, SpriteServer)
+        home.sprite.cancel_task("agent stream")
         end = await client.end_of(mission)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "agent", True)
         assert observation_of(home.workspace, mission)["outcome"] == "error"
-
-        # It dies at rest, too: the next mission must not suffer for it.
         await chat(client, "Hello once more")
         assert "My name is Ada." in _conversation(home.model, "Hello once more")
-        killed = agent_process(home.sprite)
-        os.kill(killed, signal.SIGKILL)
-        await chat(client, "Hello a third time")
-        assert "Hello once more" in _conversation(home.model, "Hello a third time")
-        assert agent_process(home.sprite) != killed
-        assert len({o["session_id"] for o in observations(home.workspace)}) == 1
-        assert len(observations(home.workspace)) == 4
-
-
-@shared
-async def test_unread_conversation_ends_mission_and_resumes(home: SharedSprite) -> None:
-    """So it is where the task that reads what the agent says dies."""
-    home.model.requests.clear()
-    async with home.client() as client:
-        mission = client.send("mission", {"text": "think for ever"})
-        await request_seen(home.model, lambda r: "think for ever" in r.user_text)
-        process = agent_process(home.sprite)
-        assert isinstance(home.sprite, SpriteServer)
-        home.sprite.cancel_task("agent stream")
-        assert (await client.end_of(mission))["event"] == "error"
-        await chat(client, "Hello a fourth time")
-        assert "Hello once more" in _conversation(home.model, "Hello a fourth time")
         assert not runs(process)
+        assert len({o["session_id"] for o in observations(home.workspace)}) == 1
+        assert len(observations(home.workspace)) == 3
 
 
 async def test_killed_sprite_keeps_turn_and_queue(model: OfflineModel, workspace: Path) -> None:

@@ -17,7 +17,7 @@ from sprite.database.transcript import NewObservation
 from sprite.folders import make_folders
 from sprite.memory.processor import ObservationProcessor
 from tests.emulator import Emulator
-from tests.harness import running_sprite
+from tests.harness import PATIENCE, running_sprite
 from tests.inspection import chat, curations, eventually
 from tests.memory_stores import SESSION, Stores, open_stores, seed_turns
 
@@ -95,6 +95,22 @@ async def test_five_turns_are_curated_once_the_conversation_has_rested(model: Of
         assert sprite.processor.last_error is None
 
 
+async def test_hanging_curator_delays_no_turn(model: OfflineModel, workspace: Path) -> None:
+    """It is asked once enough turns wait, without a rest."""
+    async with curating(workspace, model, batch_turns=2) as sprite:
+        await sprite.turns(1)
+        assert (model.requests, await sprite.waiting()) == ([], 1)
+        await sprite.turns(1)
+        await _idle(sprite)
+        assert (await sprite.spans, await sprite.waiting()) == ([(1, 2)], 0)
+        model.script.curator({"hang": True, "times": -1})
+        await sprite.turns(2)
+        async with asyncio.timeout(PATIENCE):  # it hangs for ever
+            await model.seen(lambda _: len(model.requests) == 2)
+            await sprite.turns(1)
+        assert (await sprite.spans, await sprite.waiting()) == ([(1, 2)], 3)
+
+
 async def test_a_turn_that_begins_ends_the_rest(model: OfflineModel, workspace: Path) -> None:
     async with curating(workspace, model) as sprite:
         await sprite.turns(5)
@@ -159,12 +175,11 @@ async def _idle(sprite: Curating) -> None:
     await eventually(lambda: not sprite.processor.needs_machine, "the processor comes to rest")
 
 
-@pytest.mark.parametrize("stays", [pytest.param(True, marks=pytest.mark.soak), False])
-async def test_a_vm_sleeps_after_a_rest_with_what_waited_curated(
-    model: OfflineModel, workspace: Path, tmp_path: Path, stays: bool
-) -> None:
+@pytest.mark.soak
+async def test_vm_sleeps_after_rest_with_turns_curated(model: OfflineModel, workspace: Path, tmp_path: Path) -> None:
+    """With the person still there (test_own_turns.py: when they leave)."""
     # Far more than the hold's looks are apart, so that a hold let go with the work would be seen to be.
-    rest = "8" if stays else "600"
+    rest = "8"
     async with Emulator(tmp_path / "vms") as emulator:
         vm = await emulator.add("ada")
         await seed_turns(workspace, *(f"Hello {number}" for number in range(1, 5)))
@@ -178,7 +193,6 @@ async def test_a_vm_sleeps_after_a_rest_with_what_waited_curated(
             async with sprite.client() as client:
                 await chat(client, "Hello 5")
                 before = let_go()
-                if stays:
-                    await eventually(lambda: let_go() > before, "the VM is let go")
+                await eventually(lambda: let_go() > before, "the VM is let go")
             await eventually(lambda: let_go() > before, "the VM is let go")
             assert [(c["first_observation_id"], c["last_observation_id"]) for c in curations(workspace)] == [(1, 5)]

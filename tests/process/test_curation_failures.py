@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import pytest
 
 from bridge.offline.model import OfflineModel
-from tests.harness import PATIENCE, Client, observations, running_sprite, sprite_process
-from tests.inspection import chat, curations, eventually, learnings, memory, memory_file, request_seen, transcript
+from tests.harness import Client, observations, running_sprite
+from tests.inspection import curations, eventually, learnings, memory, memory_file, transcript
 from tests.memory_stores import seed_turns
 
 FACT = "My name is Ada Lovelace."
@@ -112,24 +111,6 @@ async def test_a_file_over_its_limit_is_refused_its_learnings_are_kept_and_conte
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await _flush(client)
         assert learnings(workspace) == ["The name is Ada."]
-
-
-async def test_enough_turns_are_curated_and_a_hanging_curator_delays_none(model: OfflineModel, workspace: Path) -> None:
-    async with sprite_process(workspace, model.url, SPRITE_BATCH_TURNS="2") as sprite, sprite.client() as client:
-        await chat(client, FACT)
-        assert not [r for r in model.requests if r.kind == "curator"]
-        await chat(client, "Hello there")
-        update = await client.until(lambda m: m["type"] == "memory_update")
-        assert "user.md" in update["payload"]["files"]
-        assert "Ada Lovelace" in update["payload"]["learnings"][0]["content"]
-        assert _waiting(workspace) == 0
-        model.script.curator({"hang": True, "times": -1, "match": "the second"})
-        async with asyncio.timeout(PATIENCE):  # it hangs for ever
-            await chat(client, "Hello, the first", "Hello, the second")
-            await request_seen(model, lambda r: r.kind == "curator" and "the second" in r.user_text)
-            await chat(client, "Hello once more")
-        assert _waiting(workspace) == 3
-        await sprite.kill()
 
 
 async def test_spending_cap_makes_curation_wait(model: OfflineModel, workspace: Path) -> None:

@@ -178,7 +178,7 @@ async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_an
     if name == "runtime":
         # Who would have told of the mission's end is dead; the next start does.
         assert mission not in endings(workspace)
-        async with sprite_process(workspace, model.url):
+        async with sprite_process(workspace, None):
             pass
     assert endings(workspace)[mission] == ["error"]
 
@@ -231,8 +231,6 @@ async def test_bridge_whose_task_dies_stops_its_sprites(tmp_path: Path) -> None:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             sprite = int((bridge.workspace / ".os/run/lock").read_text())
-            await page.send("mission", {"text": "run `tail -f /dev/null`"})
-            await page.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "tool_use")
             bridge.process.send_signal(signal.SIGUSR1)
             assert await page.closed() == 1001
         assert await bridge.ended() == 1
@@ -240,7 +238,6 @@ async def test_bridge_whose_task_dies_stops_its_sprites(tmp_path: Path) -> None:
     assert log[-1] == f'bridge: The task "{name}" was cancelled; see the log.'
     said = {line["message"] for line in map(json.loads, log[:-1]) if line["level"] == "critical"}
     assert said == {f'the task "{name}" was cancelled'}
-    assert [row["outcome"] for row in observations(bridge.workspace)] == ["crashed"]
     assert not runs(sprite)
 
 

@@ -23,7 +23,7 @@ from tests.command_line import command, started
 from tests.forking import ForkedProcess, fork_module
 from tests.harness import PATIENCE, RunningProcess, observations, sprite_environment, sprite_process
 from tests.inspection import eventually
-from tests.session_logs import Recorded, write_many
+from tests.session_logs import Recorded, write_copy, write_many
 
 #: How often a follower is ended at any moment.
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 1
@@ -83,9 +83,7 @@ def said(workspace: Path) -> list[str]:
     return []
 
 
-async def test_sessions_of_claude_code_are_in_memory_once_each_whoever_dies_meanwhile(
-    model: OfflineModel, workspace: Path, tmp_path: Path
-) -> None:
+async def test_sessions_are_in_memory_once_whoever_dies(model: OfflineModel, workspace: Path, tmp_path: Path) -> None:
     claude = ClaudeCode(tmp_path / "home", model.url)
     code = tmp_path / "code"
     (code / ".git").mkdir(parents=True)
@@ -93,38 +91,36 @@ async def test_sessions_of_claude_code_are_in_memory_once_each_whoever_dies_mean
     below = code / "src"
     below.mkdir()
     logs = claude.home / ".claude/projects"
-    expected: list[str] = []
+    text = "run `echo once`"
 
-    async def say(text: str, *arguments: str, seen: bool = True) -> str:
-        result = await claude.say(text, below, *arguments)
-        expected.append(text)
-        if seen:
-            await eventually(lambda: said(workspace) == expected, f"{text} is in the log")
-        return str(result["session_id"])
+    async def taken(count: int) -> None:
+        await eventually(lambda: said(workspace) == [text] * count, f"{count} turns are in the log")
 
     async with follower(workspace, CLAUDE_CONFIG_DIR=str(logs.parent)) as first:
         # Claude Code has never run here: its folder is waited for.
         assert await first.line() == f"following 0 sessions below {logs}"
-        session = await say("Hello without a sprite")
+        session = (await claude.say(text, below))["session_id"]
         assert (await first.line()).startswith(f"new session {session} in {logs}/")
+        await taken(1)
+        (log,) = logs.rglob(f"{session}.jsonl")
         async with sprite_process(workspace, model.url) as sprite:
             await first.kill()
-            await say("Hello while nobody follows", "--resume", session, seen=False)
+            # Nobody follows.
+            write_copy(log, "second", 1)
             async with follower(workspace, logs) as second:
-                assert await second.line() == f"following 1 session below {logs}"
-                await eventually(lambda: said(workspace) == expected, "it is taken beside a sprite")
+                assert await second.line() == f"following 2 sessions below {logs}"
+                await taken(2)
                 await sprite.kill()
-                await say("run `echo once`", "--resume", session)
+                write_copy(log, "third", 2)
+                await taken(3)
                 assert await second.stop() == 0
     turns = [turn for turn in observations(workspace) if turn["source"]]
     assert {turn["project"] for turn in turns} == {str(code)}
     assert {turn["outcome"] for turn in turns} == {"complete"}
-    assert [
-        json.loads(turn["tool_calls_json"])[0]["input"]["command"] for turn in turns if "echo" in turn["user_message"]
-    ]
+    assert {json.loads(turn["tool_calls_json"])[0]["input"]["command"] for turn in turns} == {"echo once"}
     again, _, _ = await once(workspace, logs)
     assert again == 0
-    assert said(workspace) == expected
+    await taken(3)
 
 
 async def test_killed_at_any_moment_it_takes_each_turn_exactly_once(

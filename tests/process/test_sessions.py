@@ -28,63 +28,53 @@ from tests.inspection import (
 from tests.memory_stores import SESSION, open_stores
 
 
-async def test_a_new_session_has_the_memory_of_the_old_one_and_not_its_conversation(
-    model: OfflineModel, workspace: Path
-) -> None:
-    """A person's edit by hand is kept as a version, and is what the curator sees next."""
+async def test_new_sessions_have_memory_and_no_conversation(model: OfflineModel, workspace: Path) -> None:
+    """After twelve idle hours and a kill, and by a person's word; edits by hand are versions that the curator sees."""
     user = workspace / ".os/memory/user.md"
+    user.parent.mkdir(parents=True)
+    # As a sprite leaves it that is killed at rest.
+    async with open_stores(user.parent) as stores:
+        await stores.transcript.link_cli_session(SESSION, str(uuid.uuid4()))
+        for text in ("My name is Ada Lovelace.", "No, it should be DD/MM/YYYY for dates."):
+            await stores.turn(text)
+    with _database(user.parent / "transcript.db") as db:
+        db.execute("UPDATE sessions SET last_active_at = last_active_at - 12 * 3600 - 1")
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "My name is Ada Lovelace.")
-        await client.ask("system", {"action": "flush"})
+        await chat(client, "Hello, purple elephants")
+        (request,) = prompts(model, "purple elephants")
+        assert "Ada Lovelace" in str(request.body["system"])
+        assert "DD/MM/YYYY" in str(request.body["system"])
+        assert "My name is Ada" not in str(request.body["messages"])
+        idle, _ = transcript(workspace, "SELECT * FROM sessions ORDER BY started_at")
+        assert idle["ended_at"] is not None
         user.write_text(user.read_text() + "\n- Drinks tea, by hand\n")
-        await chat(client, *("Hello, purple elephants" for _ in range(4)), "I prefer short answers.")
+        await chat(client, *("Hello, purple elephants" for _ in range(3)), "I prefer short answers.")
         status = await client.ask("system", {"action": "new_session"})
         assert status["payload"]["session"]["session_id"] is None
         assert status["payload"]["memory"]["waiting"] == 0
         assert model.requests[-1].kind == "curator"
         assert "Drinks tea, by hand" in str(model.requests[-1].body["messages"])
         history = await client.ask("memory", {"op": "history", "name": "user.md"})
-        assert [v["source"] for v in history["payload"]["history"]] == ["curator", "person", "curator"]
+        assert [v["source"] for v in history["payload"]["history"]] == ["person", "curator"]
         assert "Drinks tea, by hand" in memory_file(workspace, "user.md")
-        (ended,) = transcript(workspace, "SELECT * FROM sessions")
+        _, ended = transcript(workspace, "SELECT * FROM sessions ORDER BY started_at")
         assert ended["ended_at"] is not None
-        assert (ended["message_count"], ended["observation_count"]) == (6, 6)
+        assert (ended["message_count"], ended["observation_count"]) == (5, 5)
         await chat(client, "Hello again")
         (request,) = prompts(model, "Hello again")
         assert "Ada Lovelace" in str(request.body["system"])
         assert "purple elephants" not in str(request.body)
-        first, second = transcript(workspace, "SELECT * FROM sessions ORDER BY started_at")
+        _, first, second = transcript(workspace, "SELECT * FROM sessions ORDER BY started_at")
         assert second["ended_at"] is None
         assert first["cli_session_id"] != second["cli_session_id"]
-    assert [c["kind"] for c in curations(workspace)] == ["batch", "edit", "batch"]
+    assert all(session["ended_at"] for session in transcript(workspace, "SELECT * FROM sessions"))
+    assert [c["kind"] for c in curations(workspace)] == ["edit", "batch"]
     user.write_text("# User\n\n- Edited while it slept\n")
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
         file = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
         assert "Edited while it slept" in file["content"]
-    assert [c["kind"] for c in curations(workspace)][:4] == ["batch", "edit", "batch", "edit"]
-
-
-async def test_idle_session_after_kill_ends_and_memory_stays(model: OfflineModel, workspace: Path) -> None:
-    """After twelve idle hours a mission begins a new session, which knows what was said before the kill."""
-    (workspace / ".os/memory").mkdir(parents=True)
-    # As a sprite leaves it that is killed at rest.
-    async with open_stores(workspace / ".os/memory") as stores:
-        await stores.transcript.link_cli_session(SESSION, str(uuid.uuid4()))
-        for text in ("My name is Ada Lovelace.", "No, it should be DD/MM/YYYY for dates."):
-            await stores.turn(text)
-    with _database(workspace / ".os/memory/transcript.db") as db:
-        db.execute("UPDATE sessions SET last_active_at = last_active_at - 12 * 3600 - 1")
-    async with running_sprite(workspace, model.url) as again, again.client() as client:
-        await chat(client, "Hello again")
-        first, second = transcript(workspace, "SELECT * FROM sessions ORDER BY started_at")
-        assert first["ended_at"] is not None
-        assert second["ended_at"] is None
-    (request,) = prompts(model, "Hello again")
-    assert "Ada Lovelace" in str(request.body["system"])
-    assert "DD/MM/YYYY" in str(request.body["system"])
-    assert "My name is Ada" not in str(request.body["messages"])
-    assert all(session["ended_at"] for session in transcript(workspace, "SELECT * FROM sessions"))
+    assert [c["kind"] for c in curations(workspace)][:3] == ["edit", "batch", "edit"]
 
 
 async def test_a_lost_memory_and_lost_files_come_back_from_the_log_without_a_model(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import secrets
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +17,17 @@ import pytest_asyncio
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
 from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
-from tests.command_line import command_within
-from tests.harness import Message
+from tests.forking import fork_module
+from tests.harness import PATIENCE, Message, sprite_environment
 from tests.inspection import eventually
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(os.uname().sysname != "Linux", reason="namespaces are Linux's"),
-    pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and unshare"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
 ]
-#: A user namespace in which no other can be made: what a container's rules do to a sprite.
-WITHOUT_NAMESPACES = (
-    *("unshare", "--user", "--map-root-user", "sh", "-c"),
-    'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"',
-    "sh",
-)
+#: In a user namespace in which no other can be made.
+WITHOUT_NAMESPACES = "tests.unshared"
 #: A value of each run: nothing that an earlier run left on this disk counts.
 PLANTED = f"planted{secrets.token_hex(8)}"
 PERSON = "# User\n\nAda drinks tea.\n"
@@ -88,7 +84,7 @@ async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
         bridge_process(
             folder / "data",
             *("--permissions", "ask"),
-            within=WITHOUT_NAMESPACES,
+            program=(WITHOUT_NAMESPACES, "bridge"),
             ANTHROPIC_API_KEY="sk-ant-planted-real-key",
             ANTHROPIC_BASE_URL=model.url,
         ) as bridge,
@@ -145,5 +141,9 @@ async def test_where_no_sandbox_holds_checks_and_drift_stand_in_for_it(house: Ho
 
 
 async def test_status_says_that_nothing_is_hidden(house: House) -> None:
-    _, out, err = await command_within(WITHOUT_NAMESPACES, house.bridge.workspace, "status")
+    status = ("sprite", "status", "--workspace", str(house.bridge.workspace))
+    pipe = asyncio.subprocess.PIPE
+    process = await fork_module(WITHOUT_NAMESPACES, *status, env=sprite_environment(None), stdout=pipe, stderr=pipe)
+    async with asyncio.timeout(PATIENCE):
+        out, err = (said.decode() for said in await process.communicate())
     assert re.search(r"sandbox +none: the agent can read what you can.*guarded by checks", out + err), out + err
