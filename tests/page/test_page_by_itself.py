@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, WebSocketRoute, expect
+from playwright.async_api import Browser, BrowserContext, Locator, Page, WebSocketRoute, expect
 
 from tests.looks import eventually
 from tests.page_harness import (
@@ -133,6 +133,11 @@ def command(until: str, title: str) -> dict[str, Any]:
     return {"type": "tool_use", "name": "Bash", "input": {**arguments, "run_in_background": True}}
 
 
+def build(page: Page) -> Locator:
+    """The call that began the build."""
+    return page.locator(".thread-list .exchange", has_text="Begin the build").first.locator(".tool").first
+
+
 # --- the real sprite ---
 
 
@@ -153,27 +158,22 @@ async def test_background_commands_are_shown_and_stopped(stack: PageStack, page:
     await page.get_by_role("button", name="Stop what goes on in the background").click()
     await expect(page.locator(".toast", has_text="Stopped: the log")).to_be_visible()
     await expect(line).to_be_hidden()
-    begun = page.locator(".thread-list .exchange", has_text="Begin the build").first
-    build = begun.locator(".tool").first
-    await expect(build).to_have_attribute("data-state", "done")
-    said = await own.locator(".prose").inner_text()
-    await page.reload()
-    await ready(page)
-    await expect(own.get_by_role("heading", name="Sprite, by itself")).to_be_visible()
-    await expect(own.locator(".prose")).to_have_text(said)
-    await expect(build).to_contain_text("until [ -e built ]")
-    await expect(build).to_have_attribute("data-state", "done")
-    await shoot(page, "own-turn")
+    await expect(build(page)).to_have_attribute("data-state", "done")
 
 
 async def test_background_agents_question_is_answered_later(stack: PageStack, page: Page) -> None:
-    """After the turn's end, and after a reload."""
+    """After the turn's end, and after a reload, which keeps the turns before."""
+    own = page.locator(".thread-list .exchange", has=page.get_by_role("heading", name="Sprite, by itself"))
+    said = await own.first.locator(".prose").inner_text()
     await ask(page, "use a subagent to run `touch late`")
     question = page.get_by_role("group", name="May Sprite run a command?")
     await expect(question).to_contain_text("touch late")
     await expect(page.locator(".run-words")).to_have_text("Waiting for your answer")
     await page.reload()
     await ready(page)
+    await expect(own.first.locator(".prose")).to_have_text(said)
+    await expect(build(page)).to_contain_text("until [ -e built ]")
+    await expect(build(page)).to_have_attribute("data-state", "done")
     await page.get_by_role("button", name="Show it").click()
     allow = question.get_by_role("button", name="Allow once")
     await expect(allow).to_be_focused()
@@ -386,8 +386,6 @@ async def test_paused_agent_says_why_and_goes_on(page: Page, wire: Wire) -> None
     await expect(line).to_contain_text("Sprite went on by itself for 5 turns.")
     await line.get_by_role("button", name="Go on").click()
     await eventually(lambda: wire.went_on() == [False], "nothing is asked")
-    # With background work, and the turns of an agent, a schedule and a program.
-    assert await violations(page) == []
     await shoot(page, "paused")
     paused |= {"why": "The day's budget of $10.00 is used up.", "by": "budget"}
     wire.say("session_update", session={**IDLE, "paused": paused})
@@ -397,8 +395,22 @@ async def test_paused_agent_says_why_and_goes_on(page: Page, wire: Wire) -> None
     await expect(line).to_be_hidden()
 
 
+async def test_learnings_are_a_notice_in_the_chat(page: Page, wire: Wire) -> None:
+    learning = {"id": 1, "type": "preference", "content": "Prefers tea to coffee"}
+    wire.say("memory_update", curation_id=7, learnings=[learning], files=["user.md"], drift=[])
+    notice = page.locator(".notice.learned")
+    await expect(notice).to_contain_text("Sprite learned 1 thing")
+    await expect(notice).to_contain_text("Prefers tea to coffee")
+    await expect(notice.get_by_role("button", name="user.md")).to_be_visible()
+    await shoot(page, "learned")
+
+
 async def test_turn_set_aside_can_be_tried_again(page: Page, wire: Wire) -> None:
     wire.quarantined = [{"turn_id": 12, "reason": "The model refused it.", "at": time.time()}]
+    # One look at all of it: a paused agent with background work, learnings, and the turns of others than the person.
+    paused = {"why": "Sprite went on by itself for 5 turns.", "by": "turns", "since": time.time()}
+    work = {"id": "b1", "kind": "command", "title": "npm test", "since": time.time()}
+    wire.say("session_update", session={**IDLE, "paused": paused, "background": [work]})
     wire.attention = ["the disk is nearly full: 20 MiB are free"]
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
     await page.get_by_role("tab", name="Health").click()
