@@ -344,10 +344,10 @@ async def test_reload_keeps_who_began_each_turn(page: Page, wire: Wire) -> None:
         {"name": "Read", "title": "/workspace/gone", "is_error": True},
     ]
     at = time.time()
-    own = {"origin": "agent", "tools": tools}
-    scheduled = {"origin": "schedule", "tools": []}
+    own: dict[str, Any] = {"origin": "agent", "tools": tools}
+    scheduled: dict[str, Any] = {"origin": "schedule", "tools": []}
     asked = {"asked_by": "planner"}
-    chat = [
+    chat: list[dict[str, Any]] = [
         {"role": "assistant", "text": "The tests are green.", "mission_id": "t2", **own},
         {"role": "user", "text": "Water the ficus", "mission_id": "s2", **scheduled},
         {"role": "assistant", "text": "It has water.", "mission_id": "s2", **scheduled},
