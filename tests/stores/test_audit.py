@@ -159,6 +159,10 @@ async def test_no_secret_that_was_handed_out_is_in_the_log(acts: Acts, database_
     assert not [secret for secret in handed if secret.encode() in stored]
 
 
+async def spoil(database: Database, statement: str) -> None:
+    await database.write(lambda tx: tx.execute(statement))
+
+
 async def test_a_line_that_was_changed_or_taken_out_is_noticed(acts: Acts, database: Database) -> None:
     for name in ("ada", "bob", "cyd", "dan", "eli", "fay"):
         await acts.add(CLI, name)
@@ -170,7 +174,7 @@ async def test_a_line_that_was_changed_or_taken_out_is_noticed(acts: Acts, datab
         ("UPDATE audit SET subject = 'eve' WHERE id = 3", 3),
         ("DELETE FROM audit WHERE id = 1", 2),
     ):
-        await database.write(lambda tx, statement=statement: tx.execute(statement))
+        await spoil(database, statement)
         assert (await acts.audit.since()).broken_at == broken_at
 
 
