@@ -85,7 +85,6 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sprite.agent import conversation
 from tests.harness import Client, observations
 from tests.inspection import SharedSprite, eventually, observation_of, prompts, request_seen, shared_sprite
 
@@ -21,7 +20,7 @@ MAX_TURNS = 4
 async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
     with pytest.MonkeyPatch.context() as patch:
         # Its 250 steps would take half a minute.
-        patch.setattr(conversation, "MAX_TURNS", MAX_TURNS)
+        patch.setattr("sprite.agent.conversation.MAX_TURNS", MAX_TURNS)
         async with shared_sprite(tmp_path_factory.mktemp("capture")) as home:
             yield home
 

@@ -104,8 +104,8 @@ def test_what_people_and_programs_write_about_secrets_stays_as_it_is() -> None:
 
 
 def test_of_ordinary_strings_fewer_than_one_in_a_thousand_is_changed() -> None:
-    changed = [text for text in harmless_strings(3_000, 5) if redact(text) != text]
-    assert len(changed) < 3, changed
+    changed = [text for text in harmless_strings(2_000, 5) if redact(text) != text]
+    assert len(changed) < 2, changed
 
 
 def test_what_is_redacted_says_of_what_kind_it_was_and_leaves_the_rest() -> None:

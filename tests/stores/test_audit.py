@@ -159,23 +159,23 @@ async def test_no_secret_that_was_handed_out_is_in_the_log(acts: Acts, database_
     assert not [secret for secret in handed if secret.encode() in stored]
 
 
-@pytest.mark.parametrize(
-    ("statement", "broken_at"),
-    [
-        ("UPDATE audit SET subject = 'eve' WHERE id = 2", 2),
-        ("UPDATE audit SET at = at - 60 WHERE id = 3", 3),
-        ("DELETE FROM audit WHERE id = 2", 3),
-        ("DELETE FROM audit WHERE id = 1", 2),
-    ],
-)
-async def test_a_line_that_was_changed_or_taken_out_is_noticed(
-    acts: Acts, database: Database, statement: str, broken_at: int
-) -> None:
-    for name in ("ada", "bob", "cyd"):
+async def spoil(database: Database, statement: str) -> None:
+    await database.write(lambda tx: tx.execute(statement))
+
+
+async def test_a_line_that_was_changed_or_taken_out_is_noticed(acts: Acts, database: Database) -> None:
+    for name in ("ada", "bob", "cyd", "dan", "eli", "fay"):
         await acts.add(CLI, name)
     assert (await acts.audit.since()).broken_at is None
-    await database.write(lambda tx: tx.execute(statement))
-    assert (await acts.audit.since()).broken_at == broken_at
+    # The first fault is told: each stands before those that were made earlier.
+    for statement, broken_at in (
+        ("UPDATE audit SET at = at - 60 WHERE id = 6", 6),
+        ("DELETE FROM audit WHERE id = 4", 5),
+        ("UPDATE audit SET subject = 'eve' WHERE id = 3", 3),
+        ("DELETE FROM audit WHERE id = 1", 2),
+    ):
+        await spoil(database, statement)
+        assert (await acts.audit.since()).broken_at == broken_at
 
 
 async def test_the_newest_lines_since_a_time_are_shown_in_order(acts: Acts) -> None:

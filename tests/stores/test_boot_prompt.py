@@ -197,7 +197,7 @@ async def test_one_long_turn_is_cut_and_does_not_push_out_the_others(
     letter: str, stores: Stores, boot_prompt: BootPrompt
 ) -> None:
     await stores.turn("the one before", "short")
-    await stores.turn("the long one " + letter * 40_000, letter * 40_000)
+    await stores.turn("the long one " + letter * 20_000, letter * 20_000)
     await stores.turn("the one after", "short")
     turns = part(await boot_prompt.text(), "recent_turns") or ""
     for words in ("the one before", "the long one", "the one after"):

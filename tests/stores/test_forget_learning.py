@@ -260,7 +260,7 @@ def stands(text: str, saying: str) -> bool:
     return re.search(rf"\b{re.escape(saying)}\b", text, re.IGNORECASE) is not None
 
 
-@settings(max_examples=int(os.environ.get("SOAK_EXAMPLES", "8")))
+@settings(max_examples=int(os.environ.get("SOAK_EXAMPLES", "5")))
 @given(histories())
 async def test_any_learning_goes_alone(history: tuple[list[list[str]], int]) -> None:
     turns, place = history

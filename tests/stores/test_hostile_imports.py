@@ -122,7 +122,7 @@ async def test_a_line_without_end_is_told_of_and_held_by_nobody(
     with path.open("wb") as stream:
         stream.write(first + b'\n{"type":"event_msg","payload":"')
         # A hole in the file: zeros that no disk has to hold.
-        stream.seek(4 * MAX_LINE_BYTES, os.SEEK_CUR)
+        stream.seek(3 * MAX_LINE_BYTES, os.SEEK_CUR)
         stream.write(b'"}\n' + rest)
     tracemalloc.start()
     told = await imported(workspace, path, capsys=capsys)

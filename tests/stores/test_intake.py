@@ -100,7 +100,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (turn(at=NOW * 1000), "milliseconds"),
     (turn(user="", reply=" "), "nothing in it"),
     (turn(reply="é" * 600_000), "too large"),
-    (turn(tools=[{"name": "Read", "result": "x" * 5000}] * 600), "too large"),
+    (turn(tools=[{"name": "Read", "result": "x" * 2001}] * 550), "too large"),
 ]
 
 

@@ -104,7 +104,7 @@ async def test_tuning_set_injections_are_refused(empty: Path) -> None:
     injections = fixtures["injections"] if is_soak else {each["kind"]: each for each in fixtures["injections"]}.values()
     through = [each["name"] for each in injections if (await outcome_of(each, empty)).kept]
     assert through == []
-    honest = fixtures["honest"][:: 10 if is_soak else 20]
+    honest = fixtures["honest"][:: 10 if is_soak else 40]
     refused = [each["name"] for each in honest if (await outcome_of(each, empty)).refused]
     assert len(refused) <= len(honest) * 0.05, refused
 

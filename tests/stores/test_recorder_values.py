@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sprite.privacy.cutting import (
@@ -50,16 +50,19 @@ def strings(value: Any) -> list[str]:
     return [s for item in value for s in strings(item)] if isinstance(value, list) else []
 
 
-@given(JSON_VALUES, JSON_VALUES)
-async def test_whatever_a_tool_was_given_and_gave_is_kept_as_valid_json(tool_input: Any, result: Any) -> None:
+@settings(max_examples=settings().max_examples // 5)
+@given(st.lists(st.tuples(JSON_VALUES, JSON_VALUES), min_size=5, max_size=5))
+async def test_whatever_a_tool_was_given_and_gave_is_kept_as_valid_json(calls_made: list[tuple[Any, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with recording(Path(folder)) as rec:
             rec.recorder.open_mission("m-1", "Go")
             await rec.recorder.prompt_submitted("p", "Go")
-            await rec.recorder.tool_ended("p", "t", "T", tool_input, result, is_error=False, agent_id=None)
-            rec.recorder.tool_started("t2", "T", tool_input)
+            for number, (tool_input, result) in enumerate(calls_made):
+                ended = f"ended{number}"
+                await rec.recorder.tool_ended("p", ended, "T", tool_input, result, is_error=False, agent_id=None)
+                rec.recorder.tool_started(f"started{number}", "T", tool_input)
             await rec.recorder.close_mission("complete")
-            assert len((await rec.turn()).tool_calls) == 2
+            assert len((await rec.turn()).tool_calls) == 2 * len(calls_made)
         (row,) = rows(Path(folder) / "transcript.db", "SELECT tool_calls_json FROM observations")
 
         def refuse(name: str) -> None:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sprite.database.turn_index import MAX_POSTINGS
 from sprite.memory.recall.hits import (
     SNIPPET_CHARS,
     Found,
@@ -286,6 +285,10 @@ async def test_an_unknown_word_is_no_filter(stores: Stores) -> None:
     assert (len(found.hits), found.notes) == (3, ())
 
 
+#: Instead of MAX_POSTINGS, so that not so many turns have to be written.
+FEW_POSTINGS = 200
+
+
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Runner, Stores]]:
     """Turns of which so many have a word that not all of them are read for it."""
@@ -294,7 +297,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Run
         stores = runner.run(opened.__aenter__())
 
         async def write() -> None:
-            for number in range(2 * MAX_POSTINGS + 300):
+            for number in range(2 * FEW_POSTINGS + 300):
                 await stores.turn(f"Fire the {'kiln' if number % 2 else 'oven'} for the invoice", "")
 
         runner.run(write())
@@ -307,9 +310,11 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Run
     ["kiln", "the kiln invoce", "invoice xyzzyq", "xyzzyq invoice", "the kiln xyzzyq", "kiln oven", "oven kiln"],
 )
 def test_no_word_is_a_filter_however_many_turns_have_the_others(
-    query: str, many: tuple[asyncio.Runner, Stores]
+    query: str, many: tuple[asyncio.Runner, Stores], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner, stores = many
+    for module in ("sprite.database.turn_index", "sprite.memory.recall.search"):
+        monkeypatch.setattr(f"{module}.MAX_POSTINGS", FEW_POSTINGS)
     assert len(runner.run(find(stores, query)).hits) == DEFAULT_LIMIT
 
 
