@@ -205,8 +205,7 @@ def action(data: Path) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", ["stop", pytest.param("kill", marks=pytest.mark.soak)])
 async def test_reminder_survives_a_stop_of_the_bridge(model: OfflineModel, tmp_path: Path, how: str) -> None:
     """Nobody has a page open: the next bridge looks by itself."""
     model.script.agent({"match": "due_action", "on": "prompt", "hang": True})
