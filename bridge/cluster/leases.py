@@ -62,8 +62,9 @@ RETURNING epoch, CASE WHEN epoch <> ? THEN db_notify(?, sprite || ':' || epoch) 
 _BEAT = """
 UPDATE leases SET expires_at = db_now() + ? WHERE owner = ? AND expires_at > db_now() RETURNING sprite, epoch
 """
-_GIVE_BACK = "UPDATE leases SET expires_at = db_now() WHERE owner = ? AND expires_at > db_now() AND sprite IN ({})"
-_GIVE_ALL_BACK = "UPDATE leases SET expires_at = db_now() WHERE owner = ? AND expires_at > db_now()"
+# A beat that began before and is still under way must not take it for one to renew: its `db_now()` is older.
+_GIVE_BACK = "UPDATE leases SET expires_at = 0 WHERE owner = ? AND expires_at > db_now() AND sprite IN ({})"
+_GIVE_ALL_BACK = "UPDATE leases SET expires_at = 0 WHERE owner = ? AND expires_at > db_now()"
 _OWNER = "SELECT owner, address, epoch FROM leases WHERE sprite = ? AND expires_at > db_now()"
 _NOW = "SELECT db_now() AS now"
 _OUTGROW = """

@@ -100,6 +100,7 @@ async def test_who_is_connected_is_told_of_a_file_that_a_hand_made_too_large(
     model: OfflineModel, workspace: Path
 ) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.until(lambda m: m["type"] == "state_sync")
         for content, words in (
             ("- x\n" * 201, "user.md would have 201 lines; 200 are allowed"),
             ("x" * 3_000_000, "it was moved to user.md.too-large"),
