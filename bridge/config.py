@@ -146,6 +146,7 @@ class Settings:
             *(self.notify_key, self.notify_url, *(self.store_keys or ())),
             None if self.oidc is None else self.oidc.client_secret,
             None if self.database_url is None else urlsplit(self.database_url).password,
+            urlsplit(self.base_url).password,
         )
 
     @property

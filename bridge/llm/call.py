@@ -22,7 +22,7 @@ from bridge.llm import upload as llm_upload
 from bridge.llm.accounts import Accounts, Bounds, UnavailableError
 from bridge.llm.budgets import BudgetError
 from bridge.llm.calls import ModelCall, Outcome
-from bridge.llm.error_events import ErrorEvents
+from bridge.llm.error_events import ErrorEvents, decoded, told
 from bridge.llm.errors import RefusedError
 from bridge.llm.exits import Exits
 from bridge.llm.models import Models
@@ -42,9 +42,6 @@ _UNAVAILABLE_SECONDS = 5
 _CLIENT_GONE = 499
 #: An error's words are looked at before they pass, and so is an answer that is no stream, up to this size.
 _WORDS_BYTES = 1 << 14
-#: Longer words take milliseconds to look at.
-_FEW_BYTES = 1 << 10
-_KEY_SHOWN = "The model's API reported an error in words that are not passed on: they would show the bridge's key."
 
 Path = Literal["/v1/messages", "/v1/messages/count_tokens"]
 
@@ -218,31 +215,30 @@ class Call:
             self._outcome = "refused"
 
     async def _pass_error(self, answered: ClientResponse) -> web.StreamResponse:
-        """Passes an error on as it is, unless its words would show the bridge's key."""
-        headers = self._desk.upstream.response_headers(answered)
+        """Answers with type and words of the upstream's error, and its headers."""
         words = await self._beginning(answered)
-        headers.popall("Content-Length", None)
-        if not answered.content.at_eof() or await self._shows_key(words):
-            response = RefusedError(answered.status, _KEY_SHOWN).response()
-            headers.popall("Content-Type", None)
-            response.headers.update(headers)
-            return response
-        return web.Response(status=answered.status, headers=headers, body=words)
+        error = told(decoded(words) if answered.content.at_eof() else None, answered.status)
+        response = error.response(self._request_id)
+        headers = self._desk.upstream.response_headers(answered)
+        for name in ("Content-Type", "Content-Length"):
+            headers.popall(name, None)
+        response.headers.update(headers)
+        return response
 
     async def _pass_on(self, answered: ClientResponse) -> web.StreamResponse:
-        upstream = self._desk.upstream
-        headers = upstream.response_headers(answered)
+        headers = self._desk.upstream.response_headers(answered)
         content_type = answered.content_type
         self._meter = meter_of(content_type, self._asked_at)
         first = b""
         errors = None
         if content_type == "text/event-stream":
-            errors = ErrorEvents(upstream.traces, RefusedError(500, _KEY_SHOWN).event())
+            errors = ErrorEvents()
         else:
             first = await self._beginning(answered)
-            if b'"error"' in first and await self._shows_key(first):
-                raise RefusedError(502, _KEY_SHOWN)
             if answered.content.at_eof():
+                body = decoded(first)
+                if isinstance(body, dict) and "error" in body:
+                    raise told(body, 502)
                 # All of it goes out in one write with its headers.
                 headers.popall("Content-Length", None)
                 self._end()
@@ -272,10 +268,6 @@ class Call:
         self._is_writing = True
         await sending
         self._is_writing = False
-
-    async def _shows_key(self, words: bytes) -> bool:
-        shows = self._desk.upstream.traces.in_any
-        return shows(words) if len(words) <= _FEW_BYTES else await asyncio.to_thread(shows, words)
 
     async def _beginning(self, answered: ClientResponse) -> bytes:
         """All of a body that is not large, or of a large one the beginning."""

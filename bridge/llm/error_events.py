@@ -1,81 +1,77 @@
-"""Looks at the errors in a stream of server-sent events while all else passes at once.
-
-Pure: chunks in, chunks out. Only an error event is kept until it is whole; if its words would show the bridge's key,
-other words take their place. Of any other line nothing is kept but what may still become an error event's beginning.
-"""
+"""The upstream's errors as clients are told of them: type and message, without the bridge's own keys. Pure."""
 
 from __future__ import annotations
 
 import re
 
-from bridge.llm.key_traces import KeyTraces
+import msgspec
 
-_BEGINS = re.compile(rb'(?:\A|(?<=[\r\n]))(?:event:[ \t]*error|data:[ \t]*\{\s*"(?:type"\s*:\s*"error|error)")')
-_ENDS = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-_BEGINNINGS = (b"event:error", b'data:{"type":"error"', b'data:{"error"')
-_NEWLINES = re.compile(rb"[\r\n]")
-_MAX_BYTES = 1 << 14
-#: White space in an event's beginning included.
-_LONGEST_LINE = 128
+from bridge.llm.errors import RefusedError
+from sprite.common import own_secrets
+
+_MAX_WORDS = 2000
+_KIND = re.compile(r"[a-z_]{1,60}")
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+#: No event that clients know is as large.
+_MAX_EVENT = 1 << 20
+
+
+def told(error: object, status: int) -> RefusedError:
+    """What a client is told of an error of the upstream's, given as decoded JSON or None where it was none."""
+    error = error.get("error", error) if isinstance(error, dict) else error
+    kind, words = (error.get("type"), error.get("message")) if isinstance(error, dict) else (None, error)
+    if not isinstance(words, str) or not words.strip():
+        words = f"The model's API answered with an error ({status}) and no words."
+    if not isinstance(kind, str) or _KIND.fullmatch(kind) is None:
+        kind = None
+    return RefusedError(status, own_secrets.without(words)[:_MAX_WORDS], kind=kind)
+
+
+def decoded(body: bytes) -> object:
+    """Return a body's JSON, or None where it has none."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
 
 
 class ErrorEvents:
-    """`feed` each chunk and pass on what it gives, then what `finish` gives. `instead` takes an error's place."""
+    """Rewrites the errors in a stream of server-sent events: `feed` each chunk and pass on what it gives.
 
-    def __init__(self, traces: KeyTraces, instead: bytes) -> None:
-        self._traces = traces
-        self._instead = instead
+    Events pass whole: clients can do nothing with a part of one.
+    """
+
+    def __init__(self) -> None:
         self._kept = b""
-        self._is_at_line_start = True
-        self._is_in_error = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """What may pass now."""
-        data, self._kept = self._kept + chunk, b""
-        passed: list[bytes] = []
-        while data:
-            if self._is_in_error:
-                end = _ENDS.search(data)
-                if end is None and len(data) <= _MAX_BYTES:
-                    self._kept = data
-                    break
-                size = end.end() if end is not None else len(data)
-                passed.append(self._judged(data[:size]))
-                data = data[size:]
-                self._is_in_error = end is None
-                self._is_at_line_start = True
-                continue
-            begins = _BEGINS.search(data) if b"error" in data else None
-            if begins is not None and (begins.start() > 0 or self._is_at_line_start):
-                passed.append(data[: begins.start()])
-                data = data[begins.start() :]
-                self._is_in_error = True
-                continue
-            size = len(data) - self._undecided(data)
-            passed.append(data[:size])
-            self._kept = data[size:]
-            self._note_end(data[:size])
-            break
-        return b"".join(passed)
+        """Return the events that are whole now."""
+        data = self._kept + chunk
+        ends = [end.end() for end in _EVENT_END.finditer(data, max(0, len(self._kept) - 3))]
+        if not ends and len(data) > _MAX_EVENT:
+            raise RefusedError(502, "The model's API sent an event that is too large.")
+        at = ends[-1] if ends else 0
+        self._kept = data[at:]
+        whole = data[:at]
+        return whole if b"error" not in whole else b"".join(_rewritten(event) for event in _events(whole))
 
     def finish(self) -> bytes:
-        """What was kept when the stream ended."""
+        """Return what was kept when the stream ended."""
         kept, self._kept = self._kept, b""
-        return self._judged(kept) if self._is_in_error and kept else kept
+        return _rewritten(kept)
 
-    def _judged(self, event: bytes) -> bytes:
-        return self._instead if len(event) > _MAX_BYTES or self._traces.in_any(event) else event
 
-    def _undecided(self, data: bytes) -> int:
-        """How many bytes at the end are a line's beginning of which an error event's could still come."""
-        newline = max(data.rfind(b"\n"), data.rfind(b"\r"))
-        if newline < 0 and not self._is_at_line_start:
-            return 0
-        line = data[newline + 1 :]
-        shown = re.sub(rb"[ \t]", b"", line[:_LONGEST_LINE])
-        is_beginning = len(line) <= _LONGEST_LINE and shown and any(one.startswith(shown) for one in _BEGINNINGS)
-        return len(line) if is_beginning else 0
+def _events(whole: bytes) -> list[bytes]:
+    ends = [end.end() for end in _EVENT_END.finditer(whole)]
+    return [whole[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
-    def _note_end(self, passed: bytes) -> None:
-        if passed:
-            self._is_at_line_start = _NEWLINES.match(passed[-1:]) is not None
+
+def _rewritten(event: bytes) -> bytes:
+    if b"error" not in event:
+        return event
+    lines = event.splitlines()
+    data = decoded(b"\n".join(line[5:].lstrip() for line in lines if line.startswith(b"data:")))
+    is_named = any(line.startswith(b"event:") and line[6:].strip() == b"error" for line in lines)
+    if not is_named and not (isinstance(data, dict) and (data.get("type") == "error" or "error" in data)):
+        return event
+    return told(data, 500).event()

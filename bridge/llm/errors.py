@@ -27,18 +27,30 @@ _TYPES = {
 
 
 class RefusedError(Exception):
-    """A call that gets an answer of the proxy's own: an HTTP status, and words a person understands."""
+    """A call that gets an answer of the proxy's own: an HTTP status, and words a person understands.
 
-    def __init__(self, status: int, words: str, *, retry_after: int | None = None, retry: bool | None = None) -> None:
+    `kind` is the API's type of the error; the status implies one.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        words: str,
+        *,
+        retry_after: int | None = None,
+        retry: bool | None = None,
+        kind: str | None = None,
+    ) -> None:
         super().__init__(words)
+        self._kind = kind or _TYPES.get(status, "api_error")
         self.status = status
         self.words = words
         self._retry_after = retry_after
         self._retry = retry
 
-    def response(self) -> web.Response:
-        """The answer."""
-        request_id = f"req_{secrets.token_hex(12)}"
+    def response(self, request_id: str | None = None) -> web.Response:
+        """The answer; `request_id` is the upstream's name for the exchange."""
+        request_id = request_id or f"req_{secrets.token_hex(12)}"
         headers = {"request-id": request_id, "cache-control": "no-store"}
         if self._retry_after is not None:
             headers["retry-after"] = str(self._retry_after)
@@ -52,5 +64,4 @@ class RefusedError(Exception):
         return b"event: error\ndata: %b\n\n" % msgspec.json.encode(self._body())
 
     def _body(self) -> dict[str, object]:
-        kind = _TYPES.get(self.status, "api_error")
-        return {"type": "error", "error": {"type": kind, "message": self.words}}
+        return {"type": "error", "error": {"type": self._kind, "message": self.words}}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from aiohttp import ClientResponse, web
 from multidict import CIMultiDict
@@ -15,7 +14,7 @@ from yarl import URL
 
 from bridge.llm.errors import RefusedError
 from bridge.llm.exits import Exits
-from bridge.llm.key_traces import KeyTraces
+from sprite.common import own_secrets
 
 #: The answer's headers that a client has a use for; the rest is between the upstream and the bridge.
 _ANSWERED = frozenset(
@@ -40,11 +39,6 @@ class Upstream:
     base_url: str
     api_key: str | None = field(default=None, repr=False)
     auth_token: str | None = field(default=None, repr=False)
-
-    @cached_property
-    def traces(self) -> KeyTraces:
-        """What finds the bridge's secrets in the upstream's words."""
-        return KeyTraces((self.api_key, self.auth_token, URL(self.base_url).password))
 
     def url(self, path: str, query: str) -> URL:
         """The address for one of our own `path`s, with what may pass of the request's raw query.
@@ -77,24 +71,18 @@ class Upstream:
     def response_headers(self, response: ClientResponse) -> CIMultiDict[str]:
         """What the client is told of the upstream's headers."""
         passed = CIMultiDict(
-            (name, value)
+            (name, own_secrets.without(value))
             for name, value in response.headers.items()
             if (lower := name.lower()) in _ANSWERED or lower.startswith(_ANSWERED_PREFIX)
         )
         if "Content-Encoding" in response.headers:
             passed.popall("Content-Length", None)
-        shows = self.traces.plainly_in if response.ok else self.traces.in_any
-        if shows("\n".join(passed.values()).encode("utf-8", "surrogateescape")):
-            passed = CIMultiDict((name, value) for name, value in passed.items() if not self._shows(name, value))
         return passed
 
     def request_id(self, response: ClientResponse) -> str | None:
         """What the upstream calls this exchange, for the log and the ledger."""
         for name in _REQUEST_IDS:
             value = response.headers.get(name, "")
-            if _REQUEST_ID.fullmatch(value) and not self.traces.plainly_in(value.encode()):
+            if _REQUEST_ID.fullmatch(value) and own_secrets.without(value) == value:
                 return value
         return None
-
-    def _shows(self, name: str, value: str) -> bool:
-        return self.traces.in_any(f"{name} {value}".encode("utf-8", "surrogateescape"))

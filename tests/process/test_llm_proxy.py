@@ -157,14 +157,14 @@ async def test_each_event_arrives_before_the_next_one_is_written(api: ScriptedUp
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = await begun(request)
-        for piece in (START, DELTA[:10], DELTA[10:], END):
+        for piece in (START, DELTA, END):
             await response.write(piece)
             await has_arrived.get()
         return response
 
     api.answer = answer
     async with proxy(tmp_path, api.url) as running, running.post() as response, asyncio.timeout(PATIENCE):
-        for piece in (START, DELTA[:10], DELTA[10:], END):
+        for piece in (START, DELTA, END):
             assert await response.content.readexactly(len(piece)) == piece
             has_arrived.put_nowait(None)
 
@@ -568,7 +568,8 @@ async def test_api_error_passes_and_costs_nothing(api: ScriptedUpstream, tmp_pat
     words = wire.error(status, "busy", kind)
 
     async def answer(_request: web.Request) -> web.StreamResponse:
-        return web.Response(status=status, body=words, content_type="application/json")
+        headers = {"request-id": json.loads(words)["request_id"], "content-type": "application/json"}
+        return web.Response(status=status, body=words, headers=headers)
 
     api.answer = answer
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running:

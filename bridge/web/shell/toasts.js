@@ -23,6 +23,10 @@ export function createToasts(root, announce) {
     for (const old of [...root.children].filter((each) => each.getAttribute('data-text') === text)) old.remove();
     let clock = 0;
     const hold = () => clearTimeout(clock);
+    const go = () => {
+      hold();
+      if (kind !== 'error') clock = setTimeout(close, SHOWN_MS);
+    };
     const close = () => {
       hold();
       item.remove();
@@ -32,7 +36,14 @@ export function createToasts(root, announce) {
       action?.run();
     };
     const item = elementOf(
-      html`<div class="toast ${kind}" data-text=${text} @mouseenter=${hold} @focusin=${hold}>
+      html`<div
+        class="toast ${kind}"
+        data-text=${text}
+        @mouseenter=${hold}
+        @mouseleave=${go}
+        @focusin=${hold}
+        @focusout=${go}
+      >
         ${icon(ICONS[kind], true)}
         <p class="grow">${text}</p>
         ${action ? html`<button class="button small" type="button" @click=${act}>${action.label}</button>` : nothing}
@@ -44,7 +55,7 @@ export function createToasts(root, announce) {
     root.append(item);
     while (root.children.length > MOST) root.firstElementChild?.remove();
     announce(text);
-    if (kind !== 'error') clock = setTimeout(close, SHOWN_MS);
+    go();
     return close;
   };
 }

@@ -1,0 +1,56 @@
+"""The upstream's errors within a stream, as clients are told of them."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.llm.error_events import ErrorEvents
+from bridge.llm.errors import RefusedError
+from sprite.common import own_secrets
+
+KEY = "sk-ant-planted-0123456789abcdef"
+DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"text":"an error: \\"error\\""}}\n\n'
+BUSY = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"busy"}}\n\n'
+TOLD = [
+    b"event: error\ndata: " + json.dumps({"type": "error", "error": {"message": f"no {KEY}"}}).encode() + b"\n\n",
+    b"event:error\r\ndata: " + json.dumps({"error": {"message": f"no {KEY}"}}).encode() + b"\r\n\r\n",
+    b'data: {"error": "' + KEY.encode() + b'"}\r\r',
+]
+
+
+@pytest.fixture(autouse=True)
+def _held() -> None:
+    own_secrets.hold(KEY)
+
+
+def fed(data: bytes, cuts: list[int]) -> bytes:
+    events = ErrorEvents()
+    marks = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    return b"".join([*(events.feed(data[begin:end]) for begin, end in pairwise(marks)), events.finish()])
+
+
+@given(st.lists(st.integers(0, 700), max_size=12), st.sampled_from(TOLD))
+def test_error_event_shows_no_key_however_cut(cuts: list[int], told: bytes) -> None:
+    for end in (told, told[:-2]):
+        passed = fed(DELTA + BUSY + end, cuts)
+        assert passed.startswith(DELTA + BUSY)
+        assert KEY.encode() not in passed
+        assert b"[redacted:own-secret]" in passed
+
+
+@given(st.lists(st.integers(0, 700), max_size=12), st.binary(max_size=100))
+def test_other_events_pass_byte_for_byte(cuts: list[int], noise: bytes) -> None:
+    whole = DELTA + noise + b"\n\n" + BUSY + DELTA
+    assert fed(whole, cuts) == whole
+
+
+def test_endless_event_is_refused() -> None:
+    events = ErrorEvents()
+    assert events.feed(b"a" * 1_000_000) == b""
+    with pytest.raises(RefusedError, match="too large"):
+        events.feed(b"a" * 100_000)
