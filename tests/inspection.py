@@ -86,9 +86,15 @@ def found_on_disk(workspace: Path, forbidden: Sequence[str], *, session: bool = 
     """
     system = workspace / ".os"
     left_out = system / "run/claude" if session else system / "none"
-    files = [p for p in system.rglob("*") if p.is_file() and not p.is_relative_to(left_out)]
+    # Unlike `rglob`, this passes over what vanishes meanwhile.
+    found = [Path(folder, name) for folder, _, names in os.walk(system) for name in names]
+    files = [path for path in found if not path.is_relative_to(left_out)]
     files.append(workspace.parent / "stderr.log")
-    contents = {file: file.read_bytes() for file in files}
+    contents = {}
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            if file.is_file():
+                contents[file] = file.read_bytes()
     return [
         f"{words[:12]}... in {file.relative_to(workspace.parent)}"
         for file, content in contents.items()

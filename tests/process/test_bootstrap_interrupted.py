@@ -84,7 +84,7 @@ async def test_script_left_behind_changes_nothing_after_next_deploy(
     service = machine.services["sprite"]
     assert (service.runs, service.restarts) == (True, 0)
     # A self-check that still writes, as Python writes what it has compiled, keeps no release from being unpacked.
-    words = 'n=0; while :; do n=$(((n + 1) % 50)); [ -d "$0" ] || mkdir -p "$0"; : > "$0/$n.pyc"; done 2>/dev/null'
+    words = 'n=0; while :; do n=$(((n + 1) % 50)); [ -d "$0" ] || mkdir -p "$0"; true > "$0/$n.pyc"; done 2>/dev/null'
     left = system / "releases/left/sprite"
     writing = await machine.spawn(["/bin/sh", "-c", words, "/workspace/.os/releases/left/sprite"], {}, None)
     await eventually((left / "49.pyc").exists, "it does not write")

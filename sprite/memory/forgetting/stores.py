@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
@@ -200,7 +201,7 @@ class FileStore:
         return Place("a file of the program's", str(path.relative_to(self._settings.workspace)))
 
     def _having(self, made: Plan) -> Iterator[Path]:
-        for path in self._settings.system.rglob("*"):
+        for path in _below(self._settings.system):
             # The curated files are memory's: see `MemoryStore`.
             is_memorys = path.parent == self._settings.memory and path.name in CURATED
             is_file = path.is_file() and not path.is_symlink()
@@ -213,7 +214,7 @@ class FileStore:
         shutil.rmtree(self._settings.cli_state, ignore_errors=True)
         self._settings.boot_prompt.unlink(missing_ok=True)
         shutil.rmtree(self._settings.boot_files, ignore_errors=True)
-        for path in self._settings.system.rglob("*"):
+        for path in _below(self._settings.system):
             if path.is_file() and not path.is_symlink() and not self._keeps(path):
                 derived = path.parent == self._settings.memory
                 if derived or _has(path, made.scrubber):
@@ -256,7 +257,7 @@ class TheirFiles:
     def _own(self, scrubber: Scrubber) -> Iterator[Place]:
         left, workspace = _MOST_SEARCHED, self._settings.workspace
         folders = (path for path in sorted(workspace.iterdir()) if path != self._settings.system)
-        paths = (found for folder in folders for found in ([folder] if folder.is_file() else folder.rglob("*")))
+        paths = (found for folder in folders for found in ([folder] if folder.is_file() else _below(folder)))
         for _, path in zip(range(_MOST_FILES), paths, strict=False):
             if path.is_symlink() or not path.is_file() or left <= 0:
                 continue
@@ -328,6 +329,12 @@ def _lines_taken(content: str, made: Plan) -> list[str]:
     return (
         [] if left == content else [line.strip() for line in content.split("\n") if line.strip() and line not in kept]
     )
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield every file below a folder; what vanishes meanwhile, as the agent's files do, is left out."""
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names)
 
 
 def _read(path: Path, most: int = -1) -> str:
