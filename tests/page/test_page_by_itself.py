@@ -56,6 +56,7 @@ def page(window: tuple[Page, Wire]) -> Page:
 def wire(window: tuple[Page, Wire]) -> Iterator[Wire]:
     """The page's connection. A test's changes to it end with the test."""
     _, wire = window
+    wire.is_by_hand = True
     yield wire
     wire.reset()
     wire.say("session_update", session=IDLE)
@@ -70,6 +71,8 @@ class Wire:
 
     def reset(self) -> None:
         """Pass everything on as it is."""
+        #: Whether a test alone says how the session is.
+        self.is_by_hand = False
         self.sync: dict[str, Any] = {}
         self.asked: list[dict[str, Any]] = []
         self.answers: dict[str, dict[str, Any]] = {}
@@ -115,6 +118,8 @@ class Wire:
 
         def down(frame: str | bytes) -> None:
             message = json.loads(frame)
+            if message["type"] == "session_update" and self.is_by_hand:
+                return
             if message["type"] == "state_sync":
                 message["payload"].update(self.sync)
             elif message["type"] == "status" and "session" in self.sync:
