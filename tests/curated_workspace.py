@@ -8,6 +8,7 @@ from typing import Any
 from bridge.offline.model import OfflineModel
 from tests.harness import running_sprite
 from tests.inspection import chat
+from tests.looks import files_below
 
 #: Said in the first session, turn by turn (1 to 6), and in the second (7 to 9).
 FIRST = [
@@ -41,10 +42,9 @@ async def curate_workspace(workspace: Path) -> None:
 def files_containing(workspace: Path, *words: str) -> list[tuple[str, str]]:
     """Every file below `.os/` that holds one of the words in its bytes, whatever their case."""
     found = []
-    for path in sorted((workspace / ".os").rglob("*")):
-        if path.is_file():
-            content = path.read_bytes().lower()
-            found += [(str(path.relative_to(workspace)), word) for word in words if word.lower().encode() in content]
+    for path, content in sorted(files_below(workspace / ".os").items()):
+        kept = content.lower()
+        found += [(str(path.relative_to(workspace)), word) for word in words if word.lower().encode() in kept]
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from bridge.offline.model import OfflineModel, RecordedRequest
 from tests import looks
 from tests.harness import PATIENCE, Client, Sprite, observations, rows, running_sprite
+from tests.looks import files_below
 
 eventually = looks.eventually
 
@@ -86,15 +87,9 @@ def found_on_disk(workspace: Path, forbidden: Sequence[str], *, session: bool = 
     """
     system = workspace / ".os"
     left_out = system / "run/claude" if session else system / "none"
-    # Unlike `rglob`, this passes over what vanishes meanwhile.
-    found = [Path(folder, name) for folder, _, names in os.walk(system) for name in names]
-    files = [path for path in found if not path.is_relative_to(left_out)]
-    files.append(workspace.parent / "stderr.log")
-    contents = {}
-    for file in files:
-        with contextlib.suppress(FileNotFoundError):
-            if file.is_file():
-                contents[file] = file.read_bytes()
+    contents = {path: content for path, content in files_below(system).items() if not path.is_relative_to(left_out)}
+    output = workspace.parent / "stderr.log"
+    contents[output] = output.read_bytes()
     return [
         f"{words[:12]}... in {file.relative_to(workspace.parent)}"
         for file, content in contents.items()

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.in_thread import PATIENCE
+
+
+def files_below(folder: Path) -> dict[Path, bytes]:
+    """Every file below a folder and its content; unlike `rglob`, this passes over what vanishes meanwhile."""
+    found = {}
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent, name) for name in sorted(names)):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file():
+                    found[path] = path.read_bytes()
+    return found
 
 
 def rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:

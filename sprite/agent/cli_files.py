@@ -7,7 +7,9 @@ folder. What the CLI will add in later versions goes as well, since files are kn
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -27,11 +29,18 @@ def clear_cli_files(folder: Path) -> None:
 
 def keep_cli_session(folder: Path, cli_session_id: str) -> None:
     """Deletes what is not of this session, the only one that will be resumed. Only where no such CLI runs."""
-    for path in folder.rglob("*"):
+    for path in _below(folder):
         own = any(part.startswith(cli_session_id) for part in path.relative_to(folder).parts)
-        if own or path.name == _OWN_SETTINGS or (path.is_dir() and not path.is_symlink()):
+        if own or path.name == _OWN_SETTINGS:
             continue
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             log.warning("a file of an ended session could not be deleted: %s", error)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield every file and link; what vanishes meanwhile is left out."""
+    for parent, folders, names in os.walk(folder):
+        links = (name for name in folders if Path(parent, name).is_symlink())
+        yield from (Path(parent, name) for name in (*names, *links))

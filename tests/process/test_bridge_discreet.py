@@ -12,6 +12,7 @@ import aiohttp
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import Bridge, bridge_process, running_bridge
 from tests.harness import PATIENCE
+from tests.looks import files_below
 
 
 async def test_no_secret_leaves_the_bridge(tmp_path: Path, model: OfflineModel) -> None:
@@ -58,9 +59,8 @@ async def test_no_secret_leaves_the_bridge(tmp_path: Path, model: OfflineModel) 
         assert '"request_id"' in bridge.log
         assert f'"message":"mission complete","sprite":"local","mission_id":"{done["mission_id"]}"' in bridge.log
     assert model.requests
-    for file in (tmp_path / "data").rglob("*"):
-        if file.is_file():
-            assert key.encode() not in file.read_bytes(), file
+    for file, content in files_below(tmp_path / "data").items():
+        assert key.encode() not in content, file
 
 
 async def broken_requests(bridge: Bridge, planted: str) -> None:

@@ -37,6 +37,7 @@ from tests.curated_workspace import TYPED, files_containing
 from tests.forking import fork_module
 from tests.harness import PATIENCE, dump, observations, running_sprite, sprite_environment, sprite_process
 from tests.inspection import curations, learnings, memory_file, prompts, transcript, workspace_db
+from tests.looks import files_below
 from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores
 
 #: How often a forget is killed: the first one is not, and the last one's memory.db is lost as well.
@@ -227,7 +228,7 @@ def test_every_file_of_a_workspace_is_registered(curated: Path) -> None:
         patterns = (*FileStore.FILES, *FileStore.FREE)
         return any(fnmatch(name, pattern.replace("**", "*")) for pattern in patterns)
 
-    assert [path for path in system.rglob("*") if path.is_file() and not is_known(path)] == []
+    assert [path for path in files_below(system) if not is_known(path)] == []
 
 
 # Killed
