@@ -18,6 +18,7 @@ import pytest_asyncio
 
 from tests.harness import Client, sprite_process
 from tests.inspection import SharedSprite, curations, memory_file, observation_of
+from tests.looks import files_below
 from tests.ways_in import WAYS_IN
 
 pytestmark = [
@@ -172,7 +173,7 @@ async def test_the_file_tools_work_everywhere_else(home: SharedSprite) -> None:
 async def test_a_long_result_that_the_cli_has_set_aside_can_be_read_back(home: SharedSprite) -> None:
     async with home.client() as client:
         logged = await call(home, client, "Bash", {"command": "seq 1 30000; echo the very end"})
-        (path,) = (home.workspace / ".os/run/claude").rglob("tool-results/*")
+        (path,) = (p for p in files_below(home.workspace / ".os/run/claude") if p.parent.name == "tool-results")
         assert str(path) in str(logged["result"]) or path.stat().st_size > 100_000
         back = await call(home, client, "Read", {"file_path": str(path), "offset": 29990})
         assert not back["is_error"], back

@@ -30,6 +30,7 @@ from tests.inspection import (
     shared_sprite,
     workspace_db,
 )
+from tests.looks import files_below
 
 PRIVATE_WORDS = "I will leave the company in May"
 OWN_KEY = "plain-words-and-no-shape"
@@ -84,7 +85,9 @@ def received(messages: list[dict[str, Any]], words: str) -> list[dict[str, Any]]
 
 def all_in_session(workspace: Path, forbidden: Sequence[str]) -> bool:
     """Whether the CLI's own session has them all; it writes a moment after it speaks."""
-    sessions = [file.read_bytes() for file in (workspace / ".os/run/claude").rglob("*.jsonl")]
+    sessions = [
+        content for file, content in files_below(workspace / ".os/run/claude").items() if file.suffix == ".jsonl"
+    ]
     return all(any(words.encode() in session for session in sessions) for words in forbidden)
 
 
