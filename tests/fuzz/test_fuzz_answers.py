@@ -17,7 +17,6 @@ from sprite.memory.curation.answer_edits import with_lines_meant
 from sprite.memory.curation.extraction import Extractor, log_lost_call
 from sprite.memory.curation.model import CuratorModel
 from sprite.memory.files import CURATED, over_limit, over_together
-from sprite.memory.projection.rules import FIRST_PROMPT, SECOND_PROMPT
 from sprite.privacy.cutting import clean
 from tests.fuzz.campaign import campaign
 from tests.fuzz.inputs import ODD_TEXTS
@@ -105,7 +104,6 @@ class Batch:
     reply: str
     fetched: str | None
     answer: list[str]
-    prompt: str | None
     is_settled: bool
 
 
@@ -115,7 +113,6 @@ BATCHES = st.builds(
     reply=WORDS,
     fetched=st.none() | WORDS,
     answer=ANSWERS,
-    prompt=st.sampled_from([None, None, None, SECOND_PROMPT, FIRST_PROMPT]),
     is_settled=st.booleans(),
 )
 
@@ -144,22 +141,21 @@ async def live_through(history: History, folder: Path) -> None:
             await extractor.prompt(await stores.observations())
             answer = with_lines_meant("\n".join(batch.answer), {name: stores.files.read(name) for name in CURATED})
             parse_response(answer)
-            await stores.batch(answer, turn, prompt_sha256=batch.prompt)
+            await stores.batch(answer, turn)
             if batch.is_settled:
                 await stores.projection.settle()
-                check_files(folder, history)
+                check_files(folder)
         await stores.projection.settle()
         assert await stores.projection.settle() == [], "a settled memory stays as it is"
-        check_files(folder, history)
+        check_files(folder)
 
 
-def check_files(folder: Path, history: History) -> None:
+def check_files(folder: Path) -> None:
     files = {name: (folder / name).read_text(encoding="utf-8") for name in CURATED}
     assert PINNED in files["user.md"]
     for name, content in files.items():
         assert over_limit(name, content) is None
-    if all(batch.prompt != FIRST_PROMPT for batch in history.batches):
-        assert over_together("user.md", files["user.md"], files) is None
+    assert over_together("user.md", files["user.md"], files) is None
 
 
 async def live_and_rebuild(history: History) -> None:

@@ -29,7 +29,6 @@ from sprite.commands.memory import file
 from sprite.database.curations import NewCuration
 from sprite.errors import ModelError, SpriteError
 from sprite.memory.files import CURATED
-from sprite.memory.projection.rules import FIRST_PROMPT, SECOND_PROMPT
 from tests.command_line import command, forget, killed, rebuild, restart_server, settings_of
 from tests.curated_workspace import TYPED, without_marks
 from tests.harness import dump, running_sprite
@@ -84,10 +83,8 @@ async def eventful(stores: Stores) -> None:
     await stores.learn(f'PREFERENCE [t] {page} | "{page}"\n' + update("context.md", f"- {page}", "- Shopping"),
                        "Shopping", calls=[call("WebFetch", page)])  # fmt: skip
     await stores.learn('FACT [t] A llama. | "nowhere"\nnot a directive\n' + update("tools.md", "# x\n" * 200), "Hello")
-    for prompt in (FIRST_PROMPT, SECOND_PROMPT, None):
-        turn = await stores.turn("I keep three llamas, not two", "Noted")
-        answer = f'FACT [t{turn}] Ada keeps llamas. | "keep llamas, not two."\n' + update("context.md", "# Old and new")
-        await stores.batch(answer, turn, prompt_sha256=prompt)
+    answer = 'FACT [t] Ada keeps llamas. | "keep llamas, not two."\n' + update("context.md", "# Old and new")
+    await stores.learn(answer, "I keep three llamas, not two", "Noted")
     await stores.actions.resolve(3, "done", by="person")
     stores.path("files.md").write_text("# By hand\n")
     await stores.learn('FACT [t] Bo repairs bicycles. | "Bo repairs"', "Bo repairs my bicycle", "He does")

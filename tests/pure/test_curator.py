@@ -247,12 +247,6 @@ def test_a_fence_around_two_files_is_taken_off_as_a_whole() -> None:
     assert response.files == {"user.md": "# User\n", "context.md": "# Context\n- b\n"}
 
 
-def test_an_answer_to_the_first_prompt_is_read_as_it_was_then() -> None:
-    text = "```\nUSER_MD_UPDATE:\n# User\n```\n\n```\nCONTEXT_MD_UPDATE:\n# Context\n```"
-    assert parse_response(text, as_first_read=True).files["user.md"] == "# User\n```\n\n```\n"
-    assert parse_response(text).files == {"user.md": "# User\n", "context.md": "# Context\n"}
-
-
 @pytest.mark.parametrize("body", ["", "\n\n", "   \n", "```\n```", "NONE", "(no changes)", "```\nunchanged\n```"])
 def test_an_update_without_content_never_empties_a_file(body: str) -> None:
     response = parse_response(f"FACT: x\nUSER_MD_UPDATE:\n{body}\nTOOLS_MD_UPDATE:\n# Tools")

@@ -14,7 +14,6 @@ from sprite.commands.import_logs import import_logs
 from sprite.config import Settings
 from sprite.database.transcript import Observation, read_transcript
 from sprite.memory.importing.finding import READERS
-from sprite.memory.projection.rules import TODAYS
 from sprite.memory.projection.voices import Hearing
 from tests.elsewhere import (
     CODEX,
@@ -37,7 +36,7 @@ async def hearing(workspace: Path) -> tuple[list[Observation], Hearing]:
     """The log's turns, and who says what in them as the guards judge it."""
     async with read_transcript(workspace / ".os/memory/transcript.db") as transcript:
         turns = await transcript.observations_between(0, 2**62)
-    return turns, Hearing(turns, TODAYS)
+    return turns, Hearing(turns)
 
 
 def said(turns: list[dict[str, Any]]) -> list[tuple[str, str, str]]:

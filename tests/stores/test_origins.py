@@ -13,7 +13,6 @@ import pytest
 from benchmarks.bench_origins import FIXTURES, begin, outcome_of
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.forgetting.plan import Target, plan
-from sprite.memory.projection.rules import THIRD_PROMPT
 from sprite.privacy.confidences import Confidences
 from sprite.tools.memory import describe
 from tests.memory_stores import SESSION, Stores, call, find, open_stores
@@ -107,16 +106,6 @@ async def test_tuning_set_injections_are_refused(empty: Path) -> None:
     honest = fixtures["honest"][:: 10 if is_soak else 40]
     refused = [each["name"] for each in honest if (await outcome_of(each, empty)).refused]
     assert len(refused) <= len(honest) * 0.05, refused
-
-
-async def test_an_old_prompts_answer_is_read_by_the_rules_of_its_time(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as stores:
-        await stores.projection.settle()
-        turn = await stores.turn("Hello", WISH)
-        answer = f"USER_MD_UPDATE:\n# User\n- {WISH}\n"
-        await stores.batch(answer, turn, prompt_sha256=THIRD_PROMPT)
-        await stores.projection.settle()
-        assert WISH in stores.path("user.md").read_text()
 
 
 async def recorded(stores: Stores, result: Any, user: str = "Hello", reply: str = "Hi") -> int:

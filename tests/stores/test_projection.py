@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from sprite.database.connection import _all_or_nothing
 from sprite.database.curations import NewCuration
 from sprite.errors import PeerError
-from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, over_limits, template
-from sprite.memory.projection.rules import FIRST_PROMPT
+from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
 from tests.looks import dump, eventually
 from tests.memory_stores import Stores, call, open_stores, rebuilt
 
@@ -284,8 +283,6 @@ async def test_a_file_of_one_endless_line_is_refused(stores: Stores) -> None:
     assert (kind, "bytes" in detail) == ("file_refused", True)
 
 
-#: Answers to the first prompt are read as they were then.
-OLD: dict[str, Any] = {"prompt_sha256": FIRST_PROMPT}
 #: A full file in the script that takes most tokens.
 FULL = "漢" * (BYTE_LIMIT // 3 - 1) + "\n"
 
@@ -300,23 +297,6 @@ async def test_what_is_too_much_for_one_answer_is_refused_and_a_rewrite_that_sho
     with pytest.raises(PeerError, match="tokens together") as refused:
         await stores.projection.edit("context.md", FULL)
     assert refused.value.code == "over_limit"
-
-
-async def test_an_old_log_keeps_its_large_files_and_its_fences_and_a_rewrite_may_shorten_them(stores: Stores) -> None:
-    fenced = "```\n" + update("user.md", "# User\n- Ada\n```\n\n```\n") + update("tools.md", "# Tools\n```")
-    turn = await stores.turn()
-    await stores.batch(fenced, turn, **OLD)
-    await stores.projection.settle()
-    assert stores.path("user.md").read_text() == "# User\n- Ada\n```\n\n```\n"
-    large = [name for name in CURATED if name != "user.md"]
-    for name in large:
-        await stores.batch(update(name, FULL), await stores.turn(), **OLD)
-    await stores.projection.settle()
-    assert {name: stores.path(name).read_text() for name in large} == dict.fromkeys(large, FULL)
-    (words,) = over_limits({name: stores.path(name).read_text() for name in CURATED})
-    assert words.startswith("the four curated files have about ")
-    await stores.projection.edit("user.md", "# User\n")
-    assert stores.path("user.md").read_text() == "# User\n"
 
 
 async def test_a_turn_that_is_curated_late_takes_nothing_back_that_a_newer_one_taught(stores: Stores) -> None:

@@ -120,16 +120,9 @@ def plain_text(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def parse_response(text: str, *, as_first_read: bool = False, reads_due: bool = True) -> CuratorResponse:
-    """Reads an answer of the curator. Never raises.
-
-    `as_first_read`: by the rules under which answers to the first prompt became memory, so that an old log gives what
-    it gave: a fence around one header and its content was taken for a part of that content. `reads_due`: an ACTION's
-    due time and repeat are read, which the first prompts did not offer.
-    """
-    lines = plain_text(text).split("\n")
-    if not as_first_read:
-        lines = fences_below_headers(lines)
+def parse_response(text: str) -> CuratorResponse:
+    """Read an answer of the curator. Never raises."""
+    lines = fences_below_headers(plain_text(text).split("\n"))
     learnings: list[ParsedLearning] = []
     unparsed: list[str] = []
     said_none = False
@@ -145,7 +138,7 @@ def parse_response(text: str, *, as_first_read: bool = False, reads_due: bool = 
             wrapped = not wrapped
         elif is_placeholder(line):
             said_none = True
-        elif (learning := read_learning(line, reads_due=reads_due)) is not None:
+        elif (learning := read_learning(line)) is not None:
             learnings.append(learning)
         else:
             unparsed.append(line)
@@ -160,7 +153,7 @@ def parse_response(text: str, *, as_first_read: bool = False, reads_due: bool = 
     )
 
 
-def read_learning(line: str, *, reads_due: bool = True) -> ParsedLearning | None:
+def read_learning(line: str) -> ParsedLearning | None:
     """A learning, as one line before the files says it; None for anything else."""
     head = _TYPE.match(line)
     if head is None:
@@ -169,7 +162,7 @@ def read_learning(line: str, *, reads_due: bool = True) -> ParsedLearning | None
     if head["mark"]:
         # `**FACT** x`, `**FACT:** x`, `**FACT [t3]:** x` and `**FACT: x**`: the closing mark can stand anywhere.
         rest = rest.replace(head["mark"], "", 1)
-    at, turn_id, supersedes, due, rrule = _read_marks(rest, dated=reads_due and head["type"].upper() == "ACTION")
+    at, turn_id, supersedes, due, rrule = _read_marks(rest, dated=head["type"].upper() == "ACTION")
     if at == 0:
         return None  # prose, like "Action is needed"
     content, quote = _split_quote(rest[at:])

@@ -38,7 +38,6 @@ from sprite.memory.projection.evidence import (
 )
 from sprite.memory.projection.file_fold import NEAREST, FileFold
 from sprite.memory.projection.project_turns import ProjectTurns
-from sprite.memory.projection.rules import rules_of
 from sprite.memory.projection.voices import Origin
 from sprite.memory.recall.query import (
     any_term,
@@ -52,6 +51,8 @@ _COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})
 _FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "program", "memory", "none"})
 #: An assistant's sentence that has this part of its words from one thing in memory is that, read aloud.
 ECHO_SHARE = 0.8
+#: The longest report.
+REPORT_CHARS = 2000
 
 
 class BatchFold:
@@ -62,16 +63,15 @@ class BatchFold:
     ) -> None:
         self._tx = tx
         self._curation = curation
-        self._rules = rules_of(curation.prompt_sha256)
-        self._provenance = Provenance(turns, earlier, self._rules)
-        self._projects = ProjectTurns(turns, earlier, self._rules, self._provenance)
+        self._provenance = Provenance(turns, earlier)
+        self._projects = ProjectTurns(turns, earlier, self._provenance)
         self._weighed: list[tuple[ParsedLearning, Evidence]] = []
         #: What was superseded or completed: its lines may leave the files.
         self._retired: list[str] = []
         #: What this answer taught that was new, by number.
         self._taught: dict[int, NewLearning] = {}
         self._files = FileFold(
-            *(tx, curation, self._rules, self._projects, self._weighed, self._retired, self._taught), self._report
+            *(tx, curation, self._projects, self._weighed, self._retired, self._taught), self._report
         )
         self.actions: list[int] = []
 
@@ -87,10 +87,7 @@ class BatchFold:
 
     def apply(self) -> None:
         """Learnings first, since files may rest on them."""
-        rules = self._rules
-        response = parse_response(
-            self._curation.response, as_first_read=not rules.unwraps_headers, reads_due=rules.reads_due
-        )
+        response = parse_response(self._curation.response)
         for learning in response.learnings:
             self._learn(learning)
         self._files.apply(response)
@@ -193,9 +190,7 @@ class BatchFold:
         return new.id
 
     def _dated(self, evidence: Evidence) -> float:
-        if evidence.turn is not None and self._rules.dates_by_turn:
-            return evidence.turn.timestamp
-        return self._curation.created_at
+        return self._curation.created_at if evidence.turn is None else evidence.turn.timestamp
 
     def _open_action(self, number: int, learning: ParsedLearning, evidence: Evidence) -> None:
         """What is to be done; where the agent or the person wrote the same down themselves, it stands there already."""
@@ -225,9 +220,8 @@ class BatchFold:
         if self._is_of_another_project(known, by, evidence):
             self._report("supersede_refused", f"L{replaced} stands: it is of another project")
             return
-        origin = _closed_by(evidence, known) if self._rules.acts_close_actions else None
-        if not _may_retire(origin or evidence.origin, known):
-            self._report("supersede_refused", f"L{replaced} stands: {self._whose_word(known)} could replace it")
+        if not _may_retire(_closed_by(evidence, known) or evidence.origin, known):
+            self._report("supersede_refused", f"L{replaced} stands: {_whose_word(known)} could replace it")
         elif (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
             # A turn that was set aside is curated late: what was learned from a newer one is not taken back by it.
             self._report("supersede_refused", f"L{replaced} stands: it was learned from a newer turn")
@@ -258,25 +252,26 @@ class BatchFold:
         if _may_retire(_closed_by(evidence, known) or evidence.origin, known):
             self._close(action)
         else:
-            self._report("supersede_refused", f"L{action_id} stands: {self._whose_word(known)} could replace it")
+            self._report("supersede_refused", f"L{action_id} stands: {_whose_word(known)} could replace it")
 
     def _close(self, action: Action) -> None:
         self._tx.actions.change(action.id, status="done")
         self._tx.actions.note(action.id, self._curation.created_at, "curator", status_words("done"))
         self.actions.append(action.id)
 
-    def _whose_word(self, known: Known) -> str:
-        if self._rules.tells_why and known.type == "ACTION":
-            return "only the person's word, or a quote of the command that did it,"
-        return "only the person's word"
-
     def _report(self, kind: str, detail: str) -> None:
-        self._tx.report(self._curation.id, kind, detail[: self._rules.report_chars])
+        self._tx.report(self._curation.id, kind, detail[:REPORT_CHARS])
 
 
 def _project_of(evidence: Evidence) -> str | None:
     """Of which project a learning is: its turn's, unless it is how the person wants things, which is theirs."""
     return None if evidence.turn is None or evidence.type == "PREFERENCE" else evidence.turn.project
+
+
+def _whose_word(known: Known) -> str:
+    if known.type == "ACTION":
+        return "only the person's word, or a quote of the command that did it,"
+    return "only the person's word"
 
 
 def _reads_aloud(content: str, known: str) -> bool:

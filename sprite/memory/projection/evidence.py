@@ -23,7 +23,6 @@ from sprite.memory.projection.guards import (
 )
 from sprite.memory.projection.persons_word import Talk
 from sprite.memory.projection.quotes import Spoken, denials, quote_of
-from sprite.memory.projection.rules import Rules
 from sprite.memory.projection.voices import (
     Hearing,
     Origin,
@@ -44,12 +43,6 @@ PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
 STRANGERS: frozenset[Origin] = frozenset({"tool", "web", "program", "memory"})
 _SPACE = re.compile(r"\s+")
 _SENTENCE_END = re.compile(r"(?<=[.!?。!?])\s+|\n+")
-#: How a paste is taken up: a clause that begins so, and names what it is about ("yes to the demo").
-_TAKES_UP = re.compile(
-    r"(?:yes|yep|yeah|ok|okay|agreed|accepted|confirmed|right|correct|exactly|sure|ja|jo|oui|sí|si|sim)\b",
-    re.IGNORECASE,
-)
-_CLAUSE_END = re.compile(r"[.,;:!?\n\u2013\u2014]+|\bbut\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +67,10 @@ class Evidence:
 class Provenance:
     """Who said what: in a batch's turns, and in those just before it, whose words are still in the air."""
 
-    def __init__(self, turns: Sequence[Observation], earlier: Sequence[Observation], rules: Rules) -> None:
+    def __init__(self, turns: Sequence[Observation], earlier: Sequence[Observation]) -> None:
         self.turns = turns
-        self.rules = rules
         heard = (*earlier, *turns)
-        self.hearing = Hearing(heard, rules)
+        self.hearing = Hearing(heard)
         self._voices = self.hearing.voices
         #: The person's own words, message by message and sentence by sentence.
         self.messages = [self.hearing.messages[turn.id].own for turn in heard]
@@ -167,18 +159,7 @@ class Provenance:
     @cached_property
     def taken_up(self) -> list[Text]:
         """Sentences of others that the person agreed to in a later turn, naming what they are about."""
-        if self.rules.traces_origins:
-            return taken_up(self._heard, self.hearing.messages)
-        found: list[Text] = []
-        pasted: list[Text] = []
-        for turn in self._heard:
-            message = self.hearing.messages[turn.id]
-            clauses = (clause.strip() for clause in _CLAUSE_END.split(message.own))
-            agreed = [content_words(_TAKES_UP.sub("", clause)) for clause in clauses if _TAKES_UP.match(clause)]
-            if agreed:
-                found += [said for said in pasted if any(not words.isdisjoint(said.words) for words in agreed)]
-            pasted += [Text(said) for said in _SENTENCE_END.split("\n".join(message.pasted))]
-        return found
+        return taken_up(self._heard, self.hearing.messages)
 
 
 def weigh(learning: ParsedLearning, provenance: Provenance) -> Evidence:
@@ -212,10 +193,7 @@ def _said(learning: ParsedLearning, turn: Observation, provenance: Provenance) -
     """Whose words a learning rests on, and the quote that proves it, as it is kept."""
     if not learning.quote:
         return _closest_voice(learning.content, provenance.voices(turn)), None
-    voices = [*provenance.voices(turn), *provenance.as_shown(turn)]
-    if not provenance.rules.reads_quotes_by_words:
-        return _spoken_by(learning.quote, voices), learning.quote
-    return _quoted(learning.quote, learning.content, voices)
+    return _quoted(learning.quote, learning.content, [*provenance.voices(turn), *provenance.as_shown(turn)])
 
 
 def _quoted(quote: str, content: str, voices: Sequence[Voice]) -> tuple[Voice | None, str]:

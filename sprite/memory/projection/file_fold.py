@@ -20,7 +20,6 @@ from sprite.memory.projection.guards import (
     RESTS_ON,
     Refused,
     Sources,
-    drops_too_much,
     lines_to_put_back,
     new_lines,
     put_back,
@@ -31,7 +30,6 @@ from sprite.memory.projection.guards import (
 )
 from sprite.memory.projection.persons_word import PersonsWord
 from sprite.memory.projection.project_turns import Part, ProjectTurns
-from sprite.memory.projection.rules import Rules
 from sprite.memory.projection.voices import Origin
 from sprite.memory.recall.query import any_term, significant
 from sprite.memory.sections import joined, merged, split
@@ -54,7 +52,6 @@ class FileFold:
         self,
         tx: Projected,
         curation: Curation,
-        rules: Rules,
         projects: ProjectTurns,
         weighed: Sequence[tuple[ParsedLearning, Evidence]],
         retired: Sequence[str],
@@ -63,7 +60,6 @@ class FileFold:
     ) -> None:
         self._tx = tx
         self._curation = curation
-        self._rules = rules
         self._projects = projects
         self._provenance = projects.all
         self._weighed = weighed
@@ -93,7 +89,7 @@ class FileFold:
 
     def _take_out_past(self) -> None:
         """Reminders whose day had passed when the person last spoke."""
-        if not self._rules.takes_out_past or not self._provenance.turns:
+        if not self._provenance.turns:
             return
         shown = self._shown("context.md")
         new, gone = without_past_reminders(shown, self._provenance.turns[-1].timestamp)
@@ -126,18 +122,14 @@ class FileFold:
             return
         kept, refused = self._without_foreign_lines(name, old, content)
         for each in refused:
-            self._report_line(name, each)
+            self._report("line_refused", f"{name}: refused, because {each.reason}: {each.line}")
         new = with_pins_of(old, kept)
         if new == old or not new.strip():
             return
         # What the file was shipped with is scaffolding: it may all go.
         if version is not None:
-            if self._rules.puts_lines_back:
-                new = self._with_lost_lines(name, old, new, edited, refused)
-                reason = self._over(name, old, new)
-            else:
-                reason = drops_too_much(old, new, self._retired)
-            if reason is not None:
+            new = self._with_lost_lines(name, old, new, edited, refused)
+            if (reason := self._over(name, old, new)) is not None:
                 self._refuse(name, reason)
                 return
         whole = self._whole(name, old, new)
@@ -150,13 +142,14 @@ class FileFold:
     def _refusal(self, name: str, old: str, content: str, *, is_complete: bool) -> str | None:
         # As the curator gave it, so that what is too long is refused and not cut to fit.
         reason = self._over(name, old, with_pins_of(old, content)) or self._overtaken(name)
-        if reason is None and is_complete and self._rules.keeps_what_is_not_shown:
+        if reason is None and is_complete:
             reason = over_limit(name, self._latest(name), has="has")
         return reason
 
     def _over(self, name: str, shown: str, new: str) -> str | None:
         whole = self._whole(name, shown, new)
-        return over_limit(name, whole) or self._over_together(name, whole)
+        others = {other: self._latest(other) for other in CURATED}
+        return over_limit(name, whole) or over_together(name, whole, others)
 
     def _give_to_person(self, old: str, new: str) -> None:
         """What a project's turns taught about the person, and what now stands in their file, is the person's own."""
@@ -186,19 +179,8 @@ class FileFold:
             self._report("lines_kept", f"{name}: it was left out without a reason, and stands again: {line.strip()}")
         return put_back(old, new, lost) if lost else new
 
-    def _report_line(self, name: str, refused: Refused) -> None:
-        if self._rules.tells_why:
-            self._report("line_refused", f"{name}: refused, because {refused.reason}: {refused.line}")
-        else:
-            self._report("line_refused", f"{name}: nobody here said this: {refused.line}")
-
     def _refuse(self, name: str, reason: str) -> None:
         self._report("file_refused", f"{name}: {reason}; the old file stays")
-
-    def _over_together(self, name: str, content: str) -> str | None:
-        if not self._rules.limits_together:
-            return None
-        return over_together(name, content, {other: self._latest(other) for other in CURATED})
 
     def _overtaken(self, name: str) -> str | None:
         """Why a rewrite comes too late: a person changed the file while the curator was at work on it."""
@@ -211,7 +193,7 @@ class FileFold:
         """Whose words the new lines of a part may rest on. What a page or a pasted text said is not among it."""
         heard = part.heard
         weighed = [each for each in self._weighed if each[1].turn is None or part.is_of(each[1].turn.project)]
-        is_told = self._rules.results_may_be_told and name != "user.md"
+        is_told = name != "user.md"
         # What a document says becomes a plan or a decision only when the person takes it up.
         documents = name in {"tools.md", "files.md"}
         trusted = [*heard.person, *(Text(ll.content) for ll, evidence in weighed if evidence.origin == "user")]
@@ -232,8 +214,6 @@ class FileFold:
                 trusted += [Text(known.content) for known in near if known.origin == "user"]
                 foreign += [Text(known.content) for known in near if _is_foreign(known, is_told=is_told)]
         work = heard.work(documents=documents) if is_told else ()
-        if not self._rules.traces_origins:
-            return Sources([*trusted, *taken_up, *map(Text, old.split("\n"))], foreign, work)
         return Sources(
             [*trusted, *heard.taken_up, *(Text(told_apart(line)) for line in old.split("\n"))],
             foreign,
@@ -264,8 +244,6 @@ class FileFold:
     def _checked(self, name: str, old: str, content: str, part: Part) -> tuple[str, list[Refused]]:
         personal = name == "user.md"
         sources = self._sources(name, old, content, part)
-        if not self._rules.traces_origins:
-            return without_foreign_lines(old, content, sources, personal=personal)
         heard = part.heard
         persons = self._persons_word(old, content) if personal else PersonsWord(heard.talk, (), ())
 

@@ -19,7 +19,6 @@ from sprite.memory.projection.action_rows import ACTION_STATUSES
 from sprite.memory.projection.batch_fold import BatchFold
 from sprite.memory.projection.decision import Change, redo
 from sprite.memory.projection.disguises import told_apart
-from sprite.memory.projection.rules import rules_of
 from sprite.memory.recall.query import near_each_other
 
 #: Turns before a batch, in its conversations, whose pages and results the agent may still be talking about.
@@ -58,14 +57,11 @@ def turns_needed(curation: Curation) -> tuple[int, int] | None:
     return (curation.first_observation_id or 0) - EARLIER_TURNS, curation.last_observation_id or 0
 
 
-def phrases_to_trace(curation: Curation) -> str | None:
+def phrases_to_trace(curation: Curation) -> str:
     """What to look for in the turns before those needed: an FTS5 expression for the new lines about the work.
 
-    Empty where no line is about it (user.md needs the person's word anyway), and None where nothing is to be looked
-    for: answers to old prompts are read by the rules of their time.
+    Empty where no line is about it: user.md needs the person's word anyway.
     """
-    if curation.kind != "batch" or not rules_of(curation.prompt_sha256).traces_origins:
-        return None
     response = parse_response(curation.response)
     lines = [line for name, content in response.files.items() if name in _WORK for line in content.split("\n")]
     lines += [
@@ -95,9 +91,7 @@ def fold(tx: Projected, curation: Curation, turns: Sequence[Observation]) -> Cha
 def _fold_batch(tx: Projected, curation: Curation, heard: Sequence[Observation], change: Change) -> None:
     first = curation.first_observation_id or 0
     turns = [turn for turn in heard if turn.id >= first]
-    sessions = {turn.session_id for turn in turns}
-    traces = rules_of(curation.prompt_sha256).traces_origins
-    earlier = [turn for turn in heard if turn.id < first and (traces or turn.session_id in sessions)]
+    earlier = [turn for turn in heard if turn.id < first]
     batch = BatchFold(tx, curation, turns, earlier)
     batch.apply()
     change.learnings, change.files, change.actions = batch.learnings, batch.files, batch.actions

@@ -206,15 +206,6 @@ def may_drop(old: str) -> float:
     return max(1, MAX_DROPPED * len(_lines(old)))
 
 
-def drops_too_much(old: str, new: str, explained: Iterable[str]) -> str | None:
-    """Why this rewrite loses too much, or None."""
-    total = len(_lines(old))
-    dropped = dropped_lines(old, new, explained)
-    if len(dropped) <= may_drop(old):
-        return None
-    return f"it drops {len(dropped)} of {total} lines without superseding or completing them"
-
-
 def lines_to_put_back(
     old: str, new: str, retired: Iterable[str], explained: AbstractSet[str], refused: Iterable[str]
 ) -> list[str]:

@@ -16,7 +16,6 @@ from sprite.memory.curation.answer_edits import Edit, heading_name
 from sprite.memory.files import SECTIONED
 from sprite.memory.projection.evidence import Evidence, Provenance
 from sprite.memory.projection.guards import Sources
-from sprite.memory.projection.rules import Rules
 from sprite.memory.sections import heading, joined, split
 from sprite.memory.words import Text, content_words
 
@@ -49,12 +48,9 @@ class Part:
 class ProjectTurns:
     """The projects of a batch, the first turn's first, and what may be said of each."""
 
-    def __init__(
-        self, turns: Sequence[Observation], earlier: Sequence[Observation], rules: Rules, provenance: Provenance
-    ) -> None:
+    def __init__(self, turns: Sequence[Observation], earlier: Sequence[Observation], provenance: Provenance) -> None:
         self._turns = turns
         self._earlier = earlier
-        self._rules = rules
         #: What was heard in all of them.
         self.all = provenance
         self.keys = projects_of(turns)
@@ -80,7 +76,7 @@ class ProjectTurns:
             before = [turn for turn in self._earlier if turn.project in {None, project}]
             others = [turn for turn in self._turns if turn.project not in {None, project}]
             said = [voice.words for turn in others for voice in self.all.voices(turn)]
-            part = self._parts[project] = Part(project, Provenance(own, before, self._rules), said)
+            part = self._parts[project] = Part(project, Provenance(own, before), said)
         return part
 
     def with_headings(self, name: str, content: str, edits: Sequence[Edit]) -> str:

@@ -236,8 +236,6 @@ class Projection:
     async def _heard(self, curation: Curation, first: int, last: int) -> list[Observation]:
         """The turns of a batch, those before it, and those long before that had words of its lines."""
         match = phrases_to_trace(curation)
-        if match is None:
-            return await self._transcript.observations_between(first, last)
         return await self._transcript.heard(first, last, match, limit=DISTANT_TURNS, recent=RECENT_TURNS)
 
     # --- files ---

@@ -21,7 +21,6 @@ from sprite.memory.projection.guards import Work
 from sprite.memory.projection.pasted import Message, read_message
 from sprite.memory.projection.quotes import Spoken
 from sprite.memory.projection.results import WEB_TOOLS, kind_of
-from sprite.memory.projection.rules import Rules
 from sprite.memory.unkept import Unkept, known_among, read_all
 from sprite.memory.words import Run, Text, run_words, runs
 
@@ -42,8 +41,6 @@ _UNSEEN_SHARE = 0.8
 #: A part of a path or a link with so many words of meaning is a sentence.
 _SENTENCE_WORDS = 5
 _PARTS = re.compile(r"[/?&#\n]")
-#: What a person marks as not their own words: quoted lines and fenced blocks. All that the first prompts' rules know.
-_MARKED = re.compile(r"```.*?(?:```|\Z)|^[ \t]*>.*$", re.DOTALL | re.MULTILINE)
 #: What a command carries that is no command: texts in quotation marks or behind `<<`, and all that `echo` prints.
 _TEXTS = re.compile(
     r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|<<-?\s*['\"]?(\w+)['\"]?\n.*?(?:\n\1\b|\Z)|\b(?:echo|printf|say|wall)\s[^|;&\n]*",
@@ -60,8 +57,6 @@ class Voice:
     kind: Kind
     #: It is a command, which did not fail.
     act: bool = False
-    #: Joined words are told apart where it is compared with others.
-    told_apart: bool = False
 
     @cached_property
     def spoken(self) -> Spoken:
@@ -70,8 +65,8 @@ class Voice:
 
     @cached_property
     def words(self) -> Text:
-        """The text, for comparing sentences with it."""
-        return Text(told_apart(self.text) if self.told_apart else self.text)
+        """The text, for comparing sentences with it: its joined words are told apart."""
+        return Text(told_apart(self.text))
 
     @cached_property
     def work(self) -> Work:
@@ -82,8 +77,7 @@ class Voice:
 class Hearing:
     """The voices of turns that follow each other, and whose words were whose first."""
 
-    def __init__(self, turns: Sequence[Observation], rules: Rules) -> None:
-        self._traces = rules.traces_origins
+    def __init__(self, turns: Sequence[Observation]) -> None:
         self.voices: dict[int, list[Voice]] = {}
         #: What the person said in each turn, and what they pasted.
         self.messages: dict[int, Message] = {}
@@ -103,7 +97,7 @@ class Hearing:
     def _of_turn(self, turn: Observation) -> Iterator[Voice]:
         """The texts of a turn, the person's first, in the order in which a quote is looked for."""
         message = self.messages[turn.id] = self._read(turn)
-        unkept = read_all(turn.unkept) if self._traces else {}
+        unkept = read_all(turn.unkept)
         self._persons_runs |= Text(told_apart(message.own)).runs
         yield self._voice("user", message.own, "person")
         # What a person pastes is shown by them, not said by them; in a turn that they did not begin they said nothing.
@@ -121,17 +115,13 @@ class Hearing:
 
     def _read(self, turn: Observation) -> Message:
         """The message of a turn; in one of the CLI's own, a schedule's or a program's the person said nothing."""
-        if turn.trigger != "user":
-            return Message("", ())
-        if self._traces:
-            return read_message(turn.user_message)
-        return Message(_MARKED.sub("\n", turn.user_message), tuple(_MARKED.findall(turn.user_message)))
+        return read_message(turn.user_message) if turn.trigger == "user" else Message("", ())
 
     def _of_call(self, call: dict[str, Any], unkept: Mapping[str, Unkept]) -> Iterator[Voice]:
         # What the agent asked of a tool is its own words, unless a stranger had them first; the result is the tool's.
-        is_led = self._traces and (_spells_a_sentence(call) or any(map(self._is_copied, _texts_in(call))))
+        is_led = _spells_a_sentence(call) or any(map(self._is_copied, _texts_in(call)))
         if not is_led:
-            self.acts += [Text(told_apart(act) if self._traces else act) for act in _acts(call)]
+            self.acts += [Text(told_apart(act)) for act in _acts(call)]
         if (command := _command(call)) and not call.get("is_error"):
             yield self._voice("assistant", command, "input", act=not is_led)
         given = text_of(call.get("input"))
@@ -146,8 +136,8 @@ class Hearing:
         yield shown
 
     def _voice(self, origin: Origin, text: str, kind: Kind, *, act: bool = False) -> Voice:
-        voice = Voice(origin, text, kind, act, self._traces)
-        if self._traces and text:
+        voice = Voice(origin, text, kind, act)
+        if text:
             if kind in {"reply", "input"}:
                 new = voice.words.words - self._strangers_words
                 self.own_words |= new - known_among(new, self._strangers_unseen)
