@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from sprite.memory.actions import Actions
 from sprite.memory.files import CURATED, MemoryFiles
 from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.projection.projection import Projection
+from sprite.memory.rebuild import Regrowth
 from sprite.memory.recall.hits import Found
 from sprite.memory.recall.search import search
 from sprite.shipping.shipping import Shipping
@@ -58,10 +60,9 @@ class Stores:
 
     async def batch(self, response: str, first: int, last: int | None = None, **more: Any) -> int:
         """Logs a curator's answer for a range of turns, not yet applied; returns the curation's id."""
-        span = (first, first if last is None else last)
-        return await self.transcript.curations.append_batch(
-            NewCuration("batch", response, *span, model="offline", **more)
-        )
+        await self.projection.settle()
+        answer = NewCuration("batch", response, first, first if last is None else last, model="offline", **more)
+        return await self.transcript.curations.append_batch(await self.projection.decided(answer))
 
     async def learn(self, response: str, user: str = "Hello", reply: str = "Hi", **more: Any) -> int:
         """One turn, curated with this answer (`[t]` stands for its citation) and applied; returns the turn's id."""
@@ -69,6 +70,24 @@ class Stores:
         await self.batch(response.replace("[t]", f"[t{turn}]"), turn)
         await self.projection.settle()
         return turn
+
+    async def extract_again(
+        self, generation: int, *answers: tuple[str, int, int], meanwhile: Awaitable[None] | None = None
+    ) -> None:
+        """Logs a re-extraction of these answers, each for a range of turns; it is not applied yet."""
+        async with AsyncExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
+            memory = await stack.enter_async_context(open_memory(folder / "memory.db"))
+            grown = Regrowth(self.transcript, Projection(self.transcript, memory, MemoryFiles(folder)))
+            await grown.take_up(generation)
+            for response, first, last in answers:
+                turns = await self.transcript.observations_between(first, last)
+                await grown.come_to(turns)
+                answer = NewCuration("batch", response, first, last, model="offline", generation=generation)
+                await grown.keep(answer, turns[-1])
+            if meanwhile is not None:
+                await meanwhile
+            await grown.take_over(generation)
 
     @property
     def actions(self) -> Actions:

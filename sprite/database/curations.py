@@ -10,7 +10,6 @@ import dataclasses
 import json
 import sqlite3
 import time
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,11 +17,10 @@ from typing import Any, Literal
 from sprite.database.connection import LARGEST_ROW_ID, Database, row_id, to_json
 
 CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift", "action"]
-_CURATION = (
+_ROW = (
     "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
-    "usage_json, cost_usd, seen_curation_id, generation"
+    "usage_json, cost_usd, seen_curation_id, generation, decision_json"
 )
-_ROW = f"{_CURATION}, decision_json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,27 @@ class NewCuration:
     seen_curation_id: int | None = None
     #: Which extraction of the log it belongs to: 0 is the first, each re-extraction is one more.
     generation: int = 0
+    #: What was decided about it (see `Curation`), and when; by default it is logged at once.
+    decision: str | None = None
+    created_at: float | None = None
+
+    def at(self, moment: float) -> Curation:
+        """Return it as a row of the log that happened then, to be decided about before it is logged."""
+        usage = None if self.usage is None else to_json(self.usage)
+        return Curation(
+            id=0,
+            created_at=moment,
+            kind=self.kind,
+            first_observation_id=self.first_observation_id,
+            last_observation_id=self.last_observation_id,
+            model=self.model,
+            prompt_sha256=self.prompt_sha256,
+            response=self.response,
+            usage_json=usage,
+            cost_usd=self.cost_usd,
+            seen_curation_id=self.seen_curation_id,
+            generation=self.generation,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +80,8 @@ class Curation:
     cost_usd: float | None
     seen_curation_id: int | None
     generation: int
-    #: What its fold did to memory.db, without what was forgotten since (see `projection/decision.py`); None: it is
-    #: folded from `response`.
+    #: What it does to memory.db, without what was forgotten since (see `projection/decision.py`). An answer, a change
+    #: of an action and an extraction that takes over have one; other rows are facts, which `response` says.
     decision_json: str | None = None
 
 
@@ -134,9 +153,8 @@ class Curations:
         curation = NewCuration(kind="drift", response=to_json(response))
         return await self._db.transact(lambda tx: append(tx, curation))
 
-    async def append_action(self, response: str, turn: int | None = None) -> int:
-        """Logs a change of an action (JSON, see `action_rows.py`); `turn` taught it. Returns the curation's id."""
-        curation = NewCuration(kind="action", response=response, first_observation_id=turn, last_observation_id=turn)
+    async def append_action(self, curation: NewCuration) -> int:
+        """Log a change of an action; return the curation's id."""
         return await self._db.transact(lambda tx: append(tx, curation))
 
     async def has_note_of(self, mission_id: str) -> bool:
@@ -190,6 +208,10 @@ class Curations:
         )
         return (int(row[0]), int(row[1])) if row else (0, 0)
 
+    async def activations(self) -> list[Curation]:
+        """Return the rows by which re-extractions took over, the first one first."""
+        return await self._select("WHERE kind = 'edit' AND decision_json IS NOT NULL ORDER BY id", ())
+
     async def fold(self, above: int, until: int, generation: int, limit: int = 100) -> list[Curation]:
         """The events above a cursor, up to one and with it, that memory is made of, oldest first."""
         return await self._select(
@@ -203,21 +225,22 @@ class Curations:
             await self._db.fetch_value("SELECT coalesce(max(id), 0) FROM curations WHERE created_at <= ?", (at,))
         )
 
-    async def extraction(self, generation: int, before: int) -> list[Curation]:
-        """A re-extraction with the edits and actions made up to its activation, in the order in which things happened.
-
-        A batch happened when its last turn did, and is dated so. What was done with an action comes after the batch
-        that learns it, however late that one ends.
-        """
+    async def extraction(self, generation: int, before: int = LARGEST_ROW_ID) -> list[Curation]:
+        """Return the answers of a re-extraction up to a row, oldest first, each dated by its last turn."""
         rows = await self._db.fetch_all(
-            f"SELECT {_ROW}, coalesce((SELECT timestamp FROM observations o "  # noqa: S608 - our columns
-            "WHERE o.id = c.last_observation_id AND c.kind = 'batch'), created_at) AS moment FROM curations c "
-            "WHERE id < ? AND ((kind = 'batch' AND generation = ?) OR kind IN ('edit', 'action')) ORDER BY id",
-            (before, generation),
+            f"SELECT {_ROW}, (SELECT timestamp FROM observations o WHERE o.id = c.last_observation_id) AS ended "  # noqa: S608
+            "FROM curations c WHERE kind = 'batch' AND generation = ? AND id < ? ORDER BY id",
+            (generation, before),
         )
-        dated = [{**dict(row), "created_at": row["moment"]} for row in rows]
-        events = [Curation(**{key: value for key, value in row.items() if key != "moment"}) for row in dated]
-        return _in_order(events)
+        dated = [{**dict(row), "created_at": row["ended"]} for row in rows]
+        return [Curation(**{name: value for name, value in row.items() if name != "ended"}) for row in dated]
+
+    async def peoples_changes(self, before: int = LARGEST_ROW_ID) -> list[Curation]:
+        """Return the edits of files and the changes of actions up to a row, oldest first."""
+        # An edit with a decision is an extraction that took over.
+        return await self._select(
+            "WHERE id < ? AND (kind = 'action' OR (kind = 'edit' AND decision_json IS NULL)) ORDER BY id", (before,)
+        )
 
     async def batches(self, generation: int) -> list[tuple[int, int]]:
         """The inclusive ranges of turns that an extraction has curated."""
@@ -252,32 +275,12 @@ class Curations:
         return [Curation(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
 
 
-def _in_order(events: list[Curation]) -> list[Curation]:
-    """Events by when they happened; what was done with an action comes after the batch that has its turn."""
-    batches = sorted((event for event in events if event.kind == "batch"), key=_first_turn)
-    starts = [_first_turn(batch) for batch in batches]
-
-    def moment(event: Curation) -> tuple[float, bool, int]:
-        at = event.created_at
-        if event.kind == "action" and (before := bisect_right(starts, _first_turn(event))):
-            batch = batches[before - 1]
-            if _first_turn(event) <= (batch.last_observation_id or 0):
-                at = max(at, batch.created_at)
-        return at, event.kind != "batch", event.id
-
-    return sorted(events, key=moment)
-
-
-def _first_turn(event: Curation) -> int:
-    return event.first_observation_id or 0
-
-
 def append(tx: sqlite3.Connection, curation: NewCuration) -> int:
     """Writes one curation inside a transaction of the caller's; returns its id."""
     cursor = tx.execute(
-        f"INSERT INTO curations ({_CURATION}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
+        f"INSERT INTO curations ({_ROW}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
         (
-            time.time(),
+            time.time() if curation.created_at is None else curation.created_at,
             curation.kind,
             curation.first_observation_id,
             curation.last_observation_id,
@@ -288,6 +291,7 @@ def append(tx: sqlite3.Connection, curation: NewCuration) -> int:
             curation.cost_usd,
             curation.seen_curation_id,
             curation.generation,
+            curation.decision,
         ),
     )
     return row_id(cursor.lastrowid)

@@ -206,9 +206,18 @@ class MemoryDB:
 
         return await self._db.transact(write)
 
-    async def move_cursor(self, curation_id: int) -> None:
-        """Says that everything up to a curation is in."""
-        await self._db.execute("UPDATE projection SET cursor = ?", (curation_id,))
+    async def rehearse(self, fold: Callable[[Projected], _T]) -> _T:
+        """Run a fold and take everything back that it wrote; return its value."""
+
+        def write(tx: sqlite3.Connection) -> _T:
+            tx.execute("SAVEPOINT rehearsal")
+            try:
+                return fold(Projected(tx))
+            finally:
+                tx.execute("ROLLBACK TO rehearsal")
+                tx.execute("RELEASE rehearsal")
+
+        return await self._db.transact(write)
 
     async def log_seen(self) -> LogMark:
         """The log that this was made of, as far as it was seen."""

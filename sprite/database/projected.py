@@ -5,30 +5,34 @@ Synchronous: all of it runs on the database's own thread (`MemoryDB.apply`).
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import msgspec
+
 from sprite.database.actions import ProjectedActions
 
 
-@dataclass(frozen=True, slots=True)
-class NewLearning:
-    """What a curation taught, ready to be stored under its number."""
+class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="did", tag="learn"):
+    """A learning that an answer taught, under its number, as the log keeps it.
 
-    id: int
+    `turn` and `quote` are what it rests on, `origin` is whose words those are. `said` is the content without fillers,
+    by which a repeat is known.
+    """
+
+    number: int
     created_at: float
-    session_id: str | None
     type: str
     content: str
-    source_observation_id: int | None
-    confidence: float
-    curation_id: int
-    origin: str
-    evidence: str | None
-    #: The content without fillers, by which a repeat is known.
     said: str
+    origin: str
+    confidence: float
+    turn: int | None = None
+    session: str | None = None
+    quote: str | None = None
     project: str | None = None
 
 
@@ -106,80 +110,68 @@ class Projected:
         )
         return [int(row[0]) for row in rows]
 
-    def next_number(self) -> int:
-        """The number of an answer's next learning."""
-        row = self.tx.execute("UPDATE projection SET numbered = numbered + 1 RETURNING numbered").fetchone()
-        return int(row[0])
+    def numbered(self) -> int:
+        """Return how many learnings have a number."""
+        return int(self.tx.execute("SELECT numbered FROM projection").fetchone()[0])
 
-    def add_learning(self, learning: NewLearning) -> None:
-        """Stores a learning."""
+    def number(self, count: int) -> None:
+        """Give so many more learnings a number."""
+        self.tx.execute("UPDATE projection SET numbered = numbered + ?", (count,))
+
+    def add_learning(self, learning: NewLearning, curation_id: int) -> None:
+        """Store a learning."""
         self.tx.execute(
             "INSERT INTO learnings (id, created_at, session_id, type, content, source_observation_id, "
             "confidence, curation_id, origin, evidence, last_seen, said, project) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                learning.id,
+                learning.number,
                 learning.created_at,
-                learning.session_id,
+                learning.session,
                 learning.type,
                 learning.content,
-                learning.source_observation_id,
+                learning.turn,
                 learning.confidence,
-                learning.curation_id,
+                curation_id,
                 learning.origin,
-                learning.evidence,
+                learning.quote,
                 learning.created_at,
                 learning.said,
                 learning.project,
             ),
         )
 
-    def repeated(self, learning_id: int, new: NewLearning) -> None:
-        """Hear that an answer taught a known learning again, as `new`; writes nothing.
-
-        See `projection/decision.py`.
-        """
-
     def count_again(self, learning_id: int, at: float) -> None:
         """Notes that a learning was said once more."""
         self.tx.execute("UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?", (at, learning_id))
 
-    def corroborate(
-        self,
-        learning_id: int,
-        *,
-        origin: str,
-        confidence: float,
-        evidence: str | None,
-        source_observation_id: int,
-        session_id: str,
-    ) -> None:
-        """Rests a learning on better evidence than it had."""
+    def corroborate(self, learning_id: int, new: NewLearning) -> None:
+        """Rest a learning on better evidence than it had: that of `new`, which says the same."""
         self.tx.execute(
             "UPDATE learnings SET origin = ?, confidence = ?, evidence = ?, source_observation_id = ?, "
             "session_id = ? WHERE id = ?",
-            (origin, confidence, evidence, source_observation_id, session_id, learning_id),
+            (new.origin, new.confidence, new.quote, new.turn, new.session, learning_id),
         )
 
     def make_own(self, learning_id: int) -> None:
         """Makes a learning the person's own, whatever project it was of."""
         self.tx.execute("UPDATE learnings SET project = NULL WHERE id = ?", (learning_id,))
 
-    def supersede(self, learning_id: int, by: int) -> bool:
-        """Marks a valid learning as replaced; False if there is none."""
-        cursor = self.tx.execute(
+    def supersede(self, learning_id: int, by: int) -> None:
+        """Mark a valid learning as replaced."""
+        self.tx.execute(
             "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND id <> ?1 AND superseded_by IS NULL",
             (by, learning_id),
         )
-        return cursor.rowcount == 1
 
-    def add_version(self, name: str, content: str, sha256: str, *, curation_id: int, at: float, source: str) -> None:
-        """Stores the next version of a curated file."""
+    def add_version(self, name: str, content: str, *, curation_id: int, at: float, source: str) -> None:
+        """Store the next version of a curated file."""
+        digest = hashlib.sha256(content.encode()).hexdigest()
         self.tx.execute(
             "INSERT INTO file_versions (name, version, curation_id, created_at, source, content, sha256) "
             "VALUES (?1, (SELECT coalesce(max(version), 0) + 1 FROM file_versions WHERE name = ?1), "
             "?2, ?3, ?4, ?5, ?6)",
-            (name, curation_id, at, source, content, sha256),
+            (name, curation_id, at, source, content, digest),
         )
 
     def latest_content(self, name: str) -> str | None:

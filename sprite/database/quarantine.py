@@ -123,15 +123,16 @@ class Quarantine:
         rows = await self._db.fetch_all(_LEFT_OUT, (generation,))
         return {row[0] for row in rows}
 
-    async def activate(self, generation: int) -> int:
-        """Logs that memory is made of a re-extraction from here on, and quarantines what it left out."""
+    async def activate(self, generation: int, decision: str, at: float) -> int:
+        """Log that memory is made of a re-extraction from here on, as was decided, and quarantine what it left out."""
 
         def write(tx: sqlite3.Connection) -> int:
             tx.execute(
                 f"UPDATE observations SET processed = 2 WHERE processed = 1 AND id IN ({_LEFT_OUT})",  # noqa: S608
                 (generation,),
             )
-            return append(tx, NewCuration(kind="edit", response=to_json({"generation": generation})))
+            response = to_json({"generation": generation})
+            return append(tx, NewCuration(kind="edit", response=response, decision=decision, created_at=at))
 
         return await self._db.transact(write)
 

@@ -266,9 +266,9 @@ class ObservationProcessor:
             raise
         if curation is None:
             log.warning("turn %d was set aside, since every call about it was in vain", turns[0].id)
+            self._publish(await self._projection.settle())
         else:
-            await self._transcript.curations.append_batch(curation)
-        self._publish(await self._projection.settle())
+            self._publish(await self._projection.log_batch(curation))
 
 
 def _pause(attempt: int, error: SpriteError) -> float:

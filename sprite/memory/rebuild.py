@@ -5,13 +5,12 @@ Both grow aside and are swapped in at the end: killed at any moment, the old mem
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shutil
-from collections import deque
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from sprite.memory.curation.model import (
     VainError,
 )
 from sprite.memory.files import DEPLOYED, MemoryFiles
+from sprite.memory.projection.decision import Again, Part, in_order, write_decision
 from sprite.memory.projection.projection import Projection
 from sprite.prices import (
     Price,
@@ -47,7 +47,6 @@ log = logging.getLogger(__name__)
 
 #: What an answer takes where no earlier one tells: a few learnings and one rewritten file.
 ANSWER_TOKENS = 800
-_AFTER_ALL = 2**62
 
 
 async def replay_aside(
@@ -123,13 +122,11 @@ class Reextraction:
         async with self._aside() as aside:
             leave_out = self._transcript.quarantine.leave_out
             attempts = Attempts(self._transcript, aside.extractor, leave_out, together=1)
-            # What an earlier, cut off run has logged is where this one goes on; people's edits stand in between.
-            before = deque(await self._transcript.curations.extraction(generation, _AFTER_ALL))
+            await aside.grown.take_up(generation)
             while turns:
                 await check_budget(self._settings, self._transcript)
                 batch = side_by_side(turns[:size])
-                while before and before[0].created_at <= batch[-1].timestamp:
-                    await aside.apply(before.popleft())
+                await aside.grown.come_to(batch)
                 try:
                     curation = await attempts.extract(batch, generation, is_followed=len(batch) < len(turns))
                 except VainError as error:
@@ -141,7 +138,7 @@ class Reextraction:
                 covered = await self._keep(aside, curation, batch)
                 turns = turns[covered:]
                 on_turns(covered)
-        await self._transcript.quarantine.activate(generation)
+            await aside.grown.take_over(generation)
         return generation
 
     async def _is_first_refusal(self, turn_id: int, generation: int) -> bool:
@@ -152,8 +149,7 @@ class Reextraction:
         if curation is None:
             return 1
         covered = [turn for turn in batch if turn.id <= (curation.last_observation_id or 0)]
-        logged = await self._transcript.curations.append_extraction(curation)
-        await aside.apply(dataclasses.replace(logged, created_at=covered[-1].timestamp))
+        await aside.grown.keep(curation, covered[-1])
         return len(covered)
 
     async def _left(self) -> tuple[int, list[Observation]]:
@@ -183,7 +179,8 @@ class Reextraction:
             for name in DEPLOYED:
                 files.write(name, live.read(name))
             async with open_memory(folder / self._settings.memory_db.name) as memory:
-                yield _Aside(Projection(self._transcript, memory, files), Extractor(memory, files, model))
+                grown = Regrowth(self._transcript, Projection(self._transcript, memory, files))
+                yield _Aside(grown, Extractor(memory, files, model))
         finally:
             await model.close()
             shutil.rmtree(folder, ignore_errors=True)
@@ -191,17 +188,78 @@ class Reextraction:
 
 @dataclass(slots=True)
 class _Aside:
-    """Memory as it would have been, growing with each answer."""
+    """Memory as it would have been, and who asks for more of it."""
 
-    projection: Projection
+    grown: Regrowth
     extractor: Extractor
-    _newest: int = 0
 
-    async def apply(self, curation: Curation) -> None:
+
+class Regrowth:
+    """Memory as a re-extraction makes it, in a memory.db of its own: it grows with each answer.
+
+    People's changes stand between the answers, and changes of actions are decided about anew.
+    """
+
+    def __init__(self, transcript: TranscriptDB, projection: Projection) -> None:
+        self._transcript = transcript
+        self._projection = projection
+        #: The changes whose turn has not come, and those that were applied since the last answer.
+        self._changes: list[Curation] = []
+        self._applied: list[Part] = []
+        self._newest = 0
+
+    async def take_up(self, generation: int) -> None:
+        """Begin, or go on where an earlier run was cut off."""
+        answers = await self._transcript.curations.extraction(generation)
+        changes = await self._transcript.curations.peoples_changes()
+        done = set()
+        for row in in_order(answers, changes):
+            await self._apply(row)
+            done.add(row.id)
+        self._changes = [change for change in changes if change.id not in done]
+
+    async def come_to(self, turns: Sequence[Observation]) -> None:
+        """Apply what people changed before the last of these turns.
+
+        A change of an action that a turn taught comes after the answer about this turn, however late that one ends.
+        """
+        waiting, self._changes = self._changes, []
+        for change in waiting:
+            is_taught = change.kind != "action" or (change.first_observation_id or 0) < turns[0].id
+            if is_taught and change.created_at <= turns[-1].timestamp:
+                await self._change(change)
+            else:
+                self._changes.append(change)
+
+    async def keep(self, answer: NewCuration, last: Observation) -> None:
+        """Decide about an answer, log both, and apply it; `last` is the last turn of the answer's range."""
+        parts = await self._projection.decide(answer.at(last.timestamp))
+        decision = write_decision([*self._applied, *parts])
+        logged = await self._transcript.curations.append_extraction(replace(answer, decision=decision))
+        self._applied = []
+        await self._apply(replace(logged, created_at=last.timestamp))
+
+    async def take_over(self, generation: int) -> None:
+        """Log that memory is made of this extraction from here on."""
+        for change in self._changes:
+            await self._change(change)
+        now = time.time()
+        passed = await self._projection.decide(NewCuration("edit", "").at(now))
+        await self._transcript.quarantine.activate(generation, write_decision([*self._applied, *passed]), now)
+
+    async def _change(self, change: Curation) -> None:
+        parts: list[Part] = []
+        if change.kind == "action":
+            parts = await self._projection.decide(change)
+            change = replace(change, decision_json=write_decision(parts))
+        self._applied.append(Again(change.id, parts))
+        await self._apply(change)
+
+    async def _apply(self, event: Curation) -> None:
         # Events come in the order in which things happened; the cursor says which of them the curator has been shown.
-        self._newest = max(self._newest, curation.id)
-        await self.projection.apply(curation, cursor=self._newest)
-        await self.projection.write_files()
+        self._newest = max(self._newest, event.id)
+        await self._projection.apply(event, cursor=self._newest)
+        await self._projection.write_files()
 
 
 def _dollars(price: Price | None, read: int, written: int) -> float | None:

@@ -54,7 +54,9 @@ def history(action: Action) -> list[tuple[str, str]]:
 
 
 async def log_row(stores: Stores, row: Any) -> None:
-    await stores.transcript.curations.append_action(row if isinstance(row, str) else json.dumps(row))
+    await stores.projection.settle()
+    change = NewCuration("action", row if isinstance(row, str) else json.dumps(row))
+    await stores.transcript.curations.append_action(await stores.projection.decided(change))
 
 
 async def test_an_action_has_its_time_in_the_persons_zone(stores: Stores) -> None:
@@ -257,15 +259,6 @@ async def test_a_damaged_or_hostile_row_is_reported_and_the_rest_is_applied(stor
     assert [kind for kind, _ in await stores.reports()] in (["damaged"], ["action_missing"])
 
 
-async def test_older_logs_resolve_actions_by_edits_with_the_words_of_their_time(stores: Stores) -> None:
-    await stores.learn('ACTION [t] Call Bo. | "Bo"\nACTION [t] Mail Ilse. | "Ilse"', "Call Bo and mail Ilse")
-    for number, status in ((1, "completed"), (2, "dismissed"), (2, "pending")):
-        await stores.transcript.curations.append_edit({"action_id": number, "status": status})
-    await stores.projection.settle()
-    assert {action.id: action.status for action in await stores.memory.actions()} == {1: "done", 2: "open"}
-    assert await stores.reports() == []
-
-
 async def test_a_row_about_a_learned_action_never_means_another_one(stores: Stores) -> None:
     """A re-extraction numbers what it learns anew: the row finds its action by what it was known by."""
     first = await stores.turn("Please call Bo about the bicycles")
@@ -283,10 +276,7 @@ async def test_a_row_about_a_learned_action_never_means_another_one(stores: Stor
         f'ACTION [t{second}] Send the numbers to Ilse by mail. | "mail Ilse the numbers"\n'
         f'ACTION [t{first}] Call Bo about his bicycles. | "call Bo about the bicycles"'
     )
-    await stores.transcript.curations.append_extraction(
-        NewCuration("batch", answer, first, second, model="offline", generation=1)
-    )
-    await stores.transcript.quarantine.activate(1)
+    await stores.extract_again(1, (answer, first, second))
     await stores.projection.settle()
     found = {action.id: (action.content, action.status, action.priority) for action in await stores.memory.actions()}
     assert found == {
@@ -296,12 +286,7 @@ async def test_a_row_about_a_learned_action_never_means_another_one(stores: Stor
     }
     assert await stores.reports() == []
     # Not learned again: the row is about nothing, and is said to be.
-    await stores.transcript.curations.append_extraction(
-        NewCuration(
-            "batch", f'ACTION [t{second}] Mail Ilse. | "mail Ilse"', second, second, model="offline", generation=2
-        )
-    )
-    await stores.transcript.quarantine.activate(2)
+    await stores.extract_again(2, (f'ACTION [t{second}] Mail Ilse. | "mail Ilse"', second, second))
     await stores.projection.settle()
     assert {action.content: action.status for action in await stores.memory.actions()} == {
         "Mail Ilse.": "dismissed",

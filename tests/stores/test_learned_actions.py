@@ -13,7 +13,6 @@ import pytest
 
 from sprite.config import Settings
 from sprite.database.actions import Action
-from sprite.database.curations import NewCuration
 from sprite.memory.curation.extraction import Extractor
 from sprite.memory.curation.model import CuratorModel
 from sprite.memory.projection.action_rows import MOST_SCHEDULED
@@ -170,11 +169,8 @@ async def test_times_that_passed_under_another_extraction_do_not_fire_again(stor
     answer = f'ACTION [t{turn}] {once} | "Water"\nACTION [t{turn}] {daily} | "mist"'
     await stores.batch(answer, turn)
     await stores.projection.settle()
-    await stores.transcript.curations.append_extraction(
-        NewCuration("batch", answer.replace("2099-12-01", soon), turn, turn, model="offline", generation=1)
-    )
-    await eventually(lambda: datetime.now(ZoneInfo("UTC")).isoformat() > soon, "the moment came")
-    await stores.transcript.quarantine.activate(1)
+    passed = eventually(lambda: datetime.now(ZoneInfo("UTC")).isoformat() > soon, "the moment came")
+    await stores.extract_again(1, (answer.replace("2099-12-01", soon), turn, turn), meanwhile=passed)
     await stores.projection.settle()
     actions = {action.content: action for action in await stores.memory.actions()}
     assert actions["Water it."].due is None

@@ -10,6 +10,7 @@ import pytest
 
 from sprite.memory.curation.answer_edits import Edited
 from sprite.memory.projection.batch_fold import BatchFold
+from sprite.memory.projection.decision import Draft
 from tests.memory_stores import Stores, call, open_stores
 
 SEARCH = "mcp__sprite__search_memory"
@@ -341,7 +342,7 @@ async def test_what_the_answer_gives_a_reason_for_may_leave(stores: Stores) -> N
     *_, curation = await stores.transcript.curations.after(0)
 
     def fold(tx: Any) -> str | None:
-        batch = BatchFold(tx, curation, [])
+        batch = BatchFold(Draft(tx, curation), [])
         content = f"# New\n{LINES[0]}\n"
         batch._files._rewrite("context.md", content, Edited(content, frozenset(LINES[2:]), (), ()))
         latest: str | None = tx.latest_content("context.md")

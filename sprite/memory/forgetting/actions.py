@@ -57,7 +57,7 @@ class ActionScrubber:
         if is_gone:
             record.of = Known(FORGOTTEN)
         changed = is_gone
-        text = _text_of(record)
+        text = text_of(record)
         if text and text != FORGOTTEN and (is_gone or self._takes(text, record)):
             match record:
                 case Updated():
@@ -83,7 +83,7 @@ class ActionScrubber:
         return self._scrubber.finds(text) if record.by == "person" else self._scrubber.takes_line(text)
 
 
-def _text_of(record: Changed) -> str:
+def text_of(record: Changed) -> str:
     """The words that a change of an action brings with it."""
     match record:
         case Updated(content=str(content)):

@@ -1,158 +1,161 @@
-"""What every batch did to memory, without what is forgotten: worked out before the log is changed.
-
-The log is folded once more, aside, by the guards that decided then and over the turns as they still are. What that
-writes to memory.db is noted, scrubbed, and kept beside each answer: everything else stays as it stood.
-"""
+"""Take what is forgotten out of the log's decisions; everything else stays as it was decided."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from sprite.database.actions import MADE_IDS
+from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.curations import Curation
-from sprite.database.memory import MemoryDB, open_memory
-from sprite.database.projected import Projected
-from sprite.database.transcript import Observation, TranscriptDB
-from sprite.memory.files import MemoryFiles, sha256
+from sprite.database.projected import NewLearning
+from sprite.database.transcript import TranscriptDB
+from sprite.memory.forgetting.actions import text_of
 from sprite.memory.forgetting.plan import Plan
-from sprite.memory.projection.decision import Change, Deed, Recorded, write_deeds
-from sprite.memory.projection.fold import fold
-from sprite.memory.projection.projection import Projection
+from sprite.memory.projection.action_rows import Added, Changed, read_record
+from sprite.memory.projection.decision import (
+    Acted,
+    Again,
+    Heard,
+    MadeOwn,
+    Part,
+    Refusal,
+    Repeated,
+    Superseded,
+    Written,
+    read_decision,
+    write_decision,
+)
+from sprite.memory.words import FORGOTTEN
 
 
-async def decide(made: Plan, transcript: TranscriptDB, aside: Path) -> dict[int, str]:
-    """What each batch's decision will be, by curation; `aside` is a folder of our own to work in."""
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    try:
-        async with open_memory(aside / "memory.db") as memory:
-            recorder = _Recorder(transcript, memory, MemoryFiles(aside))
-            await recorder.replay(lambda _: None)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    scrubber = DecisionScrubber(made)
-    return {number: write_deeds(scrubber.row(deeds)) for number, deeds in recorder.deeds.items()}
+async def scrub_decisions(made: Plan, transcript: TranscriptDB) -> dict[int, str]:
+    """Return the decisions that lose something, by curation, as they will be."""
+    left: dict[int, str] = {}
+    changes = {row.id: row for row in await transcript.curations.peoples_changes()}
+    async for rows in _extractions(transcript):
+        scrubber = DecisionScrubber(made, changes)
+        for row in rows:
+            if row.decision_json is not None:
+                decision = write_decision(scrubber.row(row, read_decision(row.decision_json)))
+                if decision != row.decision_json:
+                    left[row.id] = decision
+    return left
 
 
-class _Recorder(Projection):
-    """A projection that notes what each batch does, in the order of the fold."""
-
-    def __init__(self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
-        super().__init__(transcript, memory, files)
-        self.deeds: dict[int, list[Deed]] = {}
-
-    def fold(self, tx: Projected, curation: Curation, turns: Sequence[Observation]) -> Change:
-        if curation.kind != "batch":
-            return super().fold(tx, curation, turns)
-        recorded = Recorded(tx)
-        change = fold(recorded, curation, turns)
-        self.deeds[curation.id] = recorded.deeds
-        return change
+async def _extractions(transcript: TranscriptDB) -> AsyncIterator[list[Curation]]:
+    """Yield the rows of every extraction of the log, the first one first; the last may not have taken over yet."""
+    curations = transcript.curations
+    taken_over = await curations.activations()
+    ends = [*(row.id - 1 for row in taken_over), LARGEST_ROW_ID]
+    yield await curations.fold(0, ends[0], 0, LARGEST_ROW_ID)
+    for generation, (row, end) in enumerate(zip(taken_over, ends[1:], strict=True), 1):
+        answers = await curations.extraction(generation, row.id)
+        yield [*answers, row, *await curations.fold(row.id, end, generation, LARGEST_ROW_ID)]
+    yield await curations.extraction(len(taken_over) + 1)
 
 
 class DecisionScrubber:
     """Scrubs decision after decision, in the order of the fold: it knows which learnings and actions are gone."""
 
-    def __init__(self, made: Plan) -> None:
+    def __init__(self, made: Plan, changes: Mapping[int, Curation]) -> None:
+        self._changes = changes
         self._scrubber = made.scrubber
         self._typed = made.typed
+        self._responses = made.curations
         self._learnings: set[int] = set()
+        self._actions: set[int] = set()
         #: What another turn taught as well goes on under the number that it had there.
         self._moved: dict[int, int] = {}
-        #: What has just moved: that it was heard again is how it began.
-        self._begun: int | None = None
-        self._actions: set[int] = set()
-        self._learned_actions: dict[int, dict[str, Any]] = {}
+        self._learned_actions: dict[int, Acted] = {}
 
-    def row(self, deeds: Sequence[Deed]) -> list[Deed]:
-        """One decision without what is forgotten."""
-        return [left for deed in deeds for left in self._left(deed)]
+    def row(self, row: Curation, parts: Sequence[Part]) -> list[Part]:
+        """Return a row's decision without what is forgotten."""
+        if row.kind == "action" and row.id in self._responses:
+            parts = self._change(row, parts)
+        return [left for part in parts for left in self._left(part)]
 
-    def _left(self, deed: Deed) -> list[Deed]:
-        if deed.name == "repeat":
-            return self._repeat(deed)
-        left = self._learn(deed) if deed.name == "learn" else self._other(deed)
-        return [] if left is None else [left]
-
-    def _other(self, deed: Deed) -> Deed | None:
-        if self._is_dropped(deed):
-            return None
-        facts = deed.facts
-        match deed.name:
-            case "number":
-                self._begun = None
-                return deed
-            case "version":
-                content = self._scrubber.lines(facts["content"], keep=self._typed)
-                return replace(deed, facts={**facts, "content": content, "sha256": sha256(content)})
-            case "report":
-                return deed
-            case "act" | "change" | "note":
-                return self._action(deed)
-            case "corroborate":
-                facts = {**facts, "evidence": self._quote(facts["evidence"])}
-        return self._of_learning(deed.name, facts)
-
-    def _is_dropped(self, deed: Deed) -> bool:
-        match deed.name:
-            case "count":
-                return bool(deed.facts["id"] == self._begun)
-            case "report":
-                detail = deed.facts["detail"]
-                return self._scrubber.finds(detail) or self._scrubber.takes_line(detail)
-            case "corroborate":
-                return deed.facts["source_observation_id"] in self._scrubber.turns
-        return False
-
-    def _of_learning(self, name: str, facts: dict[str, Any]) -> Deed | None:
-        number = facts["id"]
-        if number in self._learnings and number not in self._moved:
-            return None
-        facts = {**facts, "id": self._moved.get(number, number)}
-        if "by" in facts:
-            # What it replaced does not stand again.
-            facts["by"] = self._moved.get(facts["by"], facts["by"])
-        return Deed(name, facts)
-
-    def _learn(self, deed: Deed) -> Deed | None:
-        if self._takes(deed.facts):
-            self._learnings.add(deed.facts["id"])
-            return None
-        return Deed("learn", {**deed.facts, "evidence": self._quote(deed.facts["evidence"])})
-
-    def _repeat(self, deed: Deed) -> list[Deed]:
-        number, new = deed.facts["id"], deed.facts["new"]
-        if self._takes(new):
+    def _change(self, row: Curation, parts: Sequence[Part]) -> Sequence[Part]:
+        """Return the decision about a change of an action that loses its words."""
+        try:
+            was, now = read_record(row.response), read_record(self._responses[row.id])
+        except ValueError:
+            return parts
+        if isinstance(now, Added):
+            self._actions.add(MADE_IDS + row.id)
             return []
-        new = {**new, "evidence": self._quote(new["evidence"])}
-        if number in self._learnings and number not in self._moved:
-            self._moved[number] = new["id"]
-            self._begun = number
-            action = self._learned_actions.pop(number, None)
-            acts = [] if action is None else [Deed("act", {**action, "id": new["id"], "source_learning_id": new["id"]})]
-            return [Deed("learn", new), *acts]
-        return [Deed("repeat", {"id": self._moved.get(number, number), "new": new})]
+        words = text_of(was) if isinstance(was, Changed) else ""
+        is_gone = bool(words) and isinstance(now, Changed) and text_of(now) != words
+        return [_without(part, words) if is_gone and isinstance(part, Acted) else part for part in parts]
 
-    def _takes(self, learning: dict[str, Any]) -> bool:
-        return self._scrubber.takes_learning(learning["content"], learning["source_observation_id"])
+    def _left(self, part: Part) -> Iterator[Part]:
+        match part:
+            case NewLearning():
+                yield from self._learn(part)
+            case Repeated():
+                yield from self._repeat(part)
+            case Acted():
+                yield from self._act(part)
+            case Heard(number) | MadeOwn(number) | Superseded(number):
+                # What a learning that goes replaced does not stand again.
+                if (now := self._number(number)) is not None:
+                    by = {"by": self._moved.get(part.by, part.by)} if isinstance(part, Superseded) else {}
+                    yield replace(part, learning=now, **by)
+            case Written(_, content):
+                yield replace(part, content=self._scrubber.lines(content, keep=self._typed))
+            case Refusal(_, detail):
+                if not (self._scrubber.finds(detail) or self._scrubber.takes_line(detail)):
+                    yield part
+            case Again(number, parts):
+                change = self._changes.get(number)
+                yield part if change is None else replace(part, parts=self.row(change, parts))
+            case _:
+                yield part
 
-    def _quote(self, quote: str | None) -> str | None:
-        return None if quote is None else self._scrubber.sentences(quote)
+    def _number(self, number: int) -> int | None:
+        """Return the number that a learning has from now on, None if it is gone."""
+        return self._moved.get(number, None if number in self._learnings else number)
 
-    def _action(self, deed: Deed) -> Deed | None:
-        facts = deed.facts
-        source = facts.get("source_learning_id", facts.get("columns", {}).get("source_learning_id"))
-        is_gone = source in self._learnings and source not in self._moved
-        if deed.name == "act":
-            if is_gone or self._scrubber.finds(facts["content"]):
-                self._actions.add(facts["id"])
-                if is_gone:
-                    self._learned_actions[source] = facts
-                return None
-            return replace(deed, facts={**facts, "source_learning_id": self._moved.get(source, source)})
-        if facts["id"] in self._actions or (deed.name == "change" and is_gone):
-            return None
-        return deed
+    def _learn(self, new: NewLearning) -> Iterator[Part]:
+        if self._scrubber.takes_learning(new.content, new.turn):
+            self._learnings.add(new.number)
+        else:
+            yield self._with_quote(new)
+
+    def _repeat(self, part: Repeated) -> Iterator[Part]:
+        number, new = self._number(part.of), part.new
+        if self._scrubber.takes_learning(new.content, new.turn):
+            if number is not None and part.counts:
+                yield Heard(number)
+        elif number is not None:
+            yield replace(part, of=number, new=self._with_quote(new))
+        else:
+            # It stays, since another turn taught it as well.
+            self._moved[part.of] = new.number
+            yield self._with_quote(new)
+            if (action := self._learned_actions.pop(part.of, None)) is not None:
+                yield replace(action, action=new.number, source_learning_id=new.number)
+
+    def _with_quote(self, new: NewLearning) -> NewLearning:
+        return new if new.quote is None else replace(new, quote=self._scrubber.sentences(new.quote))
+
+    def _act(self, part: Acted) -> Iterator[Part]:
+        source = part.source_learning_id if isinstance(part.source_learning_id, int) else None
+        is_gone = source is not None and self._number(source) is None
+        if part.is_new and part.action is not None:
+            if is_gone or self._scrubber.finds(part.content or ""):
+                self._actions.add(part.action)
+                if is_gone and source is not None:
+                    self._learned_actions[source] = part
+                return
+        elif part.action in self._actions or is_gone:
+            return
+        yield part if source is None else replace(part, source_learning_id=self._number(source))
+
+
+def _without(part: Acted, words: str) -> Acted:
+    if part.content is not UNSET:
+        return replace(part, content=UNSET)
+    return replace(part, note=part.note.replace(words, FORGOTTEN))

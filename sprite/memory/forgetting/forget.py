@@ -9,7 +9,6 @@ content makes the next start, or the next forget, finish it. A store elsewhere i
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Awaitable, Callable, Sequence
 
 from sprite.config import Settings
@@ -110,7 +109,6 @@ class Forgetter:
                 await self._finish(settle)
 
     async def _finish(self, settle: Callable[[], Awaitable[object]]) -> None:
-        shutil.rmtree(self._settings.run / "forget", ignore_errors=True)
         await settle()
         # A copy elsewhere has to forget it, too; once this is noted no kill can take that back.
         await self._copy.tell()

@@ -20,7 +20,7 @@ from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB
 from sprite.database.workspace import SeenText, WorkspaceDB
 from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles
-from sprite.memory.forgetting.decisions import decide
+from sprite.memory.forgetting.decisions import scrub_decisions
 from sprite.memory.forgetting.plan import ABOUT_IT, CHUNK, Plan, survey
 from sprite.memory.forgetting.scrub import Scrubber, map_strings
 from sprite.memory.words import share, words_of
@@ -80,12 +80,17 @@ class LogStore:
         again = made.again()
         await survey(again, self._transcript, self._memory)
         names = [path for path in await self._names() if _names(path, made.scrubber)]
-        return [*again.places, *(Place("the log's list of your files", path) for path in names)]
+        decisions = await scrub_decisions(again, self._transcript)
+        return [
+            *again.places,
+            *(Place("the log", f"what was decided about entry {row}") for row in decisions.keys() - again.curations),
+            *(Place("the log's list of your files", path) for path in names),
+        ]
 
     async def remove(self, made: Plan) -> None:
         """See Store."""
         log = self._transcript
-        decisions = await decide(made, log, self._settings.run / "forget")
+        decisions = await scrub_decisions(made, log)
         await log.user_files.forget(
             lambda path: is_there(self._settings.workspace, path), lambda path: _names(path, made.scrubber)
         )
@@ -177,7 +182,7 @@ class FileStore:
 
     #: The registered files, by pattern; and those that have no words of a person's, or words that are the deployer's.
     FILES: Final = (
-        *("run/claude/**", "run/boot.md", "run/boot/**", "run/last_error", "run/uploads/**", "run/forget/**"),
+        *("run/claude/**", "run/boot.md", "run/boot/**", "run/last_error", "run/uploads/**"),
         *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/**"),
     )
     #: (`.agent-at-work` and `shipped.json` are of the deployed files.)

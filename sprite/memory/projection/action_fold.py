@@ -1,7 +1,4 @@
-"""What a row of kind `action` does to the list of actions: one synchronous function over one transaction (pure).
-
-Deterministic: the same rows give the same actions, with their histories, whenever they are folded.
-"""
+"""Decide what a change of an action does to the list of actions: which one it means, and what its history says."""
 
 from __future__ import annotations
 
@@ -9,8 +6,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from sprite.database.actions import MADE_IDS, Action
-from sprite.database.curations import Curation
+from sprite.database.actions import Action
 from sprite.database.projected import Projected
 from sprite.memory.projection.action_rows import (
     Added,
@@ -23,6 +19,7 @@ from sprite.memory.projection.action_rows import (
     Zoned,
     read_record,
 )
+from sprite.memory.projection.decision import Acted, Draft, Zone
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.schedules.recurrence import next_after
 from sprite.schedules.words import due_words, moment_words, span_words
@@ -35,32 +32,30 @@ LATE_SECONDS = 60
 _DID = {"open": "opened again", "done": "done", "dismissed": "dismissed", "failed": "failed"}
 
 
-def fold_action(tx: Projected, curation: Curation) -> list[int]:
-    """Applies one row; returns the actions that it changed. What cannot be read or meant is reported."""
+def decide_action(draft: Draft) -> None:
+    """Decide about one row. What cannot be read or meant is refused."""
     try:
-        record = read_record(curation.response)
+        record = read_record(draft.curation.response)
     except ValueError as error:
-        tx.report(curation.id, "damaged", f"a change of an action could not be read: {str(error)[:300]}")
-        return []
+        draft.refuse("damaged", f"a change of an action could not be read: {str(error)[:300]}")
+        return
     if isinstance(record, Zoned):
-        tx.actions.set_zone(record.tz)
-        return []
-    if isinstance(record, Added):
-        return _add(tx, curation, record)
-    action = find_action(tx, record.action, record.of)
-    if action is None:
-        if record.of is None or FORGOTTEN not in record.of.content:
-            tx.report(curation.id, "action_missing", f"there is no action {record.action} any more")
-        return []
-    _change(tx, curation, record, action)
-    return [action.id]
+        draft.put(Zone(record.tz))
+    elif isinstance(record, Added):
+        if record.content != FORGOTTEN:
+            draft.put(_added(record))
+    elif (action := find_action(draft.tx, record.action, record.of)) is not None:
+        _change(draft, record, action)
+    elif record.of is None or FORGOTTEN not in record.of.content:
+        draft.refuse("action_missing", f"there is no action {record.action} any more")
 
 
-def pass_over(tx: Projected, at: float) -> None:
+def pass_over(draft: Draft) -> None:
     """What another extraction learned anew does not fire for times before it took over: they were seen to then."""
-    for action in tx.actions.open():
+    at = draft.curation.created_at
+    for action in draft.tx.actions.open():
         if not action.is_made and action.due is not None and action.due <= at:
-            tx.actions.change(action.id, due=_next(action, at))
+            draft.put(Acted(action=action.id, due=_next(action, at)))
 
 
 def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
@@ -91,22 +86,19 @@ def status_words(status: str) -> str:
     return _DID[status]
 
 
-def history_of_new(action: Action) -> str:
-    """The first entry of an action's history: what was asked for."""
-    asked = due_words(action.due, action.rrule, action.tz)
+def made_words(due: float | None, rrule: str | None, tz: str | None) -> str:
+    """Return the first entry of an action's history: what was asked for."""
+    asked = due_words(due, rrule, tz)
     return f"made: {asked}" if asked else "made"
 
 
-def _add(tx: Projected, curation: Curation, record: Added) -> list[int]:
-    if record.content == FORGOTTEN:
-        return []
-    action = Action(
-        id=MADE_IDS + curation.id,
-        created_at=curation.created_at,
+def _added(record: Added) -> Acted:
+    return Acted(
+        is_new=True,
+        by=record.by,
+        note=made_words(record.due, record.rrule, record.tz),
         content=record.content,
         priority=record.priority,
-        status="open",
-        source_learning_id=None,
         due=record.due,
         rrule=record.rrule,
         tz=record.tz,
@@ -114,29 +106,21 @@ def _add(tx: Projected, curation: Curation, record: Added) -> list[int]:
         first_due=record.due,
         mission_id=record.mission,
     )
-    if tx.actions.get(action.id) is not None:
-        tx.report(curation.id, "damaged", f"there is an action {action.id} already")
-        return []
-    tx.actions.add(action)
-    tx.actions.note(action.id, curation.created_at, record.by, history_of_new(action))
-    return [action.id]
 
 
-def _change(tx: Projected, curation: Curation, record: Changed, action: Action) -> None:
+def _change(draft: Draft, record: Changed, action: Action) -> None:
+    at = draft.curation.created_at
     match record:
         case Updated():
             columns, what = _updated(action, record)
         case Resolved():
-            columns, what = _resolved(action, record, curation.created_at)
+            columns, what = _resolved(action, record, at)
         case Fired():
-            columns, what = _fired(action, record, curation.created_at)
+            columns, what = _fired(action, record, at)
         case Noted(what=what):
             columns = {} if record.status is UNSET else {"status": record.status}
             columns |= {} if record.due is UNSET else {"due": record.due}
-    if columns:
-        tx.actions.change(action.id, **columns)
-    if what:
-        tx.actions.note(action.id, curation.created_at, record.by, what)
+    draft.put(Acted(action=action.id, by=record.by, note=what, **columns))
 
 
 def _updated(action: Action, record: Updated) -> tuple[dict[str, Any], str]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from sprite.database.actions import Action, ProjectedActions
 from sprite.errors import PeerError
 from sprite.memory.curation.answer import ParsedLearning
-from sprite.memory.projection.action_fold import alikeness
+from sprite.memory.projection.action_fold import alikeness, made_words
 from sprite.memory.projection.action_rows import MOST_SCHEDULED
+from sprite.memory.projection.decision import Acted
 from sprite.schedules.due import parse_due
 from sprite.schedules.recurrence import first_after, next_after, parse_rule
 from sprite.schedules.zones import DEFAULT_ZONE
@@ -78,14 +79,14 @@ def with_its_time(learning: ParsedLearning) -> ParsedLearning:
     return replace(learning, content=f"{learning.content} ({told})") if told else learning
 
 
-def new_action(number: int, at: float, content: str, when: When) -> Action:
-    """A learned action, open."""
-    return Action(
-        id=number,
+def new_action(number: int, at: float, content: str, when: When) -> Acted:
+    """Return the part of a decision that opens a learned action."""
+    return Acted(
+        action=number,
+        is_new=True,
+        note=made_words(when.due, when.rrule, when.tz),
         created_at=at,
         content=content,
-        priority=0,
-        status="open",
         source_learning_id=number,
         due=when.due,
         rrule=when.rrule,

@@ -1,7 +1,6 @@
-"""One batch's answer -> learnings, actions and file versions, as far as the evidence and the guards allow.
+"""Decide what of a batch's answer becomes memory: learnings, actions and file versions, as far as the guards allow.
 
-Deterministic: the same answer over the same turns and the same memory gives the same rows. Whatever is refused is
-reported with its reason, and nothing of it is lost: the answer itself is in the log.
+The decision is made once and logged beside the answer. Each refusal is part of it, with its reason.
 """
 
 from __future__ import annotations
@@ -9,19 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sprite.database.actions import MADE_IDS, Action
-from sprite.database.curations import Curation
-from sprite.database.projected import (
-    Known,
-    NewLearning,
-    Projected,
-)
+from sprite.database.projected import Known, NewLearning
 from sprite.database.transcript import Observation
 from sprite.memory.curation.answer import (
     ParsedLearning,
     parse_response,
 )
 from sprite.memory.files import CURATED
-from sprite.memory.projection.action_fold import history_of_new, status_words
+from sprite.memory.projection.action_fold import status_words
 from sprite.memory.projection.action_times import (
     AskedTime,
     new_action,
@@ -29,6 +23,7 @@ from sprite.memory.projection.action_times import (
     with_its_time,
     written_already,
 )
+from sprite.memory.projection.decision import Acted, Draft, MadeOwn, Numbered, Repeated, Superseded
 from sprite.memory.projection.evidence import (
     Evidence,
     Provenance,
@@ -51,18 +46,15 @@ _COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})
 _FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "program", "memory", "none"})
 #: An assistant's sentence that has this part of its words from one thing in memory is that, read aloud.
 ECHO_SHARE = 0.8
-#: The longest report.
-REPORT_CHARS = 2000
 
 
 class BatchFold:
-    """Applies one curation of kind `batch` inside its transaction."""
+    """Decides about one curation of kind `batch`, part by part."""
 
-    def __init__(
-        self, tx: Projected, curation: Curation, turns: Sequence[Observation], earlier: Sequence[Observation] = ()
-    ) -> None:
-        self._tx = tx
-        self._curation = curation
+    def __init__(self, draft: Draft, turns: Sequence[Observation], earlier: Sequence[Observation] = ()) -> None:
+        self._draft = draft
+        self._tx = draft.tx
+        self._curation = draft.curation
         self._provenance = Provenance(turns, earlier)
         self._projects = ProjectTurns(turns, earlier, self._provenance)
         self._weighed: list[tuple[ParsedLearning, Evidence]] = []
@@ -70,36 +62,25 @@ class BatchFold:
         self._retired: list[str] = []
         #: What this answer taught that was new, by number.
         self._taught: dict[int, NewLearning] = {}
-        self._files = FileFold(
-            *(tx, curation, self._projects, self._weighed, self._retired, self._taught), self._report
-        )
-        self.actions: list[int] = []
-
-    @property
-    def learnings(self) -> list[int]:
-        """The numbers of what this answer taught that was new."""
-        return list(self._taught)
-
-    @property
-    def files(self) -> list[str]:
-        """The files that this answer changed."""
-        return self._files.changed
+        self._files = FileFold(draft, self._projects, self._weighed, self._retired, self._taught)
 
     def apply(self) -> None:
         """Learnings first, since files may rest on them."""
         response = parse_response(self._curation.response)
-        for learning in response.learnings:
-            self._learn(learning)
+        # Each has a number of its own, whatever becomes of it: later answers name learnings by their numbers, and
+        # those must stand when one before them is forgotten.
+        first = self._tx.numbered() + 1
+        if response.learnings:
+            self._draft.put(Numbered(len(response.learnings)))
+        for number, learning in enumerate(response.learnings, first):
+            self._learn(number, learning)
         self._files.apply(response)
         for line in response.unparsed:
-            self._report("unparsed", line)
+            self._draft.refuse("unparsed", line)
 
     # --- learnings ---
 
-    def _learn(self, learning: ParsedLearning) -> None:
-        # Each has a number of its own, whatever becomes of it: later answers name learnings by their numbers, and
-        # those must stand when one before them is forgotten.
-        number = self._tx.next_number()
+    def _learn(self, number: int, learning: ParsedLearning) -> None:
         if learning.content == FORGOTTEN:
             return
         if learning.type == "DIGEST":
@@ -112,9 +93,9 @@ class BatchFold:
         self._weighed.append((learning, evidence))
         if evidence.type != learning.type:
             lowered = f"a {learning.type} that the person did not say became a {evidence.type}"
-            self._report("type_lowered", lowered)
+            self._draft.refuse("type_lowered", lowered)
         if evidence.origin == "none":
-            self._report("unverified", f"its evidence is not in the turn it names: {learning.content}")
+            self._draft.refuse("unverified", f"its evidence is not in the turn it names: {learning.content}")
         known = self._tx.same_learning(evidence.type, said(learning.content), _project_of(evidence))
         if known is None and evidence.origin in {"assistant", "memory"}:
             known = self._echoed(learning.content)
@@ -134,7 +115,7 @@ class BatchFold:
         self._add(self._new(number, learning, evidence))
         if evidence.turn is not None:
             for earlier in self._tx.digests_of(evidence.turn.session_id):
-                self._tx.supersede(earlier, number)
+                self._draft.put(Superseded(earlier, number))
 
     def _echoed(self, content: str) -> Known | None:
         """What memory knew already and the agent only read aloud: that is no news, however it is put."""
@@ -154,40 +135,29 @@ class BatchFold:
 
     def _repeat(self, known: Known, new: NewLearning, evidence: Evidence) -> int:
         """Said before: counted, and (where this time the evidence is better) resting on it from now on."""
-        self._tx.repeated(known.id, new)
-        if evidence.origin in _COUNTED:
-            self._tx.count_again(known.id, self._curation.created_at)
-        if evidence.turn is not None and _is_better(evidence, known):
-            self._tx.corroborate(
-                known.id,
-                origin=evidence.origin,
-                confidence=evidence.confidence,
-                evidence=evidence.quote,
-                source_observation_id=evidence.turn.id,
-                session_id=evidence.turn.session_id,
-            )
+        is_better = evidence.turn is not None and _is_better(evidence, known)
+        self._draft.put(Repeated(known.id, new, counts=evidence.origin in _COUNTED, better=is_better))
         return known.id
 
     def _new(self, number: int, learning: ParsedLearning, evidence: Evidence) -> NewLearning:
         return NewLearning(
-            id=number,
+            number=number,
             created_at=self._dated(evidence),
-            session_id=evidence.turn.session_id if evidence.turn else None,
             type=evidence.type,
             content=learning.content,
-            source_observation_id=evidence.turn.id if evidence.turn else None,
-            confidence=evidence.confidence,
-            curation_id=self._curation.id,
-            origin=evidence.origin,
-            evidence=evidence.quote,
             said=said(learning.content),
+            origin=evidence.origin,
+            confidence=evidence.confidence,
+            turn=evidence.turn.id if evidence.turn else None,
+            session=evidence.turn.session_id if evidence.turn else None,
+            quote=evidence.quote,
             project=_project_of(evidence),
         )
 
     def _add(self, new: NewLearning) -> int:
-        self._tx.add_learning(new)
-        self._taught[new.id] = new
-        return new.id
+        self._draft.put(new)
+        self._taught[new.number] = new
+        return new.number
 
     def _dated(self, evidence: Evidence) -> float:
         return self._curation.created_at if evidence.turn is None else evidence.turn.timestamp
@@ -200,15 +170,12 @@ class BatchFold:
         mission = turn.mission_id if turn is not None else None
         if (mirrored := written_already(self._tx.actions, mission, learning.content, when)) is not None:
             if mirrored.source_learning_id is None:
-                self._tx.actions.change(mirrored.id, source_learning_id=number)
+                self._draft.put(Acted(action=mirrored.id, source_learning_id=number))
             return
         if refused is not None:
-            self._report("not_scheduled", f"{refused}: {learning.content}")
+            self._draft.refuse("not_scheduled", f"{refused}: {learning.content}")
         content = learning.content if refused is None else with_its_time(learning).content
-        action = new_action(number, at, content, when)
-        self._tx.actions.add(action)
-        self._tx.actions.note(number, at, "curator", history_of_new(action))
-        self.actions.append(number)
+        self._draft.put(new_action(number, at, content, when))
 
     def _retire(self, replaced: int, by: int, evidence: Evidence) -> None:
         if replaced > MADE_IDS:
@@ -218,18 +185,19 @@ class BatchFold:
         if known is None or known.id == by:
             return
         if self._is_of_another_project(known, by, evidence):
-            self._report("supersede_refused", f"L{replaced} stands: it is of another project")
+            self._draft.refuse("supersede_refused", f"L{replaced} stands: it is of another project")
             return
         if not _may_retire(_closed_by(evidence, known) or evidence.origin, known):
-            self._report("supersede_refused", f"L{replaced} stands: {_whose_word(known)} could replace it")
+            self._draft.refuse("supersede_refused", f"L{replaced} stands: {_whose_word(known)} could replace it")
         elif (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
             # A turn that was set aside is curated late: what was learned from a newer one is not taken back by it.
-            self._report("supersede_refused", f"L{replaced} stands: it was learned from a newer turn")
-        elif self._tx.supersede(replaced, by):
+            self._draft.refuse("supersede_refused", f"L{replaced} stands: it was learned from a newer turn")
+        else:
+            self._draft.put(Superseded(replaced, by))
             self._retired.append(known.content)
             if known.project is None:
                 # In the place of what is the person's own stands what is their own.
-                self._tx.make_own(by)
+                self._draft.put(MadeOwn(by))
             for action in self._tx.actions.standing_for(known.id):
                 self._close(action)
 
@@ -252,15 +220,10 @@ class BatchFold:
         if _may_retire(_closed_by(evidence, known) or evidence.origin, known):
             self._close(action)
         else:
-            self._report("supersede_refused", f"L{action_id} stands: {_whose_word(known)} could replace it")
+            self._draft.refuse("supersede_refused", f"L{action_id} stands: {_whose_word(known)} could replace it")
 
     def _close(self, action: Action) -> None:
-        self._tx.actions.change(action.id, status="done")
-        self._tx.actions.note(action.id, self._curation.created_at, "curator", status_words("done"))
-        self.actions.append(action.id)
-
-    def _report(self, kind: str, detail: str) -> None:
-        self._tx.report(self._curation.id, kind, detail[:REPORT_CHARS])
+        self._draft.put(Acted(action=action.id, status="done", note=status_words("done")))
 
 
 def _project_of(evidence: Evidence) -> str | None:

@@ -1,19 +1,19 @@
-"""What a batch did to memory.db, as it was done: recorded while it is folded, and done again without asking a guard.
+"""What became of an answer, or of a change of an action: the decision that the log keeps beside it, part by part.
 
-A forget takes words out of turns and answers. Folded anew, an answer would lose with them what rests on turns that
-say less now. So a forget notes beside each answer what it did (`curations.decision_json`), without what is forgotten;
-from then on the fold does that.
+Memory is a fold of decisions. Applying one reads no turn and asks no guard, so that the same log gives the same memory
+whatever the guards have become since. A `Draft` is a decision in the making: each part is applied at once, in a
+transaction that is taken back, so that the next part is judged by it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
-from sprite.database.actions import Action, ProjectedActions
-from sprite.database.connection import to_json
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from sprite.database.actions import MADE_IDS, Action
 from sprite.database.curations import Curation
 from sprite.database.projected import NewLearning, Projected
 
@@ -32,147 +32,202 @@ class Change:
     is_of_memory: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Deed:
-    """One write to memory.db: `name` is one of those of `redo`, `facts` are JSON."""
+class _Part(Struct, frozen=True, omit_defaults=True, tag_field="did"):
+    """One thing that a decision does to memory.db."""
+
+
+class Numbered(_Part, tag="number"):
+    """The answer had so many learnings; each has a number, whatever became of it."""
+
+    count: int
+
+
+class Repeated(_Part, tag="repeat"):
+    """The learning `of` was taught again, as `new`, whose number stays unused.
+
+    It `counts` unless it may only be an echo. If the new evidence is `better`, the learning rests on it from now on.
+    """
+
+    of: int
+    new: NewLearning
+    counts: bool = False
+    better: bool = False
+
+
+class Heard(_Part, tag="hear"):
+    """A learning was taught again; a forget took the words that it was taught in."""
+
+    learning: int
+
+
+class Superseded(_Part, tag="supersede"):
+    """A learning was replaced by another one."""
+
+    learning: int
+    by: int
+
+
+class MadeOwn(_Part, tag="own"):
+    """A learning of a project became the person's own."""
+
+    learning: int
+
+
+class Written(_Part, tag="file"):
+    """A curated file has this content."""
 
     name: str
-    facts: dict[str, Any]
+    content: str
 
 
-def write_deeds(deeds: Sequence[Deed]) -> str:
-    """Deeds as JSON."""
-    return to_json([[deed.name, deed.facts] for deed in deeds])
+class Refusal(_Part, tag="refuse"):
+    """Something of the answer was not taken over, and why."""
+
+    kind: str
+    detail: str
 
 
-def read_deeds(decision: str) -> list[Deed]:
-    """Deeds as they were written."""
-    return [Deed(name, facts) for name, facts in json.loads(decision)]
+class Acted(_Part, tag="act", kw_only=True):
+    """A new action, or a change of one: what is unset stays. Without a number it is the row's own.
+
+    `note` is the entry in its history, and `by` whose.
+    """
+
+    action: int | None = None
+    is_new: bool = False
+    by: str = "curator"
+    note: str = ""
+    created_at: float | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    source_learning_id: int | UnsetType | None = UNSET
+    due: float | UnsetType | None = UNSET
+    rrule: str | UnsetType | None = UNSET
+    tz: str | UnsetType | None = UNSET
+    fired_at: float | UnsetType = UNSET
+    origin: str | UnsetType = UNSET
+    first_due: float | UnsetType | None = UNSET
+    mission_id: str | UnsetType | None = UNSET
 
 
-class Recorded(Projected):
-    """A transaction's writes that are noted in `deeds` as they are done."""
+class Zone(_Part, tag="zone"):
+    """The person's time zone from here on."""
 
-    def __init__(self, projected: Projected) -> None:
-        super().__init__(projected.tx)
-        self.deeds: list[Deed] = []
-        self.actions = _RecordedActions(projected, self.deeds)
-
-    def next_number(self) -> int:
-        """See Projected."""
-        self.deeds.append(Deed("number", {}))
-        return super().next_number()
-
-    def add_learning(self, learning: NewLearning) -> None:
-        """See Projected."""
-        self.deeds.append(Deed("learn", asdict(learning)))
-        super().add_learning(learning)
-
-    def repeated(self, learning_id: int, new: NewLearning) -> None:
-        """See Projected."""
-        self.deeds.append(Deed("repeat", {"id": learning_id, "new": asdict(new)}))
-
-    def count_again(self, learning_id: int, at: float) -> None:
-        """See Projected."""
-        self.deeds.append(Deed("count", {"id": learning_id, "at": at}))
-        super().count_again(learning_id, at)
-
-    def corroborate(self, learning_id: int, **evidence: Any) -> None:
-        """See Projected."""
-        self.deeds.append(Deed("corroborate", {"id": learning_id, **evidence}))
-        super().corroborate(learning_id, **evidence)
-
-    def make_own(self, learning_id: int) -> None:
-        """See Projected."""
-        self.deeds.append(Deed("own", {"id": learning_id}))
-        super().make_own(learning_id)
-
-    def supersede(self, learning_id: int, by: int) -> bool:
-        """See Projected."""
-        self.deeds.append(Deed("supersede", {"id": learning_id, "by": by}))
-        return super().supersede(learning_id, by)
-
-    def add_version(self, name: str, content: str, sha256: str, **more: Any) -> None:
-        """See Projected."""
-        self.deeds.append(Deed("version", {"name": name, "content": content, "sha256": sha256, **more}))
-        super().add_version(name, content, sha256, **more)
-
-    def report(self, curation_id: int, kind: str, detail: str) -> None:
-        """See Projected."""
-        self.deeds.append(Deed("report", {"curation_id": curation_id, "kind": kind, "detail": detail}))
-        super().report(curation_id, kind, detail)
+    tz: str
 
 
-class _RecordedActions(ProjectedActions):
-    def __init__(self, projected: Projected, deeds: list[Deed]) -> None:
-        super().__init__(projected.tx)
-        self._deeds = deeds
+class Again(_Part, tag="again"):
+    """In a re-extraction, the change of a file or an action that comes next, and what it does to an action there."""
 
-    def add(self, action: Action) -> None:
-        self._deeds.append(Deed("act", asdict(action)))
-        super().add(action)
-
-    def change(self, action_id: int, **columns: Any) -> None:
-        self._deeds.append(Deed("change", {"id": action_id, "columns": columns}))
-        super().change(action_id, **columns)
-
-    def note(self, action_id: int, at: float, by: str, what: str) -> None:
-        self._deeds.append(Deed("note", {"id": action_id, "at": at, "by": by, "what": what}))
-        super().note(action_id, at, by, what)
+    row: int
+    parts: list[Part] = []
 
 
-def redo(tx: Projected, curation: Curation, change: Change) -> None:
-    """Does again what a curation did, and says in `change` what that was."""
-    for deed in read_deeds(curation.decision_json or "[]"):
-        _redo(tx, deed, change)
+Part = NewLearning | Numbered | Repeated | Heard | Superseded | MadeOwn | Written | Refusal | Acted | Zone | Again
+_DECODER: msgspec.json.Decoder[list[Part]] = msgspec.json.Decoder(list[Part])
+_NO_COLUMNS = frozenset({"action", "is_new", "by", "note"})
 
 
-def _redo(tx: Projected, deed: Deed, change: Change) -> None:
-    facts = deed.facts
-    match deed.name:
-        case "number":
-            tx.next_number()
-        case "version":
-            tx.add_version(**facts)
-            if facts["name"] not in change.files:
-                change.files.append(facts["name"])
-        case "report":
-            tx.report(**facts)
-        case "act" | "change" | "note":
-            _redo_action(tx.actions, deed, change)
-        case _:
-            _redo_learning(tx, deed, change)
+def write_decision(parts: Iterable[Part]) -> str:
+    """Write a decision as JSON."""
+    return msgspec.json.encode(list(parts)).decode()
 
 
-def _redo_learning(tx: Projected, deed: Deed, change: Change) -> None:
-    facts = deed.facts
-    match deed.name:
-        case "learn":
-            tx.add_learning(NewLearning(**facts))
-            change.learnings.append(facts["id"])
-        case "repeat":
-            tx.repeated(facts["id"], NewLearning(**facts["new"]))
-        case "count":
-            tx.count_again(facts["id"], facts["at"])
-        case "corroborate":
-            tx.corroborate(facts["id"], **{name: value for name, value in facts.items() if name != "id"})
-        case "own":
-            tx.make_own(facts["id"])
-        case "supersede":
-            tx.supersede(facts["id"], facts["by"])
-        case name:
-            raise ValueError(f"a decision of memory says {name[:40]!r}, which nothing does")
+def read_decision(decision: str) -> list[Part]:
+    """Read a decision as it was written. ValueError if it is none."""
+    return _DECODER.decode(decision)
 
 
-def _redo_action(actions: ProjectedActions, deed: Deed, change: Change) -> None:
-    facts = deed.facts
-    match deed.name:
-        case "act":
-            actions.add(Action(**facts))
-            change.actions.append(facts["id"])
-        case "change":
-            actions.change(facts["id"], **facts["columns"])
-            if "status" in facts["columns"]:
-                change.actions.append(facts["id"])
-        case "note":
-            actions.note(facts["id"], facts["at"], facts["by"], facts["what"])
+def in_order(rows: Iterable[Curation], changes: Iterable[Curation]) -> Iterator[Curation]:
+    """Yield the rows of a re-extraction with people's changes in their places; actions change as decided there."""
+    known = {change.id: change for change in changes}
+    for row in rows:
+        for part in read_decision(row.decision_json or "[]"):
+            if isinstance(part, Again) and (change := known.get(part.row)) is not None:
+                decision = write_decision(part.parts) if change.kind == "action" else None
+                yield replace(change, decision_json=decision)
+        yield row
+
+
+class Fold:
+    """Applies parts of a decision to memory.db, inside the transaction of their curation."""
+
+    def __init__(self, tx: Projected, curation: Curation) -> None:
+        self.tx = tx
+        self.curation = curation
+        self.change = Change(curation.id, is_of_memory=curation.kind != "action")
+
+    def put(self, part: Part) -> None:
+        """Apply one part."""
+        match part:
+            case Written(name, content):
+                at = self.curation.created_at
+                self.tx.add_version(name, content, curation_id=self.curation.id, at=at, source="curator")
+                if name not in self.change.files:
+                    self.change.files.append(name)
+            case Refusal(kind, detail):
+                self.tx.report(self.curation.id, kind, detail)
+            case Zone(tz):
+                self.tx.actions.set_zone(tz)
+            case Acted():
+                self._act(part)
+            case _:
+                self._learn(part)
+
+    def _learn(self, part: Part) -> None:
+        tx, at = self.tx, self.curation.created_at
+        match part:
+            case NewLearning():
+                tx.add_learning(part, self.curation.id)
+                self.change.learnings.append(part.number)
+            case Numbered(count):
+                tx.number(count)
+            case Repeated(of, new, counts, better):
+                if counts:
+                    tx.count_again(of, at)
+                if better:
+                    tx.corroborate(of, new)
+            case Heard(learning):
+                tx.count_again(learning, at)
+            case Superseded(learning, by):
+                tx.supersede(learning, by)
+            case MadeOwn(learning):
+                tx.make_own(learning)
+
+    def _act(self, part: Acted) -> None:
+        number = MADE_IDS + self.curation.id if part.action is None else part.action
+        given = {name: value for name, value in msgspec.structs.asdict(part).items() if name not in _NO_COLUMNS}
+        columns = {name: value for name, value in given.items() if value is not UNSET}
+        at = self.curation.created_at
+        if part.is_new:
+            new = {"created_at": at, "priority": 0, "status": "open", "source_learning_id": None, **columns}
+            self.tx.actions.add(Action(id=number, **new))
+            at = new["created_at"]
+        elif columns:
+            self.tx.actions.change(number, **columns)
+        if part.note:
+            self.tx.actions.note(number, at, part.by, part.note)
+        if part.is_new or part.note or "status" in columns:
+            self.change.actions.append(number)
+
+
+class Draft(Fold):
+    """A decision in the making."""
+
+    def __init__(self, tx: Projected, curation: Curation) -> None:
+        super().__init__(tx, curation)
+        self.parts: list[Part] = []
+
+    def put(self, part: Part) -> None:
+        """Apply one part, and keep it."""
+        super().put(part)
+        self.parts.append(part)
+
+    def refuse(self, kind: str, detail: str) -> None:
+        """Keep why something of the answer is not taken over."""
+        self.put(Refusal(kind, detail[:REPORT_CHARS]))
+
+
+#: The longest report.
+REPORT_CHARS = 2000

@@ -1,4 +1,4 @@
-"""The files of one batch's answer -> file versions, as far as the evidence and the guards allow.
+"""Decide which versions of the files come of a batch's answer, as far as the evidence and the guards allow.
 
 The curator is shown of each file the person's own part and the sections of the batch's projects, and changes no more
 than that: all else stays to the byte.
@@ -6,14 +6,14 @@ than that: all else stays to the byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from sprite.database.curations import Curation
-from sprite.database.projected import Known, NewLearning, Projected
+from sprite.database.projected import Known, NewLearning
 from sprite.memory.curation.answer import CuratorResponse, ParsedLearning
 from sprite.memory.curation.answer_edits import Edited, apply_edits
-from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, sha256, shown_to, template
+from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
 from sprite.memory.projection.ageing import without_past_reminders
+from sprite.memory.projection.decision import Draft, MadeOwn, Written
 from sprite.memory.projection.disguises import disguise_of, told_apart
 from sprite.memory.projection.evidence import Evidence
 from sprite.memory.projection.guards import (
@@ -42,31 +42,28 @@ NEAREST = 3
 
 
 class FileFold:
-    """Applies what an answer says of files, inside its curation's transaction, after its learnings.
+    """Decides what an answer says of files, after its learnings.
 
     `weighed` are those with their evidence, `retired` what they superseded or completed (its lines may leave the
-    files), `taught` what of them was new, by number. `report` takes the kind and the words of a refusal.
+    files), `taught` what of them was new, by number.
     """
 
     def __init__(
         self,
-        tx: Projected,
-        curation: Curation,
+        draft: Draft,
         projects: ProjectTurns,
         weighed: Sequence[tuple[ParsedLearning, Evidence]],
         retired: Sequence[str],
         taught: Mapping[int, NewLearning],
-        report: Callable[[str, str], None],
     ) -> None:
-        self._tx = tx
-        self._curation = curation
+        self._draft = draft
+        self._tx = draft.tx
+        self._report = draft.refuse
         self._projects = projects
         self._provenance = projects.all
         self._weighed = weighed
         self._retired = retired
         self._taught = taught
-        self._report = report
-        self.changed: list[str] = []
 
     def apply(self, response: CuratorResponse) -> None:
         """Complete files first, then edits; what has passed leaves last."""
@@ -94,7 +91,7 @@ class FileFold:
         shown = self._shown("context.md")
         new, gone = without_past_reminders(shown, self._provenance.turns[-1].timestamp)
         if gone:
-            self._add_version("context.md", self._whole("context.md", shown, new))
+            self._draft.put(Written("context.md", self._whole("context.md", shown, new)))
             self._report("aged", f"context.md: its day has passed: {'; '.join(gone)}")
 
     def _shown(self, name: str) -> str:
@@ -135,7 +132,7 @@ class FileFold:
         whole = self._whole(name, old, new)
         if whole == self._latest(name):
             return
-        self._add_version(name, whole)
+        self._draft.put(Written(name, whole))
         if name == "user.md":
             self._give_to_person(old, new)
 
@@ -156,19 +153,7 @@ class FileFold:
         lines = new_lines(old, new).values()
         for number, learning in self._taught.items():
             if learning.project is not None and any(_rests_on(line, learning.content) for line in lines):
-                self._tx.make_own(number)
-
-    def _add_version(self, name: str, content: str) -> None:
-        self._tx.add_version(
-            name,
-            content,
-            sha256(content),
-            curation_id=self._curation.id,
-            at=self._curation.created_at,
-            source="curator",
-        )
-        if name not in self.changed:
-            self.changed.append(name)
+                self._draft.put(MadeOwn(number))
 
     def _with_lost_lines(self, name: str, old: str, new: str, edited: Edited | None, refused: Sequence[Refused]) -> str:
         """One careless answer costs no update: what it may not leave out stands again."""
@@ -184,7 +169,7 @@ class FileFold:
 
     def _overtaken(self, name: str) -> str | None:
         """Why a rewrite comes too late: a person changed the file while the curator was at work on it."""
-        seen = self._curation.seen_curation_id
+        seen = self._draft.curation.seen_curation_id
         if seen is not None and self._tx.changed_by_a_person(name, since=seen):
             return "a person changed it meanwhile"
         return None

@@ -1,4 +1,4 @@
-"""Curations -> memory.db and the four curated files: a pure fold that calls no model.
+"""Curations -> memory.db and the four curated files: a pure fold of decisions, which calls no model and asks no guard.
 
 The same log gives the same rows, ids and times, whenever and however often it is replayed. Each curation
 is applied in one transaction with the cursor; files follow by atomic rename, and a crash between the two is
@@ -8,26 +8,21 @@ repaired by the next `settle`. What hands change on disk is looked after in `han
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from sprite.database.connection import LARGEST_ROW_ID
-from sprite.database.curations import Curation, Drift
+from sprite.database.curations import Curation, Drift, NewCuration
 from sprite.database.memory import MemoryDB
-from sprite.database.projected import Projected
-from sprite.database.transcript import Observation, TranscriptDB
+from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
-from sprite.memory.projection.action_fold import pass_over
 from sprite.memory.projection.action_rows import AnyRecord, write_record
-from sprite.memory.projection.decision import Change
-from sprite.memory.projection.fold import (
-    DISTANT_TURNS,
-    RECENT_TURNS,
-    fold,
-    phrases_to_trace,
-    turns_needed,
-)
+from sprite.memory.projection.deciding import DISTANT_TURNS, RECENT_TURNS, decide, turns_to_read
+from sprite.memory.projection.decision import Change, Part, in_order, write_decision
+from sprite.memory.projection.fold import fold
 from sprite.memory.projection.hand_changes import HandChanges, held_back, in_memory
 
 
@@ -151,18 +146,40 @@ class Projection:
         # A turn begins and ends here: where no byte has changed on disk, it waits for no database.
         return [] if self._files.state() == self._settled else await self._settle()
 
-    async def log_action(
-        self, decide: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]
-    ) -> tuple[int, list[Change]]:
-        """Logs what `decide` says of an action once everything is up to date, and applies it.
+    async def log_batch(self, answer: NewCuration) -> list[Change]:
+        """Decide about an answer of the curator once everything is up to date, log both, and apply it.
+
+        ValueError if any turn of its range is already curated.
+        """
+        async with self._lock:
+            changes = await self._settle()
+            await self._transcript.curations.append_batch(await self.decided(answer))
+            return changes + await self._settle()
+
+    async def log_action(self, ask: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> tuple[int, list[Change]]:
+        """Log what `ask` says of an action once everything is up to date, and apply it.
 
         It returns the row and the turn that taught the action, or raises. Returns the row's number and what changed.
         """
         async with self._lock:
             changes = await self._settle()
-            record, turn = await decide()
-            curation_id = await self._transcript.curations.append_action(write_record(record), turn)
+            record, turn = await ask()
+            row = NewCuration("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
+            curation_id = await self._transcript.curations.append_action(await self.decided(row))
             return curation_id, changes + await self._settle()
+
+    async def decided(self, new: NewCuration) -> NewCuration:
+        """Return an answer or a change of an action with what is decided about it now, ready to be logged."""
+        at = time.time()
+        return replace(new, decision=write_decision(await self.decide(new.at(at))), created_at=at)
+
+    async def decide(self, curation: Curation) -> list[Part]:
+        """Return what is decided about a curation with memory as it is; nothing is written."""
+        turns = []
+        if curation.kind == "batch":
+            limits = {"limit": DISTANT_TURNS, "recent": RECENT_TURNS}
+            turns = await self._transcript.heard(*turns_to_read(curation), **limits)
+        return await self._memory.rehearse(lambda tx: decide(tx, curation, turns))
 
     async def retry(self, turn_id: int) -> list[Change]:
         """Puts a quarantined turn back to those that wait. PeerError if it is not quarantined."""
@@ -196,11 +213,12 @@ class Projection:
             await self._memory.start_over()
             cursor = 0
         if cursor < activation:
-            for curation in await self._transcript.curations.extraction(generation, activation):
-                # The cursor stays at the beginning until all of it is in: cut off, it is begun anew.
-                on_change(await self.apply(curation, cursor=0))
             (activated,) = await self._transcript.curations.after(activation - 1, 1)
-            await self._memory.apply(lambda tx: pass_over(tx, activated.created_at), cursor=activation)
+            answers = await self._transcript.curations.extraction(generation, activation)
+            changes = await self._transcript.curations.peoples_changes(activation)
+            for curation in in_order([*answers, activated], changes):
+                # The cursor stays at the beginning until all of it is in: cut off, it is begun anew.
+                on_change(await self.apply(curation, cursor=activation if curation is activated else 0))
         while curations := await self._transcript.curations.fold(await self._memory.cursor(), until, generation):
             for curation in curations:
                 on_change(await self.apply(curation, cursor=curation.id))
@@ -221,22 +239,11 @@ class Projection:
         return changes
 
     async def apply(self, curation: Curation, *, cursor: int) -> Change:
-        """Applies one curation in one transaction that leaves the cursor there: one hop to the database's thread.
+        """Apply one curation in one transaction that leaves the cursor there: one hop to the database's thread.
 
         Once begun it runs to its end, also where the caller is cancelled: a `replay` waits for it there.
         """
-        needed = turns_needed(curation)
-        turns = await self._heard(curation, *needed) if needed else []
-        return await self._memory.apply(lambda tx: self.fold(tx, curation, turns), cursor=cursor)
-
-    def fold(self, tx: Projected, curation: Curation, turns: Sequence[Observation]) -> Change:
-        """Fold one curation inside a transaction."""
-        return fold(tx, curation, turns)
-
-    async def _heard(self, curation: Curation, first: int, last: int) -> list[Observation]:
-        """The turns of a batch, those before it, and those long before that had words of its lines."""
-        match = phrases_to_trace(curation)
-        return await self._transcript.heard(first, last, match, limit=DISTANT_TURNS, recent=RECENT_TURNS)
+        return await self._memory.apply(lambda tx: fold(tx, curation), cursor=cursor)
 
     # --- files ---
 
