@@ -10,21 +10,23 @@ from pathlib import Path
 
 from benchmarks.report import line
 from sprite.database.curations import NewCuration
+from sprite.database.memory import open_memory
 from sprite.database.transcript import (
     NewObservation,
     TranscriptDB,
     open_transcript,
 )
 from sprite.memory.files import MemoryFiles
+from sprite.memory.projection.projection import Projection
 from sprite.memory.rebuild import replay_aside
 
 TURNS = 10_000
 BATCH = 25
 RUNS = 3
-WANTED_SECONDS = 10.0
+WANTED_SECONDS = 3.0
 
 
-async def fill(transcript: TranscriptDB) -> None:
+async def fill(transcript: TranscriptDB, projection: Projection) -> None:
     """A log as it grows in use: ten learnings and a rewritten file a batch."""
     await transcript.start_session("s")
     for number in range(1, TURNS + 1):
@@ -40,7 +42,7 @@ async def fill(transcript: TranscriptDB) -> None:
             ]
             known = "\n".join(f"- The project heron{n} matters." for n in range(max(1, number - 120), number))
             answer = "\n".join([*learned, "USER_MD_UPDATE:", "# User", "## Facts", known])
-            await transcript.curations.append_batch(
+            await projection.log_batch(
                 NewCuration(
                     kind="batch",
                     response=answer,
@@ -58,8 +60,10 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with open_transcript(folder / "transcript.db") as transcript:
-            await fill(transcript)
-            MemoryFiles(folder).ensure()
+            files = MemoryFiles(folder)
+            files.ensure()
+            async with open_memory(folder / "memory.db") as memory:
+                await fill(transcript, Projection(transcript, memory, files))
             seconds, reading = [], []
             for _ in range(RUNS):
                 started = time.perf_counter()

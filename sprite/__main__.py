@@ -134,8 +134,10 @@ async def _actions(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.commands.rebuild import rebuild
+    from sprite.commands.rebuild import rebuild, show_reapplied
 
+    if arguments.reapply:
+        return await show_reapplied(settings, as_json=arguments.json)
     return await rebuild(settings, re_extract=arguments.re_extract, dry_run=arguments.dry_run, as_json=arguments.json)
 
 
@@ -225,6 +227,9 @@ def _parser() -> argparse.ArgumentParser:
         "--re-extract",
         action="store_true",
         help="ask the curator again about every turn, with another prompt or model; can be cut off and taken up again",
+    )
+    rebuild.add_argument(
+        "--reapply", action="store_true", help="only say what would be decided otherwise today about the logged answers"
     )
     rebuild.add_argument("--dry-run", action="store_true", help="only say what it would take, in calls and dollars")
     rebuild.set_defaults(command=_rebuild)

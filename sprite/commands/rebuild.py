@@ -1,4 +1,7 @@
-"""`rebuild`: makes memory.db and the curated files from the log alone; `--re-extract` asks the curator again first."""
+"""`rebuild`: makes memory.db and the curated files from the log alone; `--re-extract` asks the curator again first.
+
+`--reapply` only shows what today's guards would decide about the answers in the log.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import dataclasses
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import NoReturn
 
 from tqdm import tqdm
@@ -21,6 +25,7 @@ from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.memory.files import MemoryFiles
 from sprite.memory.opening import open_own_memory
 from sprite.memory.projection.projection import Projection
+from sprite.memory.reapply import reapply
 from sprite.memory.rebuild import Estimate, Reextraction, replay_aside, swap_in
 
 
@@ -53,6 +58,23 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
     with workspace_lock(settings.lock, settings.memory):
         async with open_transcript(settings.transcript_db) as transcript:
             yield transcript
+
+
+async def show_reapplied(settings: Settings, *, as_json: bool) -> int:
+    """Say what would be decided otherwise today, also beside a running sprite; nothing is changed."""
+    async with _log(settings, dry_run=True) as transcript:
+        settings.run.mkdir(parents=True, exist_ok=True)
+        with tqdm(total=await transcript.curations.count(), unit="curation", desc="deciding", disable=None) as progress:
+            decisions, differences = await reapply(transcript, settings.run, lambda: _advance(progress, 1))
+    if as_json:
+        say_json({"decisions": decisions, "differences": [dataclasses.asdict(each) for each in differences]})
+        return 0
+    for each in differences:
+        day = datetime.fromtimestamp(each.created_at, UTC)
+        say(f"Entry {each.curation_id} of the log, {day:%Y-%m-%d} ({each.kind}):")
+        say("\n".join([*(f"  - {words}" for words in each.gone), *(f"  + {words}" for words in each.new)]))
+    say(f"{len(differences)} of {decisions} decision(s) would be different today; nothing was changed.")
+    return 0
 
 
 async def _replay(settings: Settings, transcript: TranscriptDB, total: int) -> None:

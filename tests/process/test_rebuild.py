@@ -215,6 +215,32 @@ async def test_a_rebuild_beside_a_running_sprite_or_without_a_log_is_refused(
     assert (code, "no sprite has run there yet" in err) == (2, True)
 
 
+# By deciding again
+
+
+async def test_reapply_shows_other_decisions_and_changes_nothing(workspace: Path) -> None:
+    code, out, err = await command(workspace, "rebuild", "--reapply")
+    assert (code, err) == (0, "")
+    assert re.fullmatch(r"0 of \d+ decision\(s\) would be different today; nothing was changed\.\n", out), out
+    log = workspace / ".os/memory/transcript.db"
+    with contextlib.closing(sqlite3.connect(log)) as connection, connection:
+        connection.execute("DROP TRIGGER curations_frozen")
+        changed = (
+            "UPDATE curations SET decision_json = replace(decision_json, 'Belzoni', 'Zebedee') WHERE kind = 'batch'"
+        )
+        connection.execute(changed)
+    await rebuild(workspace)
+    assert any("Zebedee" in words for words in learnings(workspace)), "memory is what was decided"
+    before = whole(workspace)
+    code, out, _ = await command(workspace, "rebuild", "--reapply")
+    assert code == 0
+    assert "  - FACT [t7, user] The user's sister is Zebedee." in out
+    assert "  + FACT [t7, user] The user's sister is Belzoni." in out
+    code, out, _ = await command(workspace, "rebuild", "--reapply", "--json")
+    assert len(json.loads(out)["differences"]) == 1
+    assert whole(workspace) == before
+
+
 # By asking again
 
 
