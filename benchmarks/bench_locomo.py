@@ -69,8 +69,8 @@ async def workspace(conversation: Conversation, *, learnings: bool) -> AsyncIter
 async def _curate(conversation: Conversation, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
     files.ensure()
     lines = "\n".join(f"FACT [t{place + 1}] {' '.join(text.split())}" for place, text in conversation.learnings)
-    await transcript.curations.append_batch(NewCuration("batch", lines, 1, len(conversation.turns), model="bench"))
-    await Projection(transcript, memory, files).settle()
+    answer = NewCuration("batch", lines, 1, len(conversation.turns), model="bench")
+    await Projection(transcript, memory, files).log_batch(answer)
 
 
 async def measure(conversation: Conversation, find: Finder) -> list[Recall]:

@@ -1,4 +1,4 @@
-"""Replaying 10,000 curated turns, against reading the same log row by row."""
+"""Rebuild memory from the log of 10,000 curated turns, and forget one, against reading the same log row by row."""
 
 from __future__ import annotations
 
@@ -9,30 +9,26 @@ import time
 from pathlib import Path
 
 from benchmarks.report import line
+from sprite.config import Settings
 from sprite.database.curations import NewCuration
-from sprite.database.memory import open_memory
-from sprite.database.transcript import (
-    NewObservation,
-    TranscriptDB,
-    open_transcript,
-)
-from sprite.memory.files import MemoryFiles
-from sprite.memory.projection.projection import Projection
+from sprite.database.workspace import open_workspace
+from sprite.memory.forgetting.plan import Target
 from sprite.memory.rebuild import replay_aside
+from tests.memory_stores import Stores, forgetter_of, open_stores
 
 TURNS = 10_000
 BATCH = 25
 RUNS = 3
 WANTED_SECONDS = 3.0
+WANTED_FORGET_SECONDS = 30.0
 
 
-async def fill(transcript: TranscriptDB, projection: Projection) -> None:
-    """A log as it grows in use: ten learnings and a rewritten file a batch."""
-    await transcript.start_session("s")
+async def fill(stores: Stores) -> None:
+    """Fill a log as it grows in use: ten learnings and a rewritten file a batch."""
     for number in range(1, TURNS + 1):
         text = f"My project number {number} is called heron{number} and is written in language {number % 17}."
         call = {"tool_use_id": "t", "name": "Bash", "input": {"command": "ls"}, "result": "a\nb", "is_error": False}
-        await transcript.add_observation(NewObservation("s", text, [call], f"Noted: heron{number}.", "complete"))
+        await stores.turn(text, f"Noted: heron{number}.", calls=[call])
         if number % BATCH == 0:
             first = number - BATCH + 1
             learned = [
@@ -42,41 +38,52 @@ async def fill(transcript: TranscriptDB, projection: Projection) -> None:
             ]
             known = "\n".join(f"- The project heron{n} matters." for n in range(max(1, number - 120), number))
             answer = "\n".join([*learned, "USER_MD_UPDATE:", "# User", "## Facts", known])
-            await projection.log_batch(
-                NewCuration(
-                    kind="batch",
-                    response=answer,
-                    first_observation_id=first,
-                    last_observation_id=number,
-                    model="offline",
-                    usage={"input_tokens": 1, "output_tokens": 1},
-                    cost_usd=0.0,
-                )
-            )
+            await stores.projection.log_batch(NewCuration("batch", answer, first, number, model="offline"))
+
+
+async def rebuild_seconds(stores: Stores) -> tuple[list[float], list[float]]:
+    """Return the seconds of each rebuild, and those of reading the rows beside it."""
+    seconds, reading = [], []
+    for _ in range(RUNS):
+        started = time.perf_counter()
+        await replay_aside(stores.transcript, stores.folder / "memory.db.new", lambda: None)
+        seconds.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        raw = sqlite3.connect(stores.folder / "transcript.db")
+        raw.execute("SELECT * FROM observations").fetchall()
+        raw.execute("SELECT * FROM curations").fetchall()
+        raw.close()
+        reading.append(time.perf_counter() - started)
+    return seconds, reading
+
+
+async def forget_seconds(stores: Stores, settings: Settings) -> float:
+    """Return the seconds of the first forget of this log."""
+    async with open_workspace(settings.workspace_db) as seen:
+        started = time.perf_counter()
+        await forgetter_of(settings, stores, seen).forget(Target(turn=30), sure=True)
+        return time.perf_counter() - started
 
 
 async def main() -> None:
-    """Prints every figure."""
+    """Print every figure."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with open_transcript(folder / "transcript.db") as transcript:
-            files = MemoryFiles(folder)
-            files.ensure()
-            async with open_memory(folder / "memory.db") as memory:
-                await fill(transcript, Projection(transcript, memory, files))
-            seconds, reading = [], []
-            for _ in range(RUNS):
-                started = time.perf_counter()
-                await replay_aside(transcript, folder / "memory.db.new", lambda: None)
-                seconds.append(time.perf_counter() - started)
-                started = time.perf_counter()
-                raw = sqlite3.connect(folder / "transcript.db")
-                raw.execute("SELECT * FROM observations").fetchall()
-                raw.execute("SELECT * FROM curations").fetchall()
-                raw.close()
-                reading.append(time.perf_counter() - started)
+        settings = Settings(Path(name))
+        settings.memory.mkdir(parents=True)
+        settings.run.mkdir()
+        async with open_stores(settings.memory) as stores:
+            await fill(stores)
+            seconds, reading = await rebuild_seconds(stores)
+            forgot = await forget_seconds(stores, settings)
     value = f"{min(seconds):.1f} .. {max(seconds):.1f} s, {min(seconds) / min(reading):.0f} x reading the rows"
-    line(f"replaying {TURNS:,} curated turns", value, f"< {WANTED_SECONDS:g} s", ok=max(seconds) < WANTED_SECONDS)
+    line(f"rebuilding {TURNS:,} curated turns", value, f"< {WANTED_SECONDS:g} s", ok=max(seconds) < WANTED_SECONDS)
+    value = f"{forgot:.1f} s, {forgot / min(reading):.0f} x reading the rows"
+    line(
+        f"forgetting one of {TURNS:,} turns",
+        value,
+        f"< {WANTED_FORGET_SECONDS:g} s",
+        ok=forgot < WANTED_FORGET_SECONDS,
+    )
 
 
 if __name__ == "__main__":

@@ -76,7 +76,9 @@ SCHEMA = Schema(
             usage_json TEXT,
             cost_usd REAL,
             seen_curation_id INTEGER,
-            generation INTEGER NOT NULL DEFAULT 0
+            generation INTEGER NOT NULL DEFAULT 0,
+            -- What was decided about it, logged with it: memory is a fold of decisions.
+            decision_json TEXT CHECK (decision_json IS NULL OR json_valid(decision_json))
         );
         CREATE TRIGGER curations_stay BEFORE DELETE ON curations
         BEGIN SELECT RAISE(ABORT, 'curations are never deleted'); END;
@@ -174,11 +176,6 @@ SCHEMA = Schema(
         ALTER TABLE observations ADD COLUMN asked_by TEXT;
         CREATE TRIGGER asked_by_frozen BEFORE UPDATE ON observations WHEN OLD.asked_by IS NOT NEW.asked_by
         BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
-        """,
-        # What a batch did to memory, noted by a forget: its guards are not asked again about turns that lost words.
-        """
-        ALTER TABLE curations
-            ADD COLUMN decision_json TEXT CHECK (decision_json IS NULL OR json_valid(decision_json));
         """,
     ],
 )

@@ -212,7 +212,7 @@ class Regrowth:
         """Begin, or go on where an earlier run was cut off."""
         answers = await self._transcript.curations.extraction(generation)
         changes = await self._transcript.curations.peoples_changes()
-        done = set()
+        done: set[int] = set()
         for row in in_order(answers, changes):
             await self._apply(row)
             done.add(row.id)

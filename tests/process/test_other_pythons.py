@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sprite import OLDEST_PYTHON
+from sprite.memory.files import CURATED
+from tests.curated_workspace import without_marks
 from tests.harness import PATIENCE, ROOT, sprite_environment
+from tests.looks import dump
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 #: Start no process, and have to do with regular expressions and JSON.
@@ -70,6 +75,26 @@ def test_system_python_passes_doctor(python: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     version = ".".join(map(str, version_of(SYSTEM_PYTHON)))
     assert f"ok    python       {version}" in done.stdout
+
+
+async def test_system_python_rebuilds_same_memory(python: Path, curated: Path, tmp_path: Path) -> None:
+    """Full text is left out: another SQLite may lay it out otherwise."""
+
+    def memory(workspace: Path) -> dict[str, Any]:
+        tables = without_marks(dump(workspace / ".os/memory/memory.db"))
+        rows = {name: rows for name, rows in tables.items() if "_fts_" not in name}
+        return {**rows, **{name: (workspace / ".os/memory" / name).read_bytes() for name in CURATED}}
+
+    workspace = shutil.copytree(curated, tmp_path / "workspace")
+    before = memory(workspace)
+    for path in [
+        *(workspace / ".os/memory").glob("memory.db*"),
+        *(workspace / ".os/memory" / name for name in CURATED),
+    ]:
+        path.unlink()
+    done = run(python, "-m", "sprite", "rebuild", "--workspace", str(workspace))
+    assert done.returncode == 0, done.stderr
+    assert memory(workspace) == before
 
 
 @pytest.mark.soak

@@ -138,6 +138,18 @@ async def test_a_rebuild_makes_every_table_and_file_as_they_were_to_the_byte(fol
     }
 
 
+async def test_rebuild_reads_decisions_and_no_answer_or_turn(folder: Path) -> None:
+    before = whole(folder)
+    with contextlib.closing(sqlite3.connect(folder / ".os/memory/transcript.db")) as log, log:
+        log.executescript(
+            "DROP TRIGGER observations_frozen; DROP TRIGGER curations_frozen;"
+            "UPDATE observations SET user_message = '', agent_response = '', tool_calls_json = '[]';"
+            "UPDATE curations SET response = 'NONE' WHERE kind IN ('batch', 'action');"
+        )
+    await rebuild(folder)
+    assert whole(folder) == before
+
+
 async def test_killed_at_any_moment_the_old_memory_or_the_new_one_is_there(folder: Path) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")  # noqa: T201 - pytest shows it where the test fails

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.memory.curation.answer import parse_response
-from sprite.memory.curation.answer_edits import Edited, apply_edits, forgetful, with_lines_meant
+from sprite.memory.curation.answer_edits import Edited, apply_edits, with_lines_meant
 
 CONTEXT = """\
 # Context
@@ -139,13 +139,6 @@ def test_a_complete_file_loses_the_numbers_that_a_model_copied() -> None:
     numbered = "".join(f"{at}| {line}\n" for at, line in enumerate(CONTEXT.splitlines(), start=1))
     logged = with_lines_meant(f"CONTEXT_MD_UPDATE:\n{numbered}- new\n", {"context.md": CONTEXT})
     assert parse_response(logged).files["context.md"] == f"{CONTEXT}- new\n"
-
-
-def test_a_forgotten_edit_still_takes_its_lines_away() -> None:
-    assert forgetful("DELETE 5-6 | Ada left", "[gone]") == "DELETE 5, 6 | [gone]"
-    assert forgetful("REPLACE 5 | - Ada left", "[gone]") == "DELETE 5 | [gone]"
-    assert forgetful("ADD Profile | - Ada", "[gone]") == ""
-    assert forgetful("- Ada", "[gone]") == ""
 
 
 LINES = st.sampled_from(

@@ -322,9 +322,6 @@ async def test_an_archive_of_an_older_sprite_is_brought_up_to_date(archive: Path
         lines = [json.loads(line) for line in entries["log/observations.jsonl"].splitlines()]
         kept = [{k: v for k, v in line.items() if k not in {"project", "source", "asked_by"}} for line in lines]
         entries["log/observations.jsonl"] = b"".join(json.dumps(line).encode() + b"\n" for line in kept)
-        lines = [json.loads(line) for line in entries["log/curations.jsonl"].splitlines()]
-        kept = [{k: v for k, v in line.items() if k != "decision_json"} for line in lines]
-        entries["log/curations.jsonl"] = b"".join(json.dumps(line).encode() + b"\n" for line in kept)
 
     await imported(changed(archive, older), tmp_path / "new")
     found = rows(tmp_path / "new/.os/memory/transcript.db", "SELECT project, source, user_message FROM observations")

@@ -108,14 +108,6 @@ def _as_listed(line: str) -> str:
     return line if line.lstrip().startswith(("- ", "* ", "#", "<!--")) else f"- {line.strip()}"
 
 
-def forgetful(line: str, forgotten: str) -> str:
-    """An edit line without its words: it still takes away what it meant, and says no more why, or for what."""
-    edit = _read(line)
-    if edit is None or edit.verb == "add":
-        return ""
-    return f"DELETE {', '.join(map(str, edit.lines))} | {forgotten}"
-
-
 def heading_name(line: str) -> str:
     """What a heading says, without its marks."""
     return line.strip().strip("#`*\"'").strip()

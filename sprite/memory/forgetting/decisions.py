@@ -145,7 +145,7 @@ class DecisionScrubber:
         source = part.source_learning_id if isinstance(part.source_learning_id, int) else None
         is_gone = source is not None and self._number(source) is None
         if part.is_new and part.action is not None:
-            if is_gone or self._scrubber.finds(part.content or ""):
+            if is_gone or (isinstance(part.content, str) and self._scrubber.finds(part.content)):
                 self._actions.add(part.action)
                 if is_gone and source is not None:
                     self._learned_actions[source] = part

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sprite.memory.curation.answer import read_learning
-from sprite.memory.curation.answer_edits import forgetful
 from sprite.memory.curation.answer_files import read_header
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 
@@ -250,12 +249,7 @@ class Scrubber:
                 head.append(line.replace(learning.quote, quote))
             else:
                 head.append(line)
-        # An edit whose words go still takes away the lines it meant, or they would stand again.
-        rest = [
-            forgetful(line, FORGOTTEN) or line if line.strip() not in keep and self.takes_line(line) else line
-            for line in lines[start:]
-        ]
-        files = [self.lines("\n".join(rest), keep=keep)] if rest else []
+        files = [self.lines("\n".join(lines[start:]), keep=keep)] if lines[start:] else []
         return self.text("\n".join([*head, *files]))
 
 

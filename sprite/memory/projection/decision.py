@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -201,7 +202,8 @@ class Fold:
         columns = {name: value for name, value in given.items() if value is not UNSET}
         at = self.curation.created_at
         if part.is_new:
-            new = {"created_at": at, "priority": 0, "status": "open", "source_learning_id": None, **columns}
+            new: dict[str, Any] = {"created_at": at, "priority": 0, "status": "open", "source_learning_id": None}
+            new |= columns
             self.tx.actions.add(Action(id=number, **new))
             at = new["created_at"]
         elif columns:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.curations import Curation, Drift, NewCuration
 from sprite.database.memory import MemoryDB
-from sprite.database.transcript import TranscriptDB
+from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.projection.action_rows import AnyRecord, write_record
@@ -175,10 +175,10 @@ class Projection:
 
     async def decide(self, curation: Curation) -> list[Part]:
         """Return what is decided about a curation with memory as it is; nothing is written."""
-        turns = []
+        turns: list[Observation] = []
         if curation.kind == "batch":
-            limits = {"limit": DISTANT_TURNS, "recent": RECENT_TURNS}
-            turns = await self._transcript.heard(*turns_to_read(curation), **limits)
+            first, last, match = turns_to_read(curation)
+            turns = await self._transcript.heard(first, last, match, limit=DISTANT_TURNS, recent=RECENT_TURNS)
         return await self._memory.rehearse(lambda tx: decide(tx, curation, turns))
 
     async def retry(self, turn_id: int) -> list[Change]:
