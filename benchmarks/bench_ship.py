@@ -15,7 +15,6 @@ from benchmarks.bench_rebuild import TURNS, fill
 from benchmarks.report import line, ratio
 from bridge.offline.model import OfflineModel
 from sprite.database.transcript import NewObservation
-from sprite.memory.files import MemoryFiles
 from sprite.protocol.shipping import Shipped
 from tests.harness import ROOT, Client, SpriteProcess, sprite_process
 from tests.memory_stores import SESSION
@@ -39,9 +38,7 @@ async def main() -> None:
 
 async def _long_log(folder: Path) -> None:
     async with shipping_stage(folder) as stage:
-        await fill(stage.stores.transcript)
-        MemoryFiles(stage.settings.memory).ensure()
-        await stage.stores.projection.settle()
+        await fill(stage.stores)
         size = await _size(stage)
         plain, packed = Copy(), Copy()
         began = time.perf_counter()

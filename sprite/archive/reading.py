@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,7 @@ _CHUNK_BYTES = 1 << 18
 _HEAD_BYTES = 256
 _ZIP: Final = b"PK\x03\x04"
 #: What zipfile and zlib raise over bytes that are not as they were; RuntimeError is said of an encrypted entry.
-_DAMAGE: Final = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
+_DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 
 
 class ArchiveError(OperatorError):

@@ -37,13 +37,13 @@ class _Part(Struct, frozen=True, omit_defaults=True, tag_field="did"):
     """One thing that a decision does to memory.db."""
 
 
-class Numbered(_Part, tag="number"):
+class Numbered(_Part, frozen=True, tag="number"):
     """The answer had so many learnings; each has a number, whatever became of it."""
 
     count: int
 
 
-class Repeated(_Part, tag="repeat"):
+class Repeated(_Part, frozen=True, tag="repeat"):
     """The learning `of` was taught again, as `new`, whose number stays unused.
 
     It `counts` unless it may only be an echo. If the new evidence is `better`, the learning rests on it from now on.
@@ -55,40 +55,40 @@ class Repeated(_Part, tag="repeat"):
     better: bool = False
 
 
-class Heard(_Part, tag="hear"):
+class Heard(_Part, frozen=True, tag="hear"):
     """A learning was taught again; a forget took the words that it was taught in."""
 
     learning: int
 
 
-class Superseded(_Part, tag="supersede"):
+class Superseded(_Part, frozen=True, tag="supersede"):
     """A learning was replaced by another one."""
 
     learning: int
     by: int
 
 
-class MadeOwn(_Part, tag="own"):
+class MadeOwn(_Part, frozen=True, tag="own"):
     """A learning of a project became the person's own."""
 
     learning: int
 
 
-class Written(_Part, tag="file"):
+class Written(_Part, frozen=True, tag="file"):
     """A curated file has this content."""
 
     name: str
     content: str
 
 
-class Refusal(_Part, tag="refuse"):
+class Refusal(_Part, frozen=True, tag="refuse"):
     """Something of the answer was not taken over, and why."""
 
     kind: str
     detail: str
 
 
-class Acted(_Part, tag="act", kw_only=True):
+class Acted(_Part, frozen=True, tag="act", kw_only=True):
     """A new action, or a change of one: what is unset stays. Without a number it is the row's own.
 
     `note` is the entry in its history, and `by` whose.
@@ -112,13 +112,13 @@ class Acted(_Part, tag="act", kw_only=True):
     mission_id: str | UnsetType | None = UNSET
 
 
-class Zone(_Part, tag="zone"):
+class Zone(_Part, frozen=True, tag="zone"):
     """The person's time zone from here on."""
 
     tz: str
 
 
-class Again(_Part, tag="again"):
+class Again(_Part, frozen=True, tag="again"):
     """In a re-extraction, the change of a file or an action that comes next, and what it does to an action there."""
 
     row: int
