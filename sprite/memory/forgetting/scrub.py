@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,12 +59,15 @@ class Spared:
 
     def is_said_in(self, words: _Words) -> bool:
         """Whether a text of these words says one of the learnings."""
-        return any(not is_quote and share(other, words) >= SAYS_SHARE for other, is_quote in self.near(words))
+        return any(not is_quote and common >= SAYS_SHARE * len(other) for other, is_quote, common in self.near(words))
 
-    def near(self, words: _Words) -> list[tuple[_Words, bool]]:
-        """The words of each content and quote that has at least one of these, and whether it is a quote."""
-        found = Counter(number for word in words for number in self._with.get(word, ()))
-        return [self._sets[number] for number in found]
+    def near(self, words: _Words) -> Iterator[tuple[_Words, bool, int]]:
+        """Yield the words of each content and quote that has one of these, whether it is a quote, how many it has."""
+        found: Counter[int] = Counter()
+        for word in words:
+            found.update(self._with.get(word, ()))
+        for number, common in found.items():
+            yield *self._sets[number], common
 
 
 class Scrubber:
@@ -104,7 +107,9 @@ class Scrubber:
         self._patterns = [_pattern(phrase, is_exact=is_exact) for phrase in self.phrases]
         contents = self.spared.contents if is_exact else []
         self._held = _any_of([text for text in contents if any(found.search(text) for found in self._patterns)])
+        #: What is left of lines and sentences, since every store has the same ones.
         self._taken: dict[str, str | None] = {}
+        self._left_of_sentences: dict[str, str] = {}
 
     # --- phrases ---
 
@@ -156,6 +161,11 @@ class Scrubber:
         return "".join(part if at % 2 else self._sentence(part) for at, part in enumerate(_SENTENCES.split(text)))
 
     def _sentence(self, sentence: str) -> str:
+        if sentence not in self._left_of_sentences:
+            self._left_of_sentences[sentence] = self._left_of_sentence(sentence)
+        return self._left_of_sentences[sentence]
+
+    def _left_of_sentence(self, sentence: str) -> str:
         found = self._about_it(sentence)
         if found is None:
             return self.text(sentence)
@@ -173,12 +183,13 @@ class Scrubber:
         if not words or not (is_about or has_own or self.finds(text)):
             return None
         rest = words - self._gone_words
+        close = max(nearest, _CLOSE)
         others = [
             other
-            for other, is_quote in self.spared.near(words)
-            if share(other, words) >= SAYS_SHARE
-            or (not is_quote and _alike(other, words) > max(nearest, _CLOSE))
-            or (not is_quote and rest and other >= rest and share(other, words) >= _CLOSE)
+            for other, is_quote, common in self.spared.near(words)
+            if common >= SAYS_SHARE * len(other)
+            or (not is_quote and common > close * (len(other) + len(words) - common))
+            or (not is_quote and rest and common >= _CLOSE * len(other) and other >= rest)
             if not (is_quote and self._has_gone(other))
         ]
         kept = frozenset[str]().union(*others) & words
