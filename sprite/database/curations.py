@@ -44,6 +44,8 @@ class NewCuration:
     #: What was decided about it (see `Curation`), and when; by default it is logged at once.
     decision: str | None = None
     created_at: float | None = None
+    #: The row that counts the answer as lost until it is logged (see `lost_calls.py`).
+    lost_call: int | None = None
 
     def at(self, moment: float) -> Curation:
         """Return it as a row of the log that happened then, to be decided about before it is logged."""
@@ -294,4 +296,5 @@ def append(tx: sqlite3.Connection, curation: NewCuration) -> int:
             curation.decision,
         ),
     )
+    tx.execute("DELETE FROM lost_calls WHERE id = ?", (curation.lost_call,))
     return row_id(cursor.lastrowid)

@@ -1,20 +1,25 @@
 """Calls that were paid for and gave no curation, and what they say about the turns that they were asked about.
 
-The rows are the log's, appended and never changed, so that a turn's count of calls in vain outlives the process.
+The rows are the log's, appended and never changed, so that a turn's count of calls in vain outlives the process. An
+answer's row is written as soon as it is there and goes with the transaction that logs its curation: whatever happens
+in between, its cost is known, and the turns are not asked about again and again.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sprite.database.connection import Database, to_json
+from sprite.database.connection import Database, row_id, to_json
 
 #: A call without a turn that was answered, or was in vain as well: then it is the model, and no turn is to blame.
 CONTROL_ANSWERED: Final = "control answered"
 CONTROL_IN_VAIN: Final = "control in vain"
+#: An answer whose curation is not in the log, or not yet.
+NOT_LOGGED: Final = "not logged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +50,20 @@ class LostCalls:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def append(self, call: LostCall) -> None:
-        """Logs a call."""
+    async def append(self, call: LostCall) -> int:
+        """Log a call; return the row's id."""
         first, last = call.turns or (None, None)
-        await self._db.execute(
-            "INSERT INTO lost_calls (created_at, model, reason, usage_json, cost_usd, first_observation_id, "
-            "last_observation_id, generation) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (time.time(), call.model, call.reason, to_json(call.usage), call.cost_usd, first, last, call.generation),
-        )
+        row = (time.time(), call.model, call.reason, to_json(call.usage), call.cost_usd, first, last, call.generation)
+
+        def write(tx: sqlite3.Connection) -> int:
+            cursor = tx.execute(
+                "INSERT INTO lost_calls (created_at, model, reason, usage_json, cost_usd, first_observation_id, "
+                "last_observation_id, generation) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+            return row_id(cursor.lastrowid)
+
+        return await self._db.transact(write)
 
     async def failures(self, turns: Sequence[int], generation: int) -> dict[int, Failures]:
         """Each turn's calls in vain in one extraction, as far as they count: what was forgiven does not."""

@@ -90,16 +90,17 @@ SCHEMA = Schema(
         """  # noqa: S608 - our own schema
         + TURN_INDEX,
         """
-        -- Calls that were paid for and gave no curation: cut off, empty, or asked once more.
+        -- Calls that were paid for and gave no curation: cut off, empty, or asked once more; and an answer until its
+        -- curation is logged. No number comes twice.
         CREATE TABLE lost_calls (
-            id INTEGER PRIMARY KEY,
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
             created_at REAL NOT NULL,
             model TEXT NOT NULL,
             reason TEXT NOT NULL,
             usage_json TEXT NOT NULL,
             cost_usd REAL
         );
-        CREATE TRIGGER lost_calls_stay BEFORE DELETE ON lost_calls
+        CREATE TRIGGER lost_calls_stay BEFORE DELETE ON lost_calls WHEN OLD.reason <> 'not logged'
         BEGIN SELECT RAISE(ABORT, 'lost calls are never deleted'); END;
         CREATE TRIGGER lost_calls_frozen BEFORE UPDATE ON lost_calls
         BEGIN SELECT RAISE(ABORT, 'lost calls are never changed'); END;

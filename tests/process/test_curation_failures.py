@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,24 @@ async def test_a_cut_off_answer_splits_the_batch_an_empty_one_is_asked_again_and
         assert min(every) > 0
         assert spent == pytest.approx(sum(every))
         assert sum("Ada Lovelace" in content for content in learnings(workspace)) == 1
+
+
+async def test_answer_that_cannot_be_logged_is_counted(model: OfflineModel, workspace: Path) -> None:
+    await seed_turns(workspace, FACT)
+    log = workspace / ".os/memory/transcript.db"
+    with closing(sqlite3.connect(log)) as database:
+        database.execute("CREATE TRIGGER broken BEFORE INSERT ON curations BEGIN SELECT RAISE(ABORT, 'broken'); END")
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.ask("system", {"action": "flush"})
+        (lost,) = transcript(workspace, "SELECT reason, cost_usd FROM lost_calls")
+        assert lost["reason"] == "not logged"
+        spent = (await client.ask("system", {"action": "status"}))["payload"]["memory"]["spend_usd"]
+        assert spent == pytest.approx(lost["cost_usd"]) != 0
+        with closing(sqlite3.connect(log)) as database:
+            database.execute("DROP TRIGGER broken")
+        await _flush(client)
+        assert _waiting(workspace) == 0
+        assert len(transcript(workspace, "SELECT * FROM lost_calls")) == 1
 
 
 async def test_prose_instead_of_an_answer_is_asked_for_once_more_then_kept_and_reported(

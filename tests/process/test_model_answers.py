@@ -138,8 +138,9 @@ async def asked(model: OfflineModel, step: dict[str, Any]) -> tuple[Answer | Mod
     """What comes of one call, and why calls were in vain."""
     lost: list[str] = []
 
-    async def on_lost(_answer: Answer, reason: str, _asked: Asked | None) -> None:
+    async def on_lost(_answer: Answer, reason: str, _asked: Asked | None) -> int:
         lost.append(reason)
+        return len(lost)
 
     model.script = Script(curator=[{**step, "times": -1}])
     curator = CuratorModel(Settings(Path("/nowhere"), base_url=model.url, api_key="key"), on_lost)
@@ -159,7 +160,7 @@ async def test_curator_believes_whole_answers_only(home: SharedSprite, stop: str
     came, lost = await asked(home.model, {**step, "blocks": blocks})
     if stop in {"end_turn", "stop_sequence", "fallback"}:
         assert isinstance(came, Answer)
-        assert (came.text, lost) == (facts["text"], [])
+        assert (came.text, lost) == (facts["text"], ["not logged"])
     else:
         assert isinstance(came, VainError)
         assert isinstance(came, RefusedError) is stop.startswith("refusal")

@@ -158,7 +158,7 @@ async def test_the_curator_is_shown_every_open_action_with_its_time(stores: Stor
     assert "2099-11-30 is a Monday" in prompt.user
 
 
-async def _unused(*_: object) -> None:
+async def _unused(*_: object) -> int:
     raise AssertionError
 
 

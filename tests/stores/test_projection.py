@@ -22,8 +22,11 @@ from hypothesis import strategies as st
 
 from sprite.database.connection import _all_or_nothing
 from sprite.database.curations import NewCuration
+from sprite.database.lost_calls import NOT_LOGGED, LostCall
 from sprite.errors import PeerError
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
+from sprite.memory.projection.batch_fold import BatchFold
+from sprite.memory.reapply import reapply
 from tests.looks import dump, eventually
 from tests.memory_stores import Stores, call, open_stores, rebuilt
 
@@ -68,6 +71,35 @@ async def test_a_batch_becomes_learnings_actions_and_files(stores: Stores) -> No
     assert stores.path("context.md").read_text() == "# Context\n\n- Bo waits\n"
     assert stores.path("tools.md").read_text() == template("tools.md")
     assert await stores.reports() == []
+
+
+async def test_answer_undecided_refused_and_memory_goes_on(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_self: BatchFold) -> None:
+        raise IndexError("a guard's bug")
+
+    ada, bo = 'FACT [t1] The person is called Ada. | "I am Ada"', 'FACT [t] The dog is called Bo. | "the dog is Bo"'
+    turn = await stores.turn("I am Ada")
+    with monkeypatch.context() as broken:
+        broken.setattr(BatchFold, "apply", fail)
+        await stores.projection.log_batch(NewCuration("batch", ada, turn, turn, cost_usd=0.5))
+    refusal = "nothing was taken over, since deciding about it failed: IndexError: a guard's bug"
+    assert await stores.reports() == [("undecided", refusal)]
+    assert (await stores.learnings(), await stores.transcript.waiting_count()) == ([], 0)
+    await stores.learn(bo, "the dog is Bo")
+    assert [learning.content for learning in await stores.learnings()] == ["The dog is called Bo."]
+    _, (difference,) = await reapply(stores.transcript, stores.folder, lambda: None)
+    assert difference.gone == [f"refused (undecided): {refusal}"]
+    assert "FACT [t1, user] The person is called Ada." in difference.new
+
+
+async def test_answer_not_logged_counts_as_lost_call(stores: Stores) -> None:
+    turn = await stores.turn("I am Ada")
+    log = stores.transcript
+    lost = await log.lost_calls.append(LostCall("claude", NOT_LOGGED, {}, 0.5, (turn, turn)))
+    assert (await log.spending.total(), (await log.lost_calls.failures([turn], 0))[turn].alone) == (0.5, 1)
+    await stores.projection.log_batch(NewCuration("batch", "", turn, turn, cost_usd=0.5, lost_call=lost))
+    assert (await log.spending.total(), (await log.lost_calls.failures([turn], 0))[turn].alone) == (0.5, 0)
+    assert await log.lost_calls.append(LostCall("claude", NOT_LOGGED, {}, 0.5, (turn, turn))) == lost + 1
 
 
 async def test_an_exact_repeat_is_counted_and_not_stored_again(stores: Stores) -> None:

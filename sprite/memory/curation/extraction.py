@@ -57,9 +57,9 @@ MOST_REFUSED = 12
 MAX_REFUSED_CHARS = 400
 
 
-async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str, asked: Asked | None) -> None:
-    """Keeps in the log what an answer cost that no curation came of, and which turns it was about."""
-    await transcript.lost_calls.append(
+async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str, asked: Asked | None) -> int:
+    """Log what an answer cost that no curation came of, and which turns it was about; return the row's id."""
+    return await transcript.lost_calls.append(
         LostCall(
             model=answer.model,
             reason=reason,
@@ -110,6 +110,7 @@ class Extractor:
             cost_usd=answer.cost_usd,
             seen_curation_id=seen,
             generation=generation,
+            lost_call=answer.lost_call,
         )
 
     async def control(self) -> Fault | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sprite.config import NO_KEY, STAND_IN, Settings
-from sprite.database.lost_calls import CONTROL_ANSWERED, CONTROL_IN_VAIN
+from sprite.database.lost_calls import CONTROL_ANSWERED, CONTROL_IN_VAIN, NOT_LOGGED
 from sprite.errors import ModelError
 from sprite.memory.curation.answer import parse_response
 from sprite.memory.curation.messages_api import MessagesApi, RefusedCallError
@@ -46,13 +46,17 @@ class RefusedError(VainError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's answer to one curator call; `usage` in tokens, `asked` is the model that was asked."""
+    """A model's answer to one curator call; `usage` in tokens, `asked` is the model that was asked.
+
+    `lost_call` is the row that counts it as lost until its curation is logged.
+    """
 
     text: str
     stop_reason: str | None
     model: str
     usage: dict[str, Any]
     asked: str
+    lost_call: int | None = None
 
     @property
     def cost_usd(self) -> float | None:
@@ -84,9 +88,13 @@ class Asked:
 
 
 class CuratorModel:
-    """Asks the curator's model; close it at the end. `on_lost` is told of every answer that no curation came of."""
+    """Asks the curator's model; close it at the end.
 
-    def __init__(self, settings: Settings, on_lost: Callable[[Answer, str, Asked | None], Awaitable[None]]) -> None:
+    `on_lost` logs every answer that no curation came of, and one that is worth logging until that is done; it returns
+    the row's id.
+    """
+
+    def __init__(self, settings: Settings, on_lost: Callable[[Answer, str, Asked | None], Awaitable[int]]) -> None:
         self._settings = settings
         self._on_lost = on_lost
         self._api = MessagesApi(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
@@ -100,13 +108,13 @@ class CuratorModel:
     async def ask(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
         """An answer worth logging. VainError if there is none, another ModelError for an outage."""
         answer = await self._answer(prompt, asked)
-        if not parse_response(answer.text).usable and asked.again:
+        if not _is_usable(answer.text) and asked.again:
             log.warning("the curator's answer was not in the format; asking once more")
             await self._on_lost(answer, NO_FORMAT, asked)
             answer = await self._answer(prompt, asked)
         # About a single turn, what comes then is kept in the log as it is; the others of a batch get another chance.
-        if asked.first == asked.last or parse_response(answer.text).usable:
-            return answer
+        if asked.first == asked.last or _is_usable(answer.text):
+            return replace(answer, lost_call=await self._on_lost(answer, NOT_LOGGED, asked))
         await self._on_lost(answer, NO_FORMAT, asked)
         raise VainError(f"the curator's answer was {NO_FORMAT}")
 
@@ -154,6 +162,15 @@ class CuratorModel:
         asked = OFFLINE if self._settings.is_offline else self._settings.curator_model
         answer = Answer(text, message.stop_reason, model, usage, asked)
         return answer, _fault(answer)
+
+
+def _is_usable(text: str) -> bool:
+    try:
+        return parse_response(text).usable
+    except Exception:
+        # A bug of ours must not lose what the answer cost.
+        log.exception("the curator's answer could not be read")
+        return False
 
 
 def _check_key(settings: Settings) -> None:

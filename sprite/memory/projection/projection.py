@@ -8,6 +8,7 @@ repaired by the next `settle`. What hands change on disk is looked after in `han
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,13 +18,15 @@ from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.curations import Curation, Drift, NewCuration
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
-from sprite.errors import PeerError
+from sprite.errors import PeerError, SpriteError
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.projection.action_rows import AnyRecord, write_record
 from sprite.memory.projection.deciding import DISTANT_TURNS, RECENT_TURNS, decide, turns_to_read
-from sprite.memory.projection.decision import Change, Part, in_order, write_decision
+from sprite.memory.projection.decision import REPORT_CHARS, Change, Part, Refusal, in_order, write_decision
 from sprite.memory.projection.fold import fold
 from sprite.memory.projection.hand_changes import HandChanges, held_back, in_memory
+
+log = logging.getLogger(__name__)
 
 
 class Projection:
@@ -165,16 +168,31 @@ class Projection:
             changes = await self._settle()
             record, turn = await ask()
             row = NewCuration("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
-            curation_id = await self._transcript.curations.append_action(await self.decided(row))
+            now = time.time()
+            row = replace(row, decision=write_decision(await self._judge(row.at(now))), created_at=now)
+            curation_id = await self._transcript.curations.append_action(row)
             return curation_id, changes + await self._settle()
 
-    async def decided(self, new: NewCuration) -> NewCuration:
-        """Return an answer or a change of an action with what is decided about it now, ready to be logged."""
-        at = time.time()
-        return replace(new, decision=write_decision(await self.decide(new.at(at))), created_at=at)
+    async def decided(self, answer: NewCuration) -> NewCuration:
+        """Return an answer with what is decided about it now, ready to be logged."""
+        now = time.time()
+        return replace(answer, decision=write_decision(await self.decide(answer.at(now))), created_at=now)
 
     async def decide(self, curation: Curation) -> list[Part]:
-        """Return what is decided about a curation with memory as it is; nothing is written."""
+        """Return what is decided about a curation with memory as it is; nothing is written.
+
+        Where a guard fails, nothing is taken over: the answer is paid for, and asking again would fail again.
+        """
+        try:
+            return await self._judge(curation)
+        except SpriteError:
+            raise
+        except Exception as error:
+            log.exception("a curation could not be decided about")
+            words = f"nothing was taken over, since deciding about it failed: {type(error).__name__}: {error}"
+            return [Refusal("undecided", words[:REPORT_CHARS])]
+
+    async def _judge(self, curation: Curation) -> list[Part]:
         turns: list[Observation] = []
         if curation.kind == "batch":
             first, last, match = turns_to_read(curation)
