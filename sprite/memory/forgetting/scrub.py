@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from sprite.memory.curation.answer import read_learning
 from sprite.memory.curation.answer_files import read_header
@@ -32,26 +34,36 @@ class Said:
 
 
 class Spared:
-    """What stays, looked up by its words."""
+    """What stays, looked up by its words.
+
+    Sets of words that have enough in common have one of their rarest words in common ("prefix filtering", Chaudhuri
+    et al., ICDE 2006): only those sets are compared, however many have the common words.
+    """
 
     def __init__(self, learnings: Iterable[Said] = ()) -> None:
         self._cores: set[str] = set()
         #: The words of each content and of each quote, and which of the two it is.
         self._sets: list[tuple[_Words, bool]] = []
-        self._with: defaultdict[str, list[int]] = defaultdict(list)
         self.contents: list[str] = []
         for learning in learnings:
             self._cores.add(core(learning.content))
             self.contents.append(learning.content)
             self._add(learning.content, is_quote=False)
             self._add(learning.quote, is_quote=True)
+        self._number_with = Counter(word for words, _ in self._sets for word in words)
+        #: The sets with a word, by their size and how many of their words are rarer than it.
+        self._with: defaultdict[str, defaultdict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
+        for number, (words, _) in enumerate(self._sets):
+            for place, word in enumerate(self._rarest_first(words)):
+                self._with[word][len(words), place].append(number)
 
     def _add(self, text: str, *, is_quote: bool) -> None:
         words = content_words(text)
         if len(words) >= _SPARED_WORDS:
-            for word in words:
-                self._with[word].append(len(self._sets))
             self._sets.append((words, is_quote))
+
+    def _rarest_first(self, words: _Words) -> list[str]:
+        return sorted(words, key=lambda word: (self._number_with[word], word))
 
     def says(self, text: str) -> bool:
         """Whether a text is one of these learnings, word for word."""
@@ -59,15 +71,49 @@ class Spared:
 
     def is_said_in(self, words: _Words) -> bool:
         """Whether a text of these words says one of the learnings."""
-        return any(not is_quote and common >= SAYS_SHARE * len(other) for other, is_quote, common in self.near(words))
+        return any(
+            not is_quote and len(words & other) >= SAYS_SHARE * len(other) for other, is_quote in self._near(words, 1.0)
+        )
 
-    def near(self, words: _Words) -> Iterator[tuple[_Words, bool, int]]:
-        """Yield the words of each content and quote that has one of these, whether it is a quote, how many it has."""
-        found: Counter[int] = Counter()
-        for word in words:
-            found.update(self._with.get(word, ()))
-        for number, common in found.items():
-            yield *self._sets[number], common
+    def kept_in(self, words: _Words, rest: _Words, close: float) -> Iterator[tuple[_Words, bool]]:
+        """Yield the words of each content and quote that a text of these words says, and whether it is a quote.
+
+        A content is also said if it is closer to the text than `close`, or has all of `rest`, the words of the text
+        that nothing forgotten has.
+        """
+        for other, is_quote in self._near(words, close):
+            common = len(words & other)
+            is_close = not is_quote and common > close * (len(other) + len(words) - common)
+            if common >= SAYS_SHARE * len(other) or is_close:
+                yield other, is_quote
+        if rest:
+            rarest = min(rest, key=lambda word: self._number_with[word])
+            for numbers in self._with.get(rarest, _NOWHERE).values():
+                for number in numbers:
+                    other, is_quote = self._sets[number]
+                    if not is_quote and other >= rest and len(words & other) >= _CLOSE * len(other):
+                        yield other, is_quote
+
+    def _near(self, words: _Words, close: float) -> Iterator[tuple[_Words, bool]]:
+        """Yield each content and quote that a text of these words may say, or be closer to than `close`."""
+        found: set[int] = set()
+        for at, word in enumerate(self._rarest_first(words)):
+            for (size, place), numbers in self._with.get(word, _NOWHERE).items():
+                least = _least_common(size, len(words), close)
+                if at <= len(words) - least and place <= size - least:
+                    found.update(numbers)
+        for number in found:
+            yield self._sets[number]
+
+
+_NOWHERE: Final[Mapping[tuple[int, int], list[int]]] = {}
+
+
+@lru_cache(maxsize=20_000)
+def _least_common(other: int, words: int, close: float) -> int:
+    """Return how many words sets of these sizes have in common at least, if one says the other or is that close."""
+    is_close = int(close * (other + words) / (1 + close) - 1e-9) + 1
+    return min(math.ceil(SAYS_SHARE * other), is_close)
 
 
 class Scrubber:
@@ -186,10 +232,7 @@ class Scrubber:
         close = max(nearest, _CLOSE)
         others = [
             other
-            for other, is_quote, common in self.spared.near(words)
-            if common >= SAYS_SHARE * len(other)
-            or (not is_quote and common > close * (len(other) + len(words) - common))
-            or (not is_quote and rest and common >= _CLOSE * len(other) and other >= rest)
+            for other, is_quote in self.spared.kept_in(words, rest, close)
             if not (is_quote and self._has_gone(other))
         ]
         kept = frozenset[str]().union(*others) & words

@@ -1,0 +1,31 @@
+"""Find what stays among similar sentences: the index gives what comparing with each of them would."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sprite.memory.forgetting.scrub import Said, Spared
+
+_SETS = st.frozensets(st.sampled_from([f"word{letter}" for letter in "abcdefgh"]), min_size=1)
+
+
+@settings(max_examples=2000)
+@given(st.lists(st.tuples(_SETS, st.booleans()), max_size=12), _SETS, _SETS, st.sampled_from([0.5, 0.6, 2 / 3, 1.0]))
+def test_spared_index_matches_comparison_with_all(
+    learnings: list[tuple[frozenset[str], bool]], words: frozenset[str], rest: frozenset[str], close: float
+) -> None:
+    texts = [(" ".join(sorted(each)), is_quote) for each, is_quote in learnings]
+    spared = Spared(Said("", text) if is_quote else Said(text) for text, is_quote in texts)
+    rest &= words
+    wanted = set()
+    for each, is_quote in learnings:
+        common = len(each & words)
+        says = common >= 0.8 * len(each)
+        is_close = common > close * len(each | words) or (rest and each >= rest and common >= 0.5 * len(each))
+        if len(each) > 1 and common and (says or (is_close and not is_quote)):
+            wanted.add((each, is_quote))
+    assert set(spared.kept_in(words, rest, close)) == wanted
+    assert spared.is_said_in(words) == any(
+        len(each & words) >= 0.8 * len(each) for each, is_quote in learnings if len(each) > 1 and not is_quote
+    )
