@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from contextlib import closing
 from pathlib import Path
 
-from benchmarks.bench_rebuild import TURNS, fill
+from benchmarks.bench_rebuild import BATCH, TURNS, fill
 from benchmarks.report import line
 from sprite.archive.export import Export
 from sprite.archive.reading import opened
@@ -38,7 +38,7 @@ async def main() -> None:
         settings.workspace.mkdir()
         make_folders(settings)
         async with open_stores(settings.memory) as stores:
-            await fill(stores)
+            await fill(stores, 1, TURNS // BATCH)
         archive = folder / "sprite.zip"
         copying = [await _timed(_copy(settings, folder / f"copy-{run}")) for run in range(RUNS)]
         exporting = [await _timed(_export(settings, archive)) for _ in range(RUNS)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.bench_rebuild import TURNS, fill
+from benchmarks.bench_rebuild import BATCH, TURNS, fill
 from benchmarks.report import line, ratio
 from bridge.offline.model import OfflineModel
 from sprite.database.transcript import NewObservation
@@ -38,7 +38,7 @@ async def main() -> None:
 
 async def _long_log(folder: Path) -> None:
     async with shipping_stage(folder) as stage:
-        await fill(stage.stores)
+        await fill(stage.stores, 1, TURNS // BATCH)
         size = await _size(stage)
         plain, packed = Copy(), Copy()
         began = time.perf_counter()
