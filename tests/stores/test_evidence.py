@@ -282,6 +282,8 @@ async def test_what_a_person_wrote_into_a_file_is_no_news_when_the_agent_reads_i
         "Your sister is called Beatrice.",
     )
     assert await stores.learnings() == []
+    refusal = "the agent only read it aloud from memory: Ada's sister is called Beatrice."
+    assert await stores.reports() == [("echo", refusal)]
 
 
 async def test_what_was_superseded_does_not_come_back_because_the_agent_reads_it_aloud(stores: Stores) -> None:
@@ -290,6 +292,8 @@ async def test_what_was_superseded_does_not_come_back_because_the_agent_reads_it
     await stores.learn('FACT [t] The currency of reports is EUR. | "currency of reports is EUR"',
                        "And before?", "Before, the currency of reports is EUR")  # fmt: skip
     assert [(row.id, row.superseded_by) for row in await stores.learnings()] == [(1, 2), (2, None)]
+    refusal = "the agent only read it aloud from memory: The currency of reports is EUR."
+    assert ("echo", refusal) in await stores.reports()
 
 
 async def test_what_memory_returned_is_no_evidence_even_when_it_is_quoted(stores: Stores) -> None:

@@ -100,6 +100,7 @@ class BatchFold:
         if known is None and evidence.origin in {"assistant", "memory"}:
             known = self._echoed(learning.content)
             if known is None and not learning.supersedes and self._is_stale_echo(learning.content):
+                self._draft.refuse("echo", f"the agent only read it aloud from memory: {learning.content}")
                 return
         new = self._new(number, learning, evidence)
         learning_id = self._repeat(known, new, evidence) if known else self._add(new)

@@ -243,8 +243,6 @@ class FileFold:
             old,
             content,
             sources,
-            personal=personal,
-            reads=told_apart,
             lacks=why,
             carries=persons.carries if personal else None,
         )

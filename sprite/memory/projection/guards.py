@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 
+from sprite.memory.projection.disguises import told_apart
 from sprite.memory.projection.given import ADDRESS
 from sprite.memory.unkept import known_among
 from sprite.memory.words import RUN, Run, Text, content_words, is_spaceless, plain, run_words, runs, share, words_in
@@ -96,11 +97,6 @@ class Sources:
         self._unseen = unseen
         self._sentences = tuple(sentences)
 
-    @property
-    def is_nobodys(self) -> bool:
-        """Whether no stranger has spoken."""
-        return not self.foreign and not self._unseen
-
     def own(self, words: AbstractSet[str]) -> bool:
         """Whether strangers' words make up too much of these."""
         return len(self.strange(words)) > MAX_FOREIGN * len(words)
@@ -109,10 +105,6 @@ class Sources:
         """Those of these words that are a stranger's alone."""
         unseen = known_among(frozenset(words) - self._vouched, self._unseen)
         return self._strange.intersection(words) | unseen
-
-    def carry(self, line: str) -> bool:
-        """Whether somebody trusted carries a line, in one sentence of theirs."""
-        return rests_on(line, self._trusted)
 
     def strangers_address(self, line: str) -> str | None:
         """A mail or web address in this line that is a stranger's alone."""
@@ -329,33 +321,25 @@ def without_foreign_lines(
     old: str,
     new: str,
     sources: Sources,
-    *,
-    personal: bool,
-    reads: Callable[[str], str] = str,
-    lacks: Callable[[str], str | None] | None = None,
-    carries: Callable[[str], bool] | None = None,
+    lacks: Callable[[str], str | None],
+    carries: Callable[[str], bool] | None,
 ) -> tuple[str, list[Refused]]:
-    """The new file without lines that no trusted text supports, and those lines.
+    """Return the new file without lines that no trusted text supports, and those lines.
 
-    Lines the file already had are not asked again; where no stranger has spoken, none is asked. In a `personal` file
-    a line with any word of a stranger's needs a sentence of the person's that carries it, so that a page cannot be
-    reworded into it. `reads` gives a line as its words are compared, and `lacks` says what else it lacks, if anything.
-    What the person `carries` may repeat others' words.
+    Lines that the file already had are not asked again. `lacks` says what else a line lacks, if anything. The file
+    about the person has `carries`: whether their word carries a line, which may then repeat others' words.
     """
-    if sources.is_nobodys and lacks is None:
-        return new, []
     found = new_lines(old, new)
-    asked = {at: reads(line) for at, line in found.items()}
+    asked = {at: told_apart(line) for at, line in found.items()}
     lines = {at: run_words(line) for at, line in asked.items()}
     told = {at: run_words(sources.without_names(line)) for at, line in asked.items()}
     copied = [*_copied(lines, lambda run: sources.copied_from(run) is not None), *_copied(told, sources.shown)]
     reasons = {at: f"it repeats word for word: {run}" for at, run in copied if not sources.say(asked[at])}
     if carries is not None:
         reasons = {at: why for at, why in reasons.items() if not carries(found[at])}
-    if lacks is None or not personal:
-        reasons |= {at: why for at, line in asked.items() if (why := _foreign(line, sources, personal=personal))}
-    if lacks is not None:
-        reasons = {at: why for at, line in found.items() if (why := lacks(line))} | reasons
+    else:
+        reasons |= {at: why for at, line in asked.items() if (why := _foreign(line, sources))}
+    reasons = {at: why for at, line in found.items() if (why := lacks(line))} | reasons
     kept = [line for at, line in enumerate(new.split("\n")) if at not in reasons]
     refused = [Refused(found[at].strip(), reasons[at]) for at in sorted(reasons)]
     return "\n".join(kept).rstrip("\n") + "\n", refused
@@ -373,16 +357,13 @@ def rests_on(line: str, texts: Iterable[Text]) -> bool:
     return any(share(words, text.words) >= RESTS_ON for text in texts)
 
 
-def _foreign(line: str, sources: Sources, *, personal: bool) -> str | None:
+def _foreign(line: str, sources: Sources) -> str | None:
     """Why a line is a stranger's, or None."""
     words = content_words(line)
-    strange = sources.strange(words)
     if sources.own(words):
-        return f"nobody but others said {_listed(strange)}"
+        return f"nobody but others said {_listed(sources.strange(words))}"
     if (address := sources.strangers_address(line)) is not None:
         return f"nobody but others gave the address {address}"
-    if personal and strange and not sources.carry(line):
-        return f"no sentence of the user's says it, and nobody but others said {_listed(strange)}"
     return None
 
 
