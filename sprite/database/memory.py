@@ -461,7 +461,8 @@ class MemoryDB:
     async def refused_last(self, limit: int) -> list[str]:
         """What of the newest answer that taught or was refused anything was not taken, in words."""
         rows = await self._db.fetch_all(
-            "SELECT detail FROM reports WHERE kind NOT IN ('over_limit', 'damaged', 'unknown_kind', 'aged') "
+            "SELECT detail FROM reports "
+            "WHERE kind NOT IN ('over_limit', 'damaged', 'undecided', 'unknown_kind', 'aged') "
             "AND curation_id = (SELECT max(id) FROM (SELECT max(curation_id) AS id FROM learnings "
             "UNION ALL SELECT max(curation_id) FROM reports)) ORDER BY id LIMIT ?",
             (limit,),
