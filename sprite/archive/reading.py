@@ -177,8 +177,8 @@ def _manifest(path: Path, raw: bytes) -> Manifest:
         version, known = manifest.schemas.get(name, 0), len(schema.migrations)
         if version > known:
             raise ArchiveError(
-                f"{path.name} was written by a newer Sprite ({name} of version {version}; this one knows {known}). "
-                "Update Sprite."
+                f"{path.name} was written by another version of Sprite ({name} of version {version}; this one has "
+                f"{known}): import it with that one."
             )
         if version < 1:
             raise ArchiveError(f"{path.name}: its {MANIFEST} does not say of which version {name} is.")

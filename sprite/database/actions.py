@@ -22,22 +22,6 @@ ACTION_COLUMNS = (
     "first_due, mission_id, version"
 )
 
-#: Columns of an action that only the fold needs, and the person's zone, null until it is known; the last migration of
-#: memory.db. What older versions projected had no histories: it is made anew from the log.
-MADE_ACTIONS = """
-ALTER TABLE pending_actions ADD COLUMN first_due REAL;
-ALTER TABLE pending_actions ADD COLUMN mission_id TEXT;
-CREATE INDEX pending_actions_mission ON pending_actions (mission_id) WHERE mission_id IS NOT NULL;
-ALTER TABLE projection ADD COLUMN tz TEXT;
-INSERT INTO learnings_fts (learnings_fts) VALUES ('delete-all');
-DELETE FROM pending_actions;
-DELETE FROM file_versions;
-DELETE FROM reports;
-UPDATE learnings SET superseded_by = NULL;
-DELETE FROM learnings;
-UPDATE projection SET cursor = 0, numbered = 0;
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Action:

@@ -229,7 +229,7 @@ def _all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Conn
 async def open_database(path: Path, schema: Schema) -> AsyncIterator[Database]:
     """Opens (or makes) the file and brings it to the newest version.
 
-    DatabaseUnusableError if it is damaged, foreign or from a newer Sprite; StorageError if the disk refuses.
+    DatabaseUnusableError if it is damaged, foreign or of another version of Sprite; StorageError if the disk refuses.
     """
     async with contextlib.AsyncExitStack() as stack:
         with storage_errors(path):
@@ -344,8 +344,8 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, schema: Schema) 
     version = _pragma(connection, "user_version")
     if version > len(schema.migrations):
         raise DatabaseUnusableError(
-            f"{path} was written by a newer Sprite (version {version}, this one knows "
-            f"{len(schema.migrations)}). Update Sprite; the file was left untouched."
+            f"{path} was written by another version of Sprite (its schema is {version}, this one's "
+            f"{len(schema.migrations)}). It was left untouched: use the Sprite that wrote it, or move it away."
         )
     if tables and path.stat().st_size <= QUICK_CHECK_BYTES:
         problem = _value(connection, "PRAGMA quick_check(1)")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sprite.database.actions import ACTION_COLUMNS, MADE_ACTIONS, Action
+from sprite.database.actions import ACTION_COLUMNS, Action
 from sprite.database.connection import Database, Schema, open_database, open_reader
 from sprite.database.learning_index import LEARNING_INDEX, LearningIndex
 from sprite.database.log_mark import LogMark
@@ -32,7 +32,7 @@ SCHEMA = Schema(
             created_at REAL NOT NULL,
             session_id TEXT,
             type TEXT NOT NULL CHECK (
-                type IN ('FACT', 'PATTERN', 'CORRECTION', 'PREFERENCE', 'ACTION', 'TOOL_INSTALL')),
+                type IN ('FACT', 'PATTERN', 'CORRECTION', 'PREFERENCE', 'ACTION', 'TOOL_INSTALL', 'DIGEST')),
             content TEXT NOT NULL,
             source_observation_id INTEGER,
             confidence REAL NOT NULL,
@@ -43,18 +43,33 @@ SCHEMA = Schema(
             superseded_by INTEGER,
             seen INTEGER NOT NULL DEFAULT 1,
             last_seen REAL NOT NULL DEFAULT 0,
-            said TEXT NOT NULL DEFAULT ''
+            said TEXT NOT NULL DEFAULT '',
+            -- Of which project it is; null for the person's own.
+            project TEXT
         );
         CREATE INDEX learnings_said ON learnings (said, type) WHERE superseded_by IS NULL;
         CREATE INDEX learnings_curation ON learnings (curation_id);
+        CREATE INDEX learnings_standing ON learnings (type, id) WHERE superseded_by IS NULL;
+        CREATE INDEX learnings_project ON learnings (project, id) WHERE project IS NOT NULL;
         CREATE TABLE pending_actions (
             id INTEGER PRIMARY KEY,
             created_at REAL NOT NULL,
             content TEXT NOT NULL,
             priority INTEGER NOT NULL DEFAULT 0,
-            status TEXT NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'completed', 'dismissed')),
-            source_learning_id INTEGER REFERENCES learnings (id)
+            status TEXT NOT NULL DEFAULT 'open' CHECK (status IN ('open', 'done', 'dismissed', 'failed')),
+            source_learning_id INTEGER REFERENCES learnings (id),
+            due REAL,
+            rrule TEXT,
+            tz TEXT,
+            fired_at REAL,
+            origin TEXT NOT NULL DEFAULT 'curator',
+            history_json TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(history_json)),
+            first_due REAL,
+            mission_id TEXT,
+            version INTEGER NOT NULL DEFAULT 1
         );
+        CREATE INDEX pending_actions_due ON pending_actions (due) WHERE status = 'open' AND due IS NOT NULL;
+        CREATE INDEX pending_actions_mission ON pending_actions (mission_id) WHERE mission_id IS NOT NULL;
         CREATE TABLE file_versions (
             id INTEGER PRIMARY KEY,
             name TEXT NOT NULL,
@@ -73,61 +88,20 @@ SCHEMA = Schema(
             kind TEXT NOT NULL,
             detail TEXT NOT NULL
         );
-        -- `numbered`: how many learnings the answers had so far, with those that are no rows (repeats, forgotten ones).
+        -- `numbered`: how many learnings the answers had so far, with those that are no rows (repeats, forgotten ones);
+        -- `tz`: the person's zone, null until it is known.
         CREATE TABLE projection (
-            id INTEGER PRIMARY KEY CHECK (id = 1), cursor INTEGER NOT NULL, numbered INTEGER NOT NULL
+            id INTEGER PRIMARY KEY CHECK (id = 1), cursor INTEGER NOT NULL, numbered INTEGER NOT NULL, tz TEXT
         );
-        INSERT INTO projection VALUES (1, 0, 0);
-        """  # noqa: S608 - our own schema
-        + LEARNING_INDEX,
-        # One more type. What a CHECK allows is no part of the file's format, so that its text may be changed in place
-        # (sqlite.org/lang_altertable.html, "Making Other Kinds Of Table Schema Changes").
-        """
-        PRAGMA writable_schema = ON;
-        UPDATE sqlite_schema SET sql = replace(sql, '''TOOL_INSTALL'')', '''TOOL_INSTALL'', ''DIGEST'')')
-            WHERE type = 'table' AND name = 'learnings';
-        PRAGMA writable_schema = RESET;
-        CREATE INDEX learnings_standing ON learnings (type, id) WHERE superseded_by IS NULL;
-        """,
-        # Which log this was made of: its identity, its newest turn when it was looked at last, what was applied last.
-        """
+        INSERT INTO projection VALUES (1, 0, 0, NULL);
+        -- Which log this was made of: its identity, its newest turn when it was looked at last, what was applied last.
         CREATE TABLE log_seen (
             id INTEGER PRIMARY KEY CHECK (id = 1), log_id TEXT, turn_id INTEGER NOT NULL, turn_at REAL NOT NULL,
             curation_id INTEGER NOT NULL, curation_at REAL NOT NULL
         );
         INSERT INTO log_seen VALUES (1, NULL, 0, 0, 0, 0);
-        """,
-        # Actions have a time, a repeat and a history; how they stand is said in the wire's words.
-        """
-        CREATE TABLE actions (
-            id INTEGER PRIMARY KEY,
-            created_at REAL NOT NULL,
-            content TEXT NOT NULL,
-            priority INTEGER NOT NULL DEFAULT 0,
-            status TEXT NOT NULL DEFAULT 'open' CHECK (status IN ('open', 'done', 'dismissed', 'failed')),
-            source_learning_id INTEGER REFERENCES learnings (id),
-            due REAL,
-            rrule TEXT,
-            tz TEXT,
-            fired_at REAL,
-            origin TEXT NOT NULL DEFAULT 'curator',
-            history_json TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(history_json))
-        );
-        INSERT INTO actions (id, created_at, content, priority, status, source_learning_id)
-            SELECT id, created_at, content, priority,
-                CASE status WHEN 'pending' THEN 'open' WHEN 'completed' THEN 'done' ELSE status END, source_learning_id
-            FROM pending_actions;
-        DROP TABLE pending_actions;
-        ALTER TABLE actions RENAME TO pending_actions;
-        CREATE INDEX pending_actions_due ON pending_actions (due) WHERE status = 'open' AND due IS NOT NULL;
-        """,
-        MADE_ACTIONS,
-        # Of which project a learning is; null for the person's own.
-        """
-        ALTER TABLE learnings ADD COLUMN project TEXT;
-        CREATE INDEX learnings_project ON learnings (project, id) WHERE project IS NOT NULL;
-        """,
-        "ALTER TABLE pending_actions ADD COLUMN version INTEGER NOT NULL DEFAULT 1;",
+        """  # noqa: S608 - our own schema
+        + LEARNING_INDEX,
     ],
 )
 

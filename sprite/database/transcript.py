@@ -404,7 +404,7 @@ class TranscriptDB:
         def write(tx: sqlite3.Connection) -> int:
             frozen = tx.execute(
                 "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' "
-                "AND name IN ('observations_frozen', 'unkept_frozen', 'curations_frozen')"
+                "AND name IN ('observations_frozen', 'curations_frozen')"
             ).fetchall()
             for name, _ in frozen:
                 tx.execute(f"DROP TRIGGER {name}")

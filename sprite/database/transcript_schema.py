@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sprite.database.connection import Schema
 from sprite.database.ship_changes import noted
-from sprite.database.turn_index import OFF_RECORD_UNINDEXED, TURN_INDEX
+from sprite.database.turn_index import TURN_INDEX
 from sprite.database.user_files import USER_FILES
 
 SCHEMA = Schema(
@@ -12,6 +12,15 @@ SCHEMA = Schema(
     application_id=0x53505431,  # "SPT1"
     migrations=[
         """
+        -- Which log this is, for good: what was made of another one, or of a newer copy of this one, is known by it.
+        CREATE TABLE log_identity (id TEXT NOT NULL);
+        INSERT INTO log_identity VALUES (lower(hex(randomblob(16))));
+        CREATE TRIGGER log_identity_stays BEFORE DELETE ON log_identity
+        BEGIN SELECT RAISE(ABORT, 'the identity of a log is never deleted'); END;
+        CREATE TRIGGER log_identity_frozen BEFORE UPDATE ON log_identity
+        BEGIN SELECT RAISE(ABORT, 'the identity of a log is never changed'); END;
+        CREATE TRIGGER log_identity_alone BEFORE INSERT ON log_identity
+        BEGIN SELECT RAISE(ABORT, 'a log never has a second identity'); END;
         CREATE TABLE sessions (
             id TEXT PRIMARY KEY,
             started_at REAL NOT NULL,
@@ -37,9 +46,21 @@ SCHEMA = Schema(
             notice TEXT NOT NULL DEFAULT '',
             -- Where an imported turn comes from: it is taken once, also when its session's log has grown or was copied.
             import_key TEXT UNIQUE,
+            -- What tools' results had that the log does not keep, as hashes of words: {tool_use_id: {words, blind?}}.
+            unkept_json TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(unkept_json)),
+            -- Whether a schedule began the turn; its `trigger` is 'task'.
+            by_schedule INTEGER NOT NULL DEFAULT 0,
+            -- Of which project it is (null: the person's own), and which program it was said to (null: this sprite).
+            project TEXT,
+            source TEXT,
+            -- Which program's words `user_message` has (null: the person's, or nobody's); the `trigger` of such a turn
+            -- is 'task'.
+            asked_by TEXT,
             UNIQUE (session_id, sequence_num)
         );
         CREATE INDEX observations_waiting ON observations (id) WHERE processed = 0;
+        CREATE INDEX observations_quarantined ON observations (id) WHERE processed = 2;
+        CREATE INDEX observations_project ON observations (project, id) WHERE project IS NOT NULL;
         CREATE TRIGGER observations_stay BEFORE DELETE ON observations
         BEGIN SELECT RAISE(ABORT, 'observations are never deleted'); END;
         CREATE TRIGGER observations_frozen BEFORE UPDATE ON observations
@@ -48,7 +69,9 @@ SCHEMA = Schema(
             AND OLD.user_message IS NEW.user_message AND OLD.tool_calls_json IS NEW.tool_calls_json
             AND OLD.agent_response IS NEW.agent_response AND OLD.outcome IS NEW.outcome
             AND OLD.mission_id IS NEW.mission_id AND OLD.trigger IS NEW.trigger
-            AND OLD.notice IS NEW.notice AND OLD.import_key IS NEW.import_key)
+            AND OLD.notice IS NEW.notice AND OLD.import_key IS NEW.import_key
+            AND OLD.unkept_json IS NEW.unkept_json AND OLD.by_schedule IS NEW.by_schedule
+            AND OLD.project IS NEW.project AND OLD.source IS NEW.source AND OLD.asked_by IS NEW.asked_by)
         BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
         -- REPLACE deletes the row in its way without asking the trigger on DELETE.
         CREATE TRIGGER observations_new BEFORE INSERT ON observations
@@ -80,6 +103,9 @@ SCHEMA = Schema(
             -- What was decided about it, logged with it: memory is a fold of decisions.
             decision_json TEXT CHECK (decision_json IS NULL OR json_valid(decision_json))
         );
+        CREATE INDEX curations_quarantine ON curations (first_observation_id) WHERE kind = 'quarantine';
+        CREATE INDEX curations_drift ON curations (id) WHERE kind = 'drift';
+        CREATE INDEX curations_action ON curations (id) WHERE kind = 'action';
         CREATE TRIGGER curations_stay BEFORE DELETE ON curations
         BEGIN SELECT RAISE(ABORT, 'curations are never deleted'); END;
         CREATE TRIGGER curations_frozen BEFORE UPDATE ON curations
@@ -87,18 +113,19 @@ SCHEMA = Schema(
         CREATE TRIGGER curations_new BEFORE INSERT ON curations
         WHEN EXISTS (SELECT 1 FROM curations WHERE id = NEW.id)
         BEGIN SELECT RAISE(ABORT, 'curations are never replaced'); END;
-        """  # noqa: S608 - our own schema
-        + TURN_INDEX,
-        """
         -- Calls that were paid for and gave no curation: cut off, empty, or asked once more; and an answer until its
-        -- curation is logged. No number comes twice.
+        -- curation is logged. No number comes twice. It says which turns a call was about, in which extraction: what
+        -- counts against a turn outlives the process.
         CREATE TABLE lost_calls (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             created_at REAL NOT NULL,
             model TEXT NOT NULL,
             reason TEXT NOT NULL,
             usage_json TEXT NOT NULL,
-            cost_usd REAL
+            cost_usd REAL,
+            first_observation_id INTEGER,
+            last_observation_id INTEGER,
+            generation INTEGER NOT NULL DEFAULT 0
         );
         CREATE TRIGGER lost_calls_stay BEFORE DELETE ON lost_calls WHEN OLD.reason <> 'not logged'
         BEGIN SELECT RAISE(ABORT, 'lost calls are never deleted'); END;
@@ -107,76 +134,14 @@ SCHEMA = Schema(
         CREATE VIEW model_calls AS
             SELECT created_at, usage_json, cost_usd FROM curations WHERE kind = 'batch'
             UNION ALL SELECT created_at, usage_json, cost_usd FROM lost_calls;
-        """,
-        """
-        -- Which turns a call in vain was about, in which extraction: what counts against a turn outlives the process.
-        ALTER TABLE lost_calls ADD COLUMN first_observation_id INTEGER;
-        ALTER TABLE lost_calls ADD COLUMN last_observation_id INTEGER;
-        ALTER TABLE lost_calls ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
-        CREATE INDEX observations_quarantined ON observations (id) WHERE processed = 2;
-        CREATE INDEX curations_quarantine ON curations (first_observation_id) WHERE kind = 'quarantine';
-        """,
-        "CREATE INDEX curations_drift ON curations (id) WHERE kind = 'drift';",
-        """
-        -- Which log this is, for good: what was made of another one, or of a newer copy of this one, is known by it.
-        CREATE TABLE log_identity (id TEXT NOT NULL);
-        INSERT INTO log_identity VALUES (lower(hex(randomblob(16))));
-        CREATE TRIGGER log_identity_stays BEFORE DELETE ON log_identity
-        BEGIN SELECT RAISE(ABORT, 'the identity of a log is never deleted'); END;
-        CREATE TRIGGER log_identity_frozen BEFORE UPDATE ON log_identity
-        BEGIN SELECT RAISE(ABORT, 'the identity of a log is never changed'); END;
-        CREATE TRIGGER log_identity_alone BEFORE INSERT ON log_identity
-        BEGIN SELECT RAISE(ABORT, 'a log never has a second identity'); END;
-        """,
-        OFF_RECORD_UNINDEXED,
-        """
-        -- What tools' results had that the log does not keep, as hashes of words: {tool_use_id: {words, blind?}}.
-        ALTER TABLE observations ADD COLUMN unkept_json TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(unkept_json));
-        CREATE TRIGGER unkept_frozen BEFORE UPDATE ON observations WHEN OLD.unkept_json IS NOT NEW.unkept_json
-        BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
-        """,
-        USER_FILES,
-        """
-        CREATE INDEX curations_action ON curations (id) WHERE kind = 'action';
-        -- A turn that a schedule began: its `trigger` is 'task', which no older version takes for a person's words.
-        ALTER TABLE observations ADD COLUMN by_schedule INTEGER NOT NULL DEFAULT 0;
-        CREATE TRIGGER by_schedule_frozen BEFORE UPDATE ON observations WHEN OLD.by_schedule IS NOT NEW.by_schedule
-        BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
-        """,
-        """
-        -- Of which project a turn is (null: the person's own), and which program it was said to (null: this sprite).
-        ALTER TABLE observations ADD COLUMN project TEXT;
-        ALTER TABLE observations ADD COLUMN source TEXT;
-        CREATE INDEX observations_project ON observations (project, id) WHERE project IS NOT NULL;
-        CREATE TRIGGER project_frozen BEFORE UPDATE ON observations
-        WHEN NOT (OLD.project IS NEW.project AND OLD.source IS NEW.source)
-        BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
-        """,
-        # A row needs a number by which it is known elsewhere.
-        """
-        CREATE TABLE entries (
-            path BLOB PRIMARY KEY,
-            size INTEGER NOT NULL,
-            modified_ns INTEGER NOT NULL,
-            changed_ns INTEGER NOT NULL,
-            inode INTEGER NOT NULL
-        );
-        INSERT INTO entries SELECT path, size, modified_ns, changed_ns, inode FROM disk_entries ORDER BY path;
-        DROP TABLE disk_entries;
-        ALTER TABLE entries RENAME TO disk_entries;
         """  # noqa: S608 - our own schema
+        + TURN_INDEX
+        + USER_FILES
         + noted(
             (
                 *("log_identity", "sessions", "observations", "turn_journal", "curations", "lost_calls"),
                 *("disk_entries", "disk_look", "file_deeds"),
             )
         ),
-        """
-        -- Which program's words `user_message` has (null: the person's, or nobody's); the `trigger` of such a turn is
-        -- 'task', which no older version takes for a person's words.
-        ALTER TABLE observations ADD COLUMN asked_by TEXT;
-        CREATE TRIGGER asked_by_frozen BEFORE UPDATE ON observations WHEN OLD.asked_by IS NOT NEW.asked_by
-        BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
-        """,
     ],
 )

@@ -43,10 +43,11 @@ MAX_CHARS = 4000
 _TEXT = "id, user_message, agent_response, tools, said_on"
 _INDEX = "INSERT INTO observations_fts (rowid, user_message, agent_response, tools, said_on)"
 
+#: What its person asked not to be remembered (`processed = 3`) is in no index: both are filled from these views.
 TURN_INDEX = f"""
 CREATE VIEW observations_text AS SELECT id, {spaced_sql("user_message")} AS user_message,
     {spaced_sql("agent_response")} AS agent_response, coalesce({_TOOLS}, '') AS tools, {_SAID_ON} AS said_on
-    FROM observations;
+    FROM observations WHERE processed <> 3;
 CREATE VIRTUAL TABLE observations_fts USING fts5 (
     user_message, agent_response, tools, said_on,
     content = 'observations_text', content_rowid = 'id', tokenize = '{TOKENIZER}'
@@ -62,7 +63,7 @@ CREATE INDEX turn_outlines_times ON turn_outlines (at);
 CREATE VIEW observations_outline AS SELECT id, session_id, timestamp AS at,
     min({MAX_CHARS}, length(user_message) + length(agent_response)) AS chars,
     substr({_LAST_WORD}, -1) IN ('?', '\uff1f') AS asks
-    FROM observations;
+    FROM observations WHERE processed <> 3;
 CREATE TRIGGER observations_indexed AFTER INSERT ON observations BEGIN
     {_INDEX} SELECT {_TEXT} FROM observations_text WHERE id = NEW.id;
     INSERT INTO turn_outlines SELECT id, session_id, at, chars, asks FROM observations_outline WHERE id = NEW.id;
@@ -79,19 +80,6 @@ BEGIN
     INSERT OR REPLACE INTO turn_outlines
     SELECT id, session_id, at, chars, asks FROM observations_outline WHERE id = NEW.id;
 END;
-"""  # noqa: S608 - our own tables
-
-#: What its person asked not to be remembered is in no index: both are filled from these views.
-OFF_RECORD_UNINDEXED = f"""
-DROP VIEW observations_text;
-CREATE VIEW observations_text AS SELECT id, {spaced_sql("user_message")} AS user_message,
-    {spaced_sql("agent_response")} AS agent_response, coalesce({_TOOLS}, '') AS tools, {_SAID_ON} AS said_on
-    FROM observations WHERE processed <> 3;
-DROP VIEW observations_outline;
-CREATE VIEW observations_outline AS SELECT id, session_id, timestamp AS at,
-    min({MAX_CHARS}, length(user_message) + length(agent_response)) AS chars,
-    substr({_LAST_WORD}, -1) IN ('?', '\uff1f') AS asks
-    FROM observations WHERE processed <> 3;
 """  # noqa: S608 - our own tables
 
 #: Writes the full text anew; FTS5's own `rebuild` takes no view that reads JSON.

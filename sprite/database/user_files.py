@@ -30,7 +30,7 @@ USER_FILES: Final = """
         modified_ns INTEGER NOT NULL,
         changed_ns INTEGER NOT NULL,
         inode INTEGER NOT NULL
-    ) WITHOUT ROWID;
+    );
     CREATE TABLE disk_look (id INTEGER PRIMARY KEY CHECK (id = 1), at REAL NOT NULL, more INTEGER NOT NULL);
     CREATE TABLE file_deeds (
         id INTEGER PRIMARY KEY,
