@@ -104,6 +104,8 @@ SCHEMA = Schema(
             decision_json TEXT CHECK (decision_json IS NULL OR json_valid(decision_json))
         );
         CREATE INDEX curations_quarantine ON curations (first_observation_id) WHERE kind = 'quarantine';
+        -- Whether another extraction took over is asked at every turn; answers are long rows.
+        CREATE INDEX curations_edit ON curations (id) WHERE kind = 'edit';
         CREATE INDEX curations_drift ON curations (id) WHERE kind = 'drift';
         CREATE INDEX curations_action ON curations (id) WHERE kind = 'action';
         CREATE TRIGGER curations_stay BEFORE DELETE ON curations
