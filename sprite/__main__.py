@@ -229,7 +229,7 @@ def _parser() -> argparse.ArgumentParser:
         help="ask the curator again about every turn, with another prompt or model; can be cut off and taken up again",
     )
     rebuild.add_argument(
-        "--reapply", action="store_true", help="only say what would be decided otherwise today about the logged answers"
+        "--reapply", action="store_true", help="only show which logged answers would be decided otherwise today"
     )
     rebuild.add_argument("--dry-run", action="store_true", help="only say what it would take, in calls and dollars")
     rebuild.set_defaults(command=_rebuild)

@@ -1,6 +1,6 @@
-"""`rebuild`: makes memory.db and the curated files from the log alone; `--re-extract` asks the curator again first.
+"""`rebuild`: make memory.db and the curated files from the log alone; `--re-extract` asks the curator again first.
 
-`--reapply` only shows what today's guards would decide about the answers in the log.
+`--reapply` only shows the answers that today's guards would decide otherwise.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
 
 
 async def show_reapplied(settings: Settings, *, as_json: bool) -> int:
-    """Say what would be decided otherwise today, also beside a running sprite; nothing is changed."""
+    """Print the decisions that would differ today; change nothing. A sprite may be running."""
     async with _log(settings, dry_run=True) as transcript:
         settings.run.mkdir(parents=True, exist_ok=True)
         with tqdm(total=await transcript.curations.count(), unit="curation", desc="deciding", disable=None) as progress:

@@ -41,14 +41,14 @@ class NewCuration:
     seen_curation_id: int | None = None
     #: Which extraction of the log it belongs to: 0 is the first, each re-extraction is one more.
     generation: int = 0
-    #: What was decided about it (see `Curation`), and when; by default it is logged at once.
+    #: The decision about it (see `Curation`), and its time; by default the time of logging.
     decision: str | None = None
     created_at: float | None = None
     #: The row that counts the answer as lost until it is logged (see `lost_calls.py`).
     lost_call: int | None = None
 
     def at(self, moment: float) -> Curation:
-        """Return it as a row of the log that happened then, to be decided about before it is logged."""
+        """Return it as a row of the log of that moment, for a decision before it is logged."""
         usage = None if self.usage is None else to_json(self.usage)
         return Curation(
             id=0,
@@ -82,8 +82,8 @@ class Curation:
     cost_usd: float | None
     seen_curation_id: int | None
     generation: int
-    #: What it does to memory.db, without what was forgotten since (see `projection/decision.py`). An answer, a change
-    #: of an action and an extraction that takes over have one; other rows are facts, which `response` says.
+    #: Its effect on memory.db, without words forgotten since (see `projection/decision.py`). Answers, changes of
+    #: actions and extractions that take over have a decision. Other rows are facts, stated by `response`.
     decision_json: str | None = None
 
 

@@ -1,8 +1,8 @@
 """Calls that were paid for and gave no curation, and what they say about the turns that they were asked about.
 
 The rows are the log's, appended and never changed, so that a turn's count of calls in vain outlives the process. An
-answer's row is written as soon as it is there and goes with the transaction that logs its curation: whatever happens
-in between, its cost is known, and the turns are not asked about again and again.
+answer has a row from its arrival until its curation is logged: a crash in between neither hides its cost nor lets it be
+asked for again and again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sprite.database.connection import Database, row_id, to_json
 #: A call without a turn that was answered, or was in vain as well: then it is the model, and no turn is to blame.
 CONTROL_ANSWERED: Final = "control answered"
 CONTROL_IN_VAIN: Final = "control in vain"
-#: An answer whose curation is not in the log, or not yet.
+#: The reason of an answer whose curation is not in the log yet.
 NOT_LOGGED: Final = "not logged"
 
 

@@ -181,7 +181,7 @@ class MemoryDB:
         return await self._db.transact(write)
 
     async def rehearse(self, fold: Callable[[Projected], _T]) -> _T:
-        """Run a fold and take everything back that it wrote; return its value."""
+        """Run a fold, roll back its writes, and return its value."""
 
         def write(tx: sqlite3.Connection) -> _T:
             tx.execute("SAVEPOINT rehearsal")

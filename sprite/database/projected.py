@@ -17,7 +17,7 @@ from sprite.database.actions import ProjectedActions
 
 
 class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="did", tag="learn"):
-    """A learning that an answer taught, under its number, as the log keeps it.
+    """A new learning of an answer, with its number, as the log keeps it.
 
     `turn` and `quote` are what it rests on, `origin` is whose words those are. `said` is the content without fillers,
     by which a repeat is known.

@@ -1,4 +1,4 @@
-"""What today's guards would decide about the answers in the log, compared with what was decided; changes nothing."""
+"""Compare the logged decisions with those of today's guards. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sprite.memory.projection.projection import Projection
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A decision that would be another one today: what it had that would go, and what would come, in words."""
+    """A decision that today's guards would not repeat: its parts that would go, and those that would come, in words."""
 
     curation_id: int
     created_at: float
@@ -41,9 +41,9 @@ class Difference:
 
 
 async def reapply(transcript: TranscriptDB, scratch: Path, on_step: Callable[[], None]) -> tuple[int, list[Difference]]:
-    """Return how many decisions memory is made of, and those that would differ; `scratch` is a folder to work in.
+    """Return the number of decisions in memory, and those that would differ today.
 
-    Each is decided anew with memory as the decisions before it have made it.
+    The guards see memory as the earlier decisions made it. `scratch` is a folder for a temporary memory.db.
     """
     with tempfile.TemporaryDirectory(dir=scratch, prefix="reapply-") as name:
         folder = Path(name)
@@ -54,7 +54,7 @@ async def reapply(transcript: TranscriptDB, scratch: Path, on_step: Callable[[],
 
 
 class _Reapplied(Projection):
-    """A projection that decides anew about each decision before it applies it."""
+    """A projection that asks today's guards about each curation before it applies the logged decision."""
 
     def __init__(self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
         super().__init__(transcript, memory, files)

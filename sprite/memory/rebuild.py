@@ -188,28 +188,28 @@ class Reextraction:
 
 @dataclass(slots=True)
 class _Aside:
-    """Memory as it would have been, and who asks for more of it."""
+    """The new memory, and the extractor that adds to it."""
 
     grown: Regrowth
     extractor: Extractor
 
 
 class Regrowth:
-    """Memory as a re-extraction makes it, in a memory.db of its own: it grows with each answer.
+    """The memory of a re-extraction, in its own memory.db. It grows with each answer.
 
-    People's changes stand between the answers, and changes of actions are decided about anew.
+    People's changes stand between the answers; changes of actions get a new decision.
     """
 
     def __init__(self, transcript: TranscriptDB, projection: Projection) -> None:
         self._transcript = transcript
         self._projection = projection
-        #: The changes whose turn has not come, and those that were applied since the last answer.
+        #: The changes still to be applied, and the parts of those applied since the last answer.
         self._changes: list[Curation] = []
         self._applied: list[Part] = []
         self._newest = 0
 
     async def take_up(self, generation: int) -> None:
-        """Begin, or go on where an earlier run was cut off."""
+        """Begin, or continue an earlier run that was cut off."""
         answers = await self._transcript.curations.extraction(generation)
         changes = await self._transcript.curations.peoples_changes()
         done: set[int] = set()
@@ -240,7 +240,7 @@ class Regrowth:
         await self._apply(replace(logged, created_at=last.timestamp))
 
     async def take_over(self, generation: int) -> None:
-        """Log that memory is made of this extraction from here on."""
+        """Log that this extraction replaces the one before."""
         for change in self._changes:
             await self._change(change)
         now = time.time()

@@ -501,9 +501,13 @@ async def test_copies_that_were_set_aside_go_as_well(stores: Stores) -> None:
                  "run/last_error", "run/some.log"):  # fmt: skip
         (system / path).write_text('{"said": "My parrot is\\nZEBEDEE"}')
     (system / "run/other.log").write_text("nothing of it")
+    for folder in ("run/re-extract", "run/reapply-x1"):
+        (system / folder).mkdir()
+        (system / folder / "memory.db").write_text("a memory in other words")
     await forget_in(stores, text="parrot is Zebedee")
     assert files_containing(stores.folder.parent.parent, "Zebedee") == []
     assert (system / "run/other.log").exists()
+    assert list(system.glob("run/re*")) == []
 
 
 async def test_a_deployed_file_stays_and_is_named(stores: Stores) -> None:

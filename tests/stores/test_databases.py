@@ -109,21 +109,6 @@ def test_no_two_of_the_files_can_be_taken_for_each_other() -> None:
     assert len({schema.application_id for schema in SCHEMAS}) == len(SCHEMAS)
 
 
-@pytest.mark.parametrize(
-    ("schema", "version"),
-    [(schema, len(schema.migrations) // 2) for schema in SCHEMAS if len(schema.migrations) > 1],
-    ids=lambda v: v.name if isinstance(v, Schema) else f"from-{v}",
-)
-async def test_a_fresh_file_and_an_older_version_reach_the_same_schema(
-    schema: Schema, version: int, tmp_path: Path
-) -> None:
-    old_folder, new_folder = tmp_path / "old", tmp_path / "new"
-    old_folder.mkdir()
-    new_folder.mkdir()
-    await make(old_folder, Schema(schema.name, schema.application_id, schema.migrations[:version]))
-    assert structure(await make(old_folder, schema)) == structure(await make(new_folder, schema))
-
-
 async def test_a_migration_that_fails_leaves_the_file_at_its_old_version(tmp_path: Path) -> None:
     path = await make(tmp_path, NOTES)
     broken = Schema(NOTES.name, NOTES.application_id, [*NOTES.migrations, "CREATE TABLE more (x); SELECT nonsense()"])

@@ -67,7 +67,7 @@ class DecisionScrubber:
         self._responses = made.curations
         self._learnings: set[int] = set()
         self._actions: set[int] = set()
-        #: What another turn taught as well goes on under the number that it had there.
+        #: A learning that another turn taught as well stays, under the number that it had there.
         self._moved: dict[int, int] = {}
         self._learned_actions: dict[int, Acted] = {}
 
@@ -99,7 +99,7 @@ class DecisionScrubber:
             case Acted():
                 yield from self._act(part)
             case Heard(number) | MadeOwn(number) | Superseded(number):
-                # What a learning that goes replaced does not stand again.
+                # A learning stays replaced when the one that replaced it is forgotten.
                 if (now := self._number(number)) is not None:
                     by = {"by": self._moved.get(part.by, part.by)} if isinstance(part, Superseded) else {}
                     yield replace(part, learning=now, **by)

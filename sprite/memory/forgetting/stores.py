@@ -183,6 +183,7 @@ class FileStore:
     #: The registered files, by pattern; and those that have no words of a person's, or words that are the deployer's.
     FILES: Final = (
         *("run/claude/**", "run/boot.md", "run/boot/**", "run/last_error", "run/uploads/**"),
+        *("run/re-extract/**", "run/reapply-*/**"),
         *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/**"),
     )
     #: (`.agent-at-work` and `shipped.json` are of the deployed files.)
@@ -219,6 +220,9 @@ class FileStore:
         shutil.rmtree(self._settings.cli_state, ignore_errors=True)
         self._settings.boot_prompt.unlink(missing_ok=True)
         shutil.rmtree(self._settings.boot_files, ignore_errors=True)
+        # A rebuild that was killed leaves a whole memory.db.
+        for folder in (self._settings.run / "re-extract", *self._settings.run.glob("reapply-*")):
+            shutil.rmtree(folder, ignore_errors=True)
         for path in _below(self._settings.system):
             if path.is_file() and not path.is_symlink() and not self._keeps(path):
                 derived = path.parent == self._settings.memory

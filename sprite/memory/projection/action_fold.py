@@ -33,7 +33,7 @@ _DID = {"open": "opened again", "done": "done", "dismissed": "dismissed", "faile
 
 
 def decide_action(draft: Draft) -> None:
-    """Decide about one row. What cannot be read or meant is refused."""
+    """Decide about one row. Refuse a row that cannot be read, or whose action does not exist."""
     try:
         record = read_record(draft.curation.response)
     except ValueError as error:
@@ -51,7 +51,7 @@ def decide_action(draft: Draft) -> None:
 
 
 def pass_over(draft: Draft) -> None:
-    """What another extraction learned anew does not fire for times before it took over: they were seen to then."""
+    """Move times that have passed on: the actions of another extraction must not fire for them again."""
     at = draft.curation.created_at
     for action in draft.tx.actions.open():
         if not action.is_made and action.due is not None and action.due <= at:

@@ -58,17 +58,17 @@ class BatchFold:
         self._provenance = Provenance(turns, earlier)
         self._projects = ProjectTurns(turns, earlier, self._provenance)
         self._weighed: list[tuple[ParsedLearning, Evidence]] = []
-        #: What was superseded or completed: its lines may leave the files.
+        #: Learnings that were superseded or completed: their lines may leave the files.
         self._retired: list[str] = []
-        #: What this answer taught that was new, by number.
+        #: The new learnings of this answer, by number.
         self._taught: dict[int, NewLearning] = {}
         self._files = FileFold(draft, self._projects, self._weighed, self._retired, self._taught)
 
     def apply(self) -> None:
         """Learnings first, since files may rest on them."""
         response = parse_response(self._curation.response)
-        # Each has a number of its own, whatever becomes of it: later answers name learnings by their numbers, and
-        # those must stand when one before them is forgotten.
+        # Each has a number, also if it is refused: later answers name learnings by their numbers, and these must
+        # not change when an earlier learning is forgotten.
         first = self._tx.numbered() + 1
         if response.learnings:
             self._draft.put(Numbered(len(response.learnings)))

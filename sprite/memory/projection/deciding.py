@@ -1,6 +1,6 @@
-"""What becomes of an answer of the curator, or of a change of an action: decided once, before it is logged.
+"""Decide once about an answer of the curator, or a change of an action, before it is logged.
 
-A decision uses the turns that the answer is about, what was said before them, and memory as it is at that moment.
+A decision uses the turns of the answer, the turns before them, and memory at that moment.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from sprite.memory.recall.query import near_each_other
 
 #: Turns before a batch, in its conversations, whose pages and results the agent may still be talking about.
 EARLIER_TURNS = 25
-#: What such a search looks at: so many turns that match, and so many recent ones for what their log does not keep.
+#: The search for earlier turns reads so many that match, and so many recent ones for words that the log leaves out.
 DISTANT_TURNS, RECENT_TURNS = 10, 200
-#: So many new lines of one answer are looked for.
+#: The search uses at most so many new lines of one answer.
 _MOST_TRACED = 60
 _WORK = frozenset(CURATED) - {"user.md"}
 
 
 def turns_to_read(curation: Curation) -> tuple[int, int, str]:
-    """Return which turns the decision about a batch needs: a first and a last one, and what to look for before them.
+    """Return the first and the last turn that the decision about a batch needs, and a search for earlier ones.
 
-    That is an FTS5 expression for the new lines about the work, empty where no line is about it: user.md needs the
-    person's word anyway.
+    The search is an FTS5 expression for the new lines about the work. It is empty without such lines: user.md needs
+    the person's word anyway.
     """
     response = parse_response(curation.response)
     lines = [line for name, content in response.files.items() if name in _WORK for line in content.split("\n")]
@@ -46,8 +46,8 @@ def turns_to_read(curation: Curation) -> tuple[int, int, str]:
 def decide(tx: Projected, curation: Curation, heard: Sequence[Observation]) -> list[Part]:
     """Decide about an answer, a change of an action, or the extraction that takes over.
 
-    `heard` are the turns that the decision about an answer needs. What is decided is written to memory.db: for a
-    transaction that is taken back.
+    `heard` are the turns that the decision about an answer needs. The decision is also written to memory.db, so the
+    caller rolls the transaction back.
     """
     draft = Draft(tx, curation)
     if curation.kind == "batch":

@@ -1,8 +1,8 @@
-"""What became of an answer, or of a change of an action: the decision that the log keeps beside it, part by part.
+"""Decisions about answers of the curator and changes of actions: their parts, their JSON, and applying them.
 
-Memory is a fold of decisions. Applying one reads no turn and asks no guard, so that the same log gives the same memory
-whatever the guards have become since. A `Draft` is a decision in the making: each part is applied at once, in a
-transaction that is taken back, so that the next part is judged by it.
+The log keeps each decision beside its answer, and memory is a fold of decisions. Applying one reads no turn and asks no
+guard: the same log gives the same memory, even after a guard has changed. A `Draft` collects the parts of a new
+decision. It applies each part at once, so that the next part is judged by it; the caller rolls the transaction back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sprite.database.projected import NewLearning, Projected
 
 @dataclass(slots=True)
 class Change:
-    """What one curation changed: the files rewritten, the ids of the learnings added, and of the actions changed.
+    """The result of one curation: the files rewritten, the ids of the learnings added and of the actions changed.
 
     `is_of_memory` is False where it was about the list of actions alone: nothing was looked through or learned.
     """
@@ -38,7 +38,7 @@ class _Part(Struct, frozen=True, omit_defaults=True, tag_field="did"):
 
 
 class Numbered(_Part, frozen=True, tag="number"):
-    """The answer had so many learnings; each has a number, whatever became of it."""
+    """The number of learnings in the answer. Each has a number, also if it was refused."""
 
     count: int
 
@@ -46,7 +46,7 @@ class Numbered(_Part, frozen=True, tag="number"):
 class Repeated(_Part, frozen=True, tag="repeat"):
     """The learning `of` was taught again, as `new`, whose number stays unused.
 
-    It `counts` unless it may only be an echo. If the new evidence is `better`, the learning rests on it from now on.
+    It `counts` unless it may only be an echo. If the new evidence is `better`, it replaces the old evidence.
     """
 
     of: int
@@ -56,7 +56,7 @@ class Repeated(_Part, frozen=True, tag="repeat"):
 
 
 class Heard(_Part, frozen=True, tag="hear"):
-    """A learning was taught again; a forget took the words that it was taught in."""
+    """A learning was taught again, in words that were forgotten since."""
 
     learning: int
 
@@ -82,16 +82,17 @@ class Written(_Part, frozen=True, tag="file"):
 
 
 class Refusal(_Part, frozen=True, tag="refuse"):
-    """Something of the answer was not taken over, and why."""
+    """A part of the answer that was refused, and the reason."""
 
     kind: str
     detail: str
 
 
 class Acted(_Part, frozen=True, tag="act", kw_only=True):
-    """A new action, or a change of one: what is unset stays. Without a number it is the row's own.
+    """A new action, or a change of one.
 
-    `note` is the entry in its history, and `by` whose.
+    Columns that are unset stay. Without a number, it is the action that the row itself made. `note` is the entry in its
+    history, and `by` its author.
     """
 
     action: int | None = None
@@ -119,7 +120,7 @@ class Zone(_Part, frozen=True, tag="zone"):
 
 
 class Again(_Part, frozen=True, tag="again"):
-    """In a re-extraction, the change of a file or an action that comes next, and what it does to an action there."""
+    """In a re-extraction, the change of a file or an action that comes next, with its effect on an action there."""
 
     row: int
     parts: list[Part] = []
@@ -136,12 +137,12 @@ def write_decision(parts: Iterable[Part]) -> str:
 
 
 def read_decision(decision: str) -> list[Part]:
-    """Read a decision as it was written. ValueError if it is none."""
+    """Read the JSON of a decision. ValueError if it is not one."""
     return _DECODER.decode(decision)
 
 
 def in_order(rows: Iterable[Curation], changes: Iterable[Curation]) -> Iterator[Curation]:
-    """Yield the rows of a re-extraction with people's changes in their places; actions change as decided there."""
+    """Yield the rows of a re-extraction, and between them people's changes with the decisions made there."""
     known = {change.id: change for change in changes}
     for row in rows:
         for part in read_decision(row.decision_json or "[]"):
@@ -215,7 +216,7 @@ class Fold:
 
 
 class Draft(Fold):
-    """A decision in the making."""
+    """A new decision: each part is applied and kept."""
 
     def __init__(self, tx: Projected, curation: Curation) -> None:
         super().__init__(tx, curation)
@@ -227,9 +228,9 @@ class Draft(Fold):
         self.parts.append(part)
 
     def refuse(self, kind: str, detail: str) -> None:
-        """Keep why something of the answer is not taken over."""
+        """Refuse a part of the answer, with a reason."""
         self.put(Refusal(kind, detail[:REPORT_CHARS]))
 
 
-#: The longest report.
+#: The longest reason of a refusal.
 REPORT_CHARS = 2000

@@ -1,6 +1,6 @@
-"""What one curation does to memory.db: one synchronous function over one transaction, on the database's thread.
+"""Apply one curation to memory.db: one synchronous function over one transaction, on the database's thread.
 
-A decision is applied, and a person's edit is a fact: nothing is judged here.
+It applies the logged decision, or a person's edit. No guard runs here.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def fold(tx: Projected, curation: Curation) -> Change:
         elif curation.kind == "edit":
             _fold_edit(folding)
         elif curation.kind not in {"forget", "quarantine", "drift"}:
-            # From a newer Sprite, perhaps: said, and the rest is applied.
+            # A newer Sprite may have written it. Report it and go on.
             tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
     except (ValueError, KeyError, TypeError, RecursionError):
-        # One damaged row must not stop memory: it is said, and the rest is applied.
+        # One damaged row must not stop memory. Report it and go on.
         words = "an edit" if curation.kind == "edit" else f"a curation of kind {curation.kind!r}"
         tx.report(curation.id, "damaged", f"{words} could not be read")
     return folding.change
@@ -53,7 +53,7 @@ def _fold_edit(folding: Fold) -> None:
 
 
 def _read_edit(response: str) -> _FileEdit:
-    """Read an edit of the log. ValueError, KeyError or TypeError if it says nothing that can be done."""
+    """Read an edit of the log. ValueError, KeyError or TypeError if it is damaged."""
     edit = json.loads(response)
     name, content = edit["name"], edit["content"]
     if name not in CURATED:

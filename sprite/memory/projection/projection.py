@@ -150,7 +150,7 @@ class Projection:
         return [] if self._files.state() == self._settled else await self._settle()
 
     async def log_batch(self, answer: NewCuration) -> list[Change]:
-        """Decide about an answer of the curator once everything is up to date, log both, and apply it.
+        """Bring everything up to date, decide about an answer of the curator, log both, and apply the decision.
 
         ValueError if any turn of its range is already curated.
         """
@@ -160,7 +160,7 @@ class Projection:
             return changes + await self._settle()
 
     async def log_action(self, ask: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> tuple[int, list[Change]]:
-        """Log what `ask` says of an action once everything is up to date, and apply it.
+        """Bring everything up to date, log the change of an action that `ask` returns, and apply it.
 
         It returns the row and the turn that taught the action, or raises. Returns the row's number and what changed.
         """
@@ -174,14 +174,14 @@ class Projection:
             return curation_id, changes + await self._settle()
 
     async def decided(self, answer: NewCuration) -> NewCuration:
-        """Return an answer with what is decided about it now, ready to be logged."""
+        """Return an answer with a decision of this moment, ready to be logged."""
         now = time.time()
         return replace(answer, decision=write_decision(await self.decide(answer.at(now))), created_at=now)
 
     async def decide(self, curation: Curation) -> list[Part]:
-        """Return what is decided about a curation with memory as it is; nothing is written.
+        """Return the decision about a curation with memory as it is; write nothing.
 
-        Where a guard fails, nothing is taken over: the answer is paid for, and asking again would fail again.
+        If a guard fails, the decision refuses everything: asking again would cost again, and fail again.
         """
         try:
             return await self._judge(curation)
@@ -235,7 +235,7 @@ class Projection:
             answers = await self._transcript.curations.extraction(generation, activation)
             changes = await self._transcript.curations.peoples_changes(activation)
             for curation in in_order([*answers, activated], changes):
-                # The cursor stays at the beginning until all of it is in: cut off, it is begun anew.
+                # The cursor stays at 0 until all of it is applied, so a run that was cut off begins again.
                 on_change(await self.apply(curation, cursor=activation if curation is activated else 0))
         while curations := await self._transcript.curations.fold(await self._memory.cursor(), until, generation):
             for curation in curations:
