@@ -1,6 +1,6 @@
 """Rebuild memory from the log of 10,000 curated turns, and forget a turn, against reading the same log row by row.
 
-The log is filled with decisions as the guards would make them: they are not what is measured here.
+The log is filled with decisions as the guards would make them, since guards are not measured here.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def _manifest(path: Path, raw: bytes) -> Manifest:
         if version > known:
             raise ArchiveError(
                 f"{path.name} was written by another version of Sprite ({name} of version {version}; this one has "
-                f"{known}): import it with that one."
+                f"{known}). Import it with that version."
             )
         if version < 1:
             raise ArchiveError(f"{path.name}: its {MANIFEST} does not say of which version {name} is.")

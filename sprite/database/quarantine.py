@@ -124,7 +124,7 @@ class Quarantine:
         return {row[0] for row in rows}
 
     async def activate(self, generation: int, decision: str, at: float) -> int:
-        """Log that memory is made of a re-extraction from here on, as was decided, and quarantine what it left out."""
+        """Log that a re-extraction takes over, with its decision; quarantine the turns that it left out."""
 
         def write(tx: sqlite3.Connection) -> int:
             tx.execute(

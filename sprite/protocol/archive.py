@@ -82,7 +82,7 @@ PARTS: Final = (
         "log/curations.jsonl",
         "transcript.db",
         "curations",
-        "everything that changed memory: the curator's answers as they came and what was decided about them, edits by "
+        "everything that changed memory: the curator's answers as they came and the decisions about them, edits by "
         "hand, what was forgotten",
     ),
     Part("log/lost_calls.jsonl", "transcript.db", "lost_calls", "calls that were paid for and gave no answer"),

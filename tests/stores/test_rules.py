@@ -1,4 +1,4 @@
-"""What an answer may do: quotes, actions, what may be told of the work, and lines that were left out."""
+"""Guards of an answer: quotes, actions, lines about the work, and lines that were left out."""
 
 from __future__ import annotations
 

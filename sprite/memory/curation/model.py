@@ -90,8 +90,8 @@ class Asked:
 class CuratorModel:
     """Asks the curator's model; close it at the end.
 
-    `on_lost` logs every answer that no curation came of, and one that is worth logging until that is done; it returns
-    the row's id.
+    `on_lost` logs an answer without a curation, and returns the row's id. A usable answer has such a row until its
+    curation is logged.
     """
 
     def __init__(self, settings: Settings, on_lost: Callable[[Answer, str, Asked | None], Awaitable[int]]) -> None:

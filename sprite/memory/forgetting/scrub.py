@@ -34,7 +34,7 @@ class Said:
 
 
 class Spared:
-    """What stays, looked up by its words.
+    """The learnings that stay, looked up by their words.
 
     Sets of words that have enough in common have one of their rarest words in common ("prefix filtering", Chaudhuri
     et al., ICDE 2006): only those sets are compared, however many have the common words.
@@ -153,7 +153,7 @@ class Scrubber:
         self._patterns = [_pattern(phrase, is_exact=is_exact) for phrase in self.phrases]
         contents = self.spared.contents if is_exact else []
         self._held = _any_of([text for text in contents if any(found.search(text) for found in self._patterns)])
-        #: What is left of lines and sentences, since every store has the same ones.
+        #: Caches of scrubbed lines and sentences: every store has the same ones.
         self._taken: dict[str, str | None] = {}
         self._left_of_sentences: dict[str, str] = {}
 

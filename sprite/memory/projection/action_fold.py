@@ -82,7 +82,7 @@ def alikeness(one: str, other: str) -> float:
 
 
 def status_words(status: str) -> str:
-    """What a history says of a new status."""
+    """Return the words of a history for a new status."""
     return _DID[status]
 
 
