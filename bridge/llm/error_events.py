@@ -17,7 +17,7 @@ _MAX_EVENT = 1 << 20
 
 
 def told(error: object, status: int) -> RefusedError:
-    """Return the error to send to a client for an upstream error (decoded JSON, or None where the body was not JSON)."""
+    """Return the error for a client, given the upstream's as decoded JSON; None where the body was not JSON."""
     error = error.get("error", error) if isinstance(error, dict) else error
     kind, words = (error.get("type"), error.get("message")) if isinstance(error, dict) else (None, error)
     if not isinstance(words, str) or not words.strip():
@@ -38,8 +38,8 @@ def decoded(body: bytes) -> object:
 class ErrorEvents:
     """Rewrite the errors in a stream of server-sent events: `feed` each chunk and forward what it returns.
 
-    Events are forwarded whole, because clients can do nothing with a part of one. An event over 1 MiB (a fetched PDF, for
-    example) is forwarded as it arrives: no error is that large.
+    Events are forwarded whole, because clients can do nothing with a part of one. An event over 1 MiB, for example a
+    fetched PDF, is forwarded as it arrives: no error is that large.
     """
 
     def __init__(self) -> None:
