@@ -43,15 +43,16 @@ class ErrorEvents:
     """
 
     def __init__(self) -> None:
-        self._kept = b""
+        self._kept = bytearray()
         self._is_inside_large = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Return the events that are complete now."""
-        data = self._kept + chunk
-        ends = [0, *(end.end() for end in _EVENT_END.finditer(data, max(0, len(self._kept) - 3)))]
-        events = [data[begin:end] for begin, end in pairwise(ends)]
-        self._kept = data[ends[-1] :]
+        searched = max(0, len(self._kept) - 3)
+        self._kept += chunk
+        ends = [0, *(end.end() for end in _EVENT_END.finditer(self._kept, searched))]
+        events = [bytes(self._kept[begin:end]) for begin, end in pairwise(ends)]
+        del self._kept[: ends[-1]]
         ready = []
         if events and self._is_inside_large:
             ready.append(events.pop(0))
@@ -59,14 +60,15 @@ class ErrorEvents:
         ready.extend(map(_rewritten, events))
         if self._is_inside_large or len(self._kept) > _MAX_EVENT:
             # The last bytes may be the beginning of the event's end.
-            ready.append(self._kept[:-3])
-            self._kept = self._kept[-3:]
+            ready.append(bytes(self._kept[:-3]))
+            del self._kept[:-3]
             self._is_inside_large = True
         return b"".join(ready)
 
     def finish(self) -> bytes:
         """Return the rest when the stream has ended."""
-        kept, self._kept = self._kept, b""
+        kept = bytes(self._kept)
+        self._kept.clear()
         return kept if self._is_inside_large else _rewritten(kept)
 
 
