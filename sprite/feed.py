@@ -232,9 +232,9 @@ class Feed:
             number = self.last_seq + 1 if item.durable else None
             try:
                 frame, kept = _frames(item.payload, item.kept, number)
-            except (UnicodeEncodeError, TypeError, ValueError):
+            except (TypeError, ValueError, RecursionError):
                 # One bad event must not silence those around it; it is ours, so what may be kept is logged whole.
-                log.exception("an event could not be encoded: %.500r", item.kept)
+                log.exception("an event could not be encoded: %s", _shown(item.kept))
                 continue
             if number is not None:
                 self.last_seq = number
@@ -303,10 +303,17 @@ def _size_of(item: _Published) -> int:
         case CanvasUpdate(blocks=blocks) | PermissionRequest(input=blocks):
             try:
                 return len(msgspec.json.encode(blocks))
-            except (TypeError, ValueError):
-                # Half a surrogate pair, or what JSON does not know: in a thread it is surely in nobody's way.
+            except (TypeError, ValueError, RecursionError):
+                # Half a surrogate pair, deep nesting, or what JSON does not know: a thread delays nobody.
                 return LARGE_BYTES + 1
     return 0
+
+
+def _shown(payload: ServerPayload) -> str:
+    try:
+        return repr(payload)[:500]
+    except RecursionError:
+        return f"{type(payload).__name__}, nested too deeply"
 
 
 def _frames(payload: ServerPayload, kept: ServerPayload, number: int | None) -> tuple[bytes, bytes]:

@@ -34,6 +34,8 @@ Trigger = Literal["user", "task", "schedule", "program"]
 
 #: An FTS5 expression that no row matches.
 NOTHING = '"\u2205"'
+#: The deepest nesting kept of a tool call. Its readers walk through it level by level, two frames of Python each.
+_MAX_LEVELS = 100
 _OBSERVATION = (
     "id, timestamp, session_id, sequence_num, user_message, tool_calls_json, agent_response, processed, "
     "outcome, mission_id, trigger, notice, unkept_json, by_schedule, project, source, asked_by"
@@ -475,7 +477,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             timestamp,
             observation.session_id,
             observation.user_message,
-            to_json(observation.tool_calls),
+            to_json([_bounded(call) for call in observation.tool_calls]),
             observation.agent_response,
             observation.outcome,
             observation.mission_id,
@@ -491,6 +493,17 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
         ),
     )
     return row_id(cursor.lastrowid)
+
+
+def _bounded(value: Any, levels: int = _MAX_LEVELS) -> Any:
+    """Return a JSON value without what is nested too deeply."""
+    if not isinstance(value, Mapping | list):
+        return value
+    if levels == 0:
+        return "[nested too deeply]"
+    if isinstance(value, list):
+        return [_bounded(item, levels - 1) for item in value]
+    return {name: _bounded(item, levels - 1) for name, item in value.items()}
 
 
 @asynccontextmanager

@@ -87,18 +87,23 @@ def _plain_number(value: Any) -> bool:
 
 def result_text(response: Any, discreet: Discreet = discreet) -> str:
     """Returns a tool's result as text, from any of the shapes that the CLI's hooks and stream use."""
-    if isinstance(response, str):
-        return response
     if isinstance(response, list):
         return "\n".join(
-            str(item.get("text", ""))
+            _text(item.get("text"), discreet)
             if isinstance(item, dict) and item.get("type") == "text"
             else _dump(item, discreet)
             for item in response
         )
     if isinstance(response, dict) and "stdout" in response:
-        return "\n".join(part for part in (str(response["stdout"]), str(response.get("stderr") or "")) if part)
-    return "" if response is None else _dump(response, discreet)
+        said = (_text(response.get(name) or "", discreet) for name in ("stdout", "stderr"))
+        return "\n".join(part for part in said if part)
+    return _text(response, discreet)
+
+
+def _text(value: Any, discreet: Discreet) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None else _dump(value, discreet)
 
 
 def _dump(value: Any, discreet: Discreet) -> str:

@@ -17,7 +17,9 @@ from sprite.agent.standing_rules import Call, StandingRules
 from sprite.database.workspace import WorkspaceDB, open_workspace
 from sprite.errors import PeerError
 from sprite.feed import Feed
-from sprite.protocol.messages import MAX_FRAME_BYTES
+from sprite.protocol.events import TextDelta, ToolUse
+from sprite.protocol.messages import MAX_FRAME_BYTES, CanvasUpdate
+from sprite.protocol.shapes import Block
 
 SECRET = "rm -rf documents"
 COMMAND = f"echo <private>; {SECRET}; echo </private>"
@@ -180,3 +182,17 @@ async def test_a_question_is_answered_once(scene: Scene) -> None:
     with pytest.raises(PeerError, match="not open any more"):
         scene.desk.answer(request_id, "deny")
     await asking
+
+
+async def test_deep_event_silences_no_other(scene: Scene) -> None:
+    deep: Any = "bottom"
+    for _ in range(5000):
+        deep = [deep]
+    scene.feed.publish(TextDelta("m-1", "before"))
+    scene.feed.publish(ToolUse("m-1", "t1", "Read", {"deep": deep}))
+    scene.feed.publish(CanvasUpdate("create_card", "c", "s", "A card", "text", [Block("b", "text", {"deep": deep})]))
+    scene.feed.publish(TextDelta("m-1", "after"))
+    await scene.feed.drain()
+    before, card, after = await scene.on_disk()
+    assert (before["payload"]["text"], after["payload"]["text"]) == ("before", "after")
+    assert "nested too deeply" in json.dumps(card["payload"]["blocks"])

@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sprite.database.transcript import NewObservation
+from sprite.memory.forgetting.scrub import map_strings
+from sprite.memory.projection.voices import text_of
 from sprite.privacy.cutting import (
     MAX_STRING,
     cut,
@@ -18,7 +21,7 @@ from sprite.privacy.cutting import (
     result_text,
 )
 from tests.looks import rows
-from tests.recording import Recording, recording
+from tests.recording import SESSION, Recording, recording
 
 
 def test_a_long_string_is_cut_to_its_limit_and_says_how_much_is_missing() -> None:
@@ -124,3 +127,42 @@ async def test_half_an_emoji_from_anywhere_is_kept_and_stops_nothing(half: str, 
     turn = await rec.turn()
     assert (turn.user_message, turn.agent_response, turn.notice) == (kept, kept, f"a notice {kept}\n{kept}")
     assert turn.tool_calls[0]["name"] == kept
+
+
+def nested(levels: int) -> Any:
+    value: Any = "the words at the bottom"
+    for _ in range(levels):
+        value = {"down": value}
+    return value
+
+
+@pytest.mark.parametrize("levels", [600, 5000])
+async def test_deep_call_is_logged_bounded(rec: Recording, levels: int) -> None:
+    """Whoever writes it: curating, searching and forgetting walk through a call's values level by level."""
+    call = {"tool_use_id": "t1", "name": "Read", "is_error": False, "input": nested(levels), "result": nested(levels)}
+    await rec.transcript.add_observation(NewObservation(SESSION, "Read it", [call], "Done", "complete"))
+    turn = await rec.turn()
+    assert (turn.user_message, turn.agent_response, turn.tool_calls[0]["name"]) == ("Read it", "Done", "Read")
+    assert "nested too deeply" in text_of(turn.tool_calls[0]["input"])
+    assert map_strings(turn.tool_calls, str) == turn.tool_calls
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        nested(5000),
+        {"stdout": nested(5000)},
+        {"stdout": "", "stderr": nested(5000)},
+        [{"type": "text", "text": nested(5000)}],
+    ],
+    ids=["object", "stdout", "stderr", "text"],
+)
+async def test_deep_result_of_any_shape_is_kept(rec: Recording, result: Any) -> None:
+    rec.recorder.open_mission("m-1", "Go")
+    await rec.recorder.prompt_submitted("p", "Go")
+    await rec.recorder.tool_ended("p", "t1", "T", nested(5000), result, is_error=False, agent_id=None)
+    rec.recorder.tool_started("t2", "T", {})
+    rec.recorder.tool_answered("t2", result, is_error=False)
+    await rec.recorder.close_mission("complete")
+    for call in (await rec.turn()).tool_calls:
+        assert "nested too deeply" in call["result"]
