@@ -165,12 +165,12 @@ async def test_phone_shows_news_until_signed_out(stack: PageStack) -> None:
         await tab.tap()
         await expect(page.locator("#canvas").get_by_text("cherries").first).to_be_visible()
         await expect(tab).not_to_have_attribute("data-unread", "true")
-        await page.locator("#tab-chat-narrow").tap()
         async with stack.bridge.http() as other:
             headers = {"Cookie": cookie, "Origin": stack.bridge.url}
             async with other.post("/logout", headers=headers, allow_redirects=False) as response:
                 assert response.status < 400
         await expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
+        await expect(page.get_by_role("button", name="Sign in again")).to_be_focused()
         assert await violations(page) == []
         await page.get_by_role("button", name="Sign in again").click()
         await expect(page.get_by_text("Please log in")).to_be_visible()

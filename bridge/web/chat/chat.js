@@ -86,7 +86,10 @@ export function mountChat(root, page) {
       const isOut = store.state.link.state === 'signed-out';
       if (isOut !== panel.hidden) return;
       panel.hidden = !isOut;
-      if (isOut) panel.querySelector('button')?.focus();
+      if (!isOut) return;
+      // On a narrow screen another panel may be in its place.
+      page.openPanel('chat');
+      panel.querySelector('button')?.focus();
     });
     return panel;
   }
