@@ -28,7 +28,7 @@ from bridge.llm.exits import Exits
 from bridge.llm.models import Models
 from bridge.llm.upload import Asked, BodyLimits, Upload
 from bridge.llm.upstream import Upstream
-from bridge.llm.usage_meter import Meter, PromptSizes, Reading, meter_of, written_within
+from bridge.llm.usage_meter import Meter, PromptSizes, Reading, meter_of, unanswered
 from sprite.prices import Price, Usage
 
 log = logging.getLogger(__name__)
@@ -87,6 +87,7 @@ class Call:
         self._unsaid = Usage()
         self._model = ""
         self._max_tokens = 0
+        self._is_streamed = False
         self._asked_at = time.monotonic()
         self._bound: asyncio.Timeout | None = None
         self._record: ModelCall | None = None
@@ -125,6 +126,7 @@ class Call:
         self._unsaid = asked.unsaid
         self._model = asked.model
         self._max_tokens = asked.max_tokens
+        self._is_streamed = asked.is_streamed
         bounds = None
         if self._price is not None:
             bounds = self._bounds(asked, self._price)
@@ -316,7 +318,7 @@ class Call:
         if self._meter is not None:
             reading = self._meter.read()
         else:
-            reading = Reading(Usage(output=written_within(time.monotonic() - self._asked_at)))
+            reading = unanswered(time.monotonic() - self._asked_at, is_streamed=self._is_streamed)
         self._desk.sizes.note(self._sprite, self._model, self._unsaid.cache_write, reading.prompt_tokens)
         if reading.is_final:
             return reading

@@ -65,6 +65,7 @@ class Asked:
     speed: str | None
     content: Content
     unsaid: Usage
+    is_streamed: bool
 
 
 class _OfSprite:
@@ -218,7 +219,8 @@ def read_body(body: bytearray, opened: frozenset[str], *, is_counting: bool) -> 
         content = content_of(found, len(body), opened)
         is_streamed = "stream" in found and scalar(found["stream"]) is True
         unsaid = _unsaid(content, keeps_an_hour=_says_hour(body), is_streamed=is_streamed)
-        return Asked(model, max_tokens, None if speed == "standard" else speed, content, unsaid), encoded(found)
+        speed = None if speed == "standard" else speed
+        return Asked(model, max_tokens, speed, content, unsaid, is_streamed), encoded(found)
     except MalformedError as error:
         raise RefusedError(400, str(error)) from error
 

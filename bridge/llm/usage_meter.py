@@ -9,7 +9,8 @@ bounded from above, and never below what the API will charge:
 - a token of shown text has a byte at least, and so has one of a tool's arguments;
 - a model writes TOP_TOKENS_PER_SECOND at most, and so at most that in the seconds in which it may have written what is
   not shown: while it thinks (of which a stream shows a summary or nothing), between the beginning and the first block,
-  between blocks, and after the last event;
+  between blocks, and after the last event; before the beginning nothing is written, however long that takes, but in the
+  last second, in which the beginning may be on its way;
 - a search of the API's own has the prompt read again, with what was found.
 """
 
@@ -63,6 +64,11 @@ class Reading:
 def written_within(seconds: float) -> int:
     """Return how many tokens a model writes in that time at most."""
     return math.ceil(max(seconds, 0.0) * TOP_TOKENS_PER_SECOND)
+
+
+def unanswered(seconds: float, *, is_streamed: bool) -> Reading:
+    """Return what is known of an answer that has not begun so long after it was asked for."""
+    return Reading(Usage(output=written_within(min(seconds, _ON_ITS_WAY_SECONDS) if is_streamed else seconds)))
 
 
 class PromptSizes:
@@ -145,6 +151,7 @@ class SseMeter:
         self._has_prompt = False
         self._prompt_tokens = 0
         self._is_refused = False
+        self._has_begun = False  # or, without a beginning, gone on
         self._since = clock() if since is None else since
         self._counted = 0  # tokens, at the end of an answer
         self._shown_at: float | None = None  # the last event of a block that is open, and shown
@@ -196,6 +203,8 @@ class SseMeter:
     def _uncounted(self) -> int:
         """The most that was written beside what was counted at the end."""
         hidden = self._clock() - self._since - self._shown_seconds
+        if not (self._has_begun or self._shown_bytes or self._part_bytes):
+            hidden = min(hidden, _ON_ITS_WAY_SECONDS)
         return self._shown_bytes + self._part_bytes + max(self._thought_bytes, written_within(hidden))
 
     def _joined(self, end: bytes) -> bytes:
@@ -226,6 +235,7 @@ class SseMeter:
         self._event(event, len(line))
 
     def _event(self, event: _Event, size: int) -> None:
+        self._has_begun = self._has_begun or event.type != "ping"
         match event.type:
             case "content_block_delta" if event.delta is not None:
                 self._thought_bytes += len(event.delta.thinking.encode())

@@ -39,6 +39,7 @@ from tests.model_proxy import (
     KEY,
     MODEL,
     START,
+    Proxy,
     ScriptedUpstream,
     begun,
     message,
@@ -742,6 +743,26 @@ async def test_an_upstream_that_is_silent_too_long_is_given_up(api: ScriptedUpst
         calls = await running.calls()
     assert [call["outcome"] for call in calls] == ["timeout", "timeout"]
     assert all(call["spent_usd"] > 0 for call in calls)
+
+
+async def test_silent_stream_costs_no_waiting(api: ScriptedUpstream, tmp_path: Path) -> None:
+    """A stream says when it begins to write; of another answer nobody knows."""
+
+    async def never(_request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def ask(running: Proxy, *, is_streamed: bool) -> None:
+        async with running.post({**BODY, "max_tokens": 64_000, "stream": is_streamed}) as response:
+            assert response.status == 504
+
+    api.answer = never
+    async with proxy(tmp_path, api.url, patience=Patience(first_byte=1.2)) as running:
+        await asyncio.gather(ask(running, is_streamed=True), ask(running, is_streamed=False))
+        calls = await running.calls()
+    streamed_tokens, other_tokens = sorted(call["output_tokens"] for call in calls)
+    assert streamed_tokens <= 300
+    assert other_tokens >= 1.2 * 300
 
 
 # --- a client that goes ---

@@ -125,6 +125,29 @@ def test_hidden_thinking_costs_seconds_at_top_rate() -> None:
     assert meter.read().usage.output == 4 * TOP_TOKENS_PER_SECOND
 
 
+@pytest.mark.parametrize("said", [b"", b": waiting\n\n", wire.event("ping")], ids=["nothing", "comment", "ping"])
+def test_waiting_for_stream_costs_one_second(said: bytes) -> None:
+    """Nothing is written while the prompt waits or is read; only the beginning may be on its way."""
+    meter = SseMeter(0.0, lambda: 600.0)
+    meter.feed(said)
+    assert meter.read() == Reading(Usage(output=int(TOP_TOKENS_PER_SECOND)))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"event: mess",
+        wire.event("content_block_start", index=0, content_block={"type": "thinking"}),
+        b"data: {what}\n\n",
+    ],
+    ids=["half a line", "a block", "no JSON"],
+)
+def test_stream_without_start_costs_all_its_time(said: bytes) -> None:
+    meter = SseMeter(0.0, lambda: 600.0)
+    meter.feed(said)
+    assert meter.read().usage.output >= 600 * TOP_TOKENS_PER_SECOND
+
+
 def test_shown_thinking_costs_a_byte_a_token() -> None:
     said = api_grammar.stream({"blocks": [api_grammar.THINKING], "at": "between_blocks"})
     assert read(said, [], seconds=0.0)[0].usage.output == len(str(api_grammar.THINKING["thinking"]))
