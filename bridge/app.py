@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -713,15 +713,19 @@ def _measured(
             partial(_slow_ages, relay, proxy, kind),
         )
 
-    async def spent_today() -> dict[str, float]:
+    async def by_sprite(figures: Callable[[], Awaitable[Mapping[str, float]]]) -> dict[str, float]:
         try:
-            spent = await accounts.spent_today()
+            usd = await figures()
         except UnavailableError:
             # A figure that is not known is left out.
             return {}
-        return {seen.sprite: spent.get(seen.sprite, 0.0) for seen in relay.snapshot()}
+        return {seen.sprite: usd.get(seen.sprite, 0.0) for seen in relay.snapshot()}
 
-    metrics.add_awaited_gauge("bridge_spend_today_usd", "Spent since the UTC day began.", "sprite", spent_today)
+    for name, words, figures in (
+        ("bridge_spend_today_usd", "Spent since the UTC day began.", accounts.spent_today),
+        ("bridge_spend_today_estimated_usd", "The part of it that the API did not say.", accounts.estimated_today),
+    ):
+        metrics.add_awaited_gauge(name, words, "sprite", partial(by_sprite, figures))
     metrics.add_counter(
         "bridge_wakes", "Sprites woken for what is due, by how it ended.", "outcome", lambda: waker.wakes
     )

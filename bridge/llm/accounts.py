@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from bridge.database import DatabaseError
 from bridge.llm.raised_limits import Warnings, raise_on
 
 if TYPE_CHECKING:
@@ -75,7 +76,11 @@ class Accounts(Protocol):
         ...
 
     async def spent_today(self) -> Mapping[str, float]:
-        """US dollars since the UTC day began, by sprite, without calls in flight."""
+        """US dollars since the UTC day began, by sprite, without calls in flight. UnavailableError."""
+        ...
+
+    async def estimated_today(self) -> Mapping[str, float]:
+        """The part of `spent_today` that the API did not say, where there is any. UnavailableError."""
         ...
 
 
@@ -136,3 +141,10 @@ class LocalAccounts:
     async def spent_today(self) -> Mapping[str, float]:
         """See Accounts."""
         return self._budgets.spent_today()
+
+    async def estimated_today(self) -> Mapping[str, float]:
+        """See Accounts."""
+        try:
+            return await self._ledger.estimated_today()
+        except DatabaseError as error:
+            raise UnavailableError("The bridge cannot read what was spent.") from error

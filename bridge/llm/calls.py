@@ -47,6 +47,10 @@ SELECT sprite, coalesce(sum(coalesce(spent_usd, held_usd)) FILTER (WHERE at >= ?
     coalesce(sum(spent_usd) FILTER (WHERE at >= ? AND is_estimate = 1 AND state <> 'held'), 0) AS estimated
 FROM calls GROUP BY sprite ORDER BY sprite
 """
+_ESTIMATED = """
+SELECT sprite, sum(spent_usd) AS usd FROM calls
+WHERE at >= ? AND is_estimate = 1 AND state <> 'held' AND spent_usd IS NOT NULL GROUP BY sprite
+"""
 
 
 @dataclass(slots=True)
@@ -115,6 +119,16 @@ async def spend(database: Database, now: float | None = None) -> list[Spend]:
 
     names = [each.name for each in fields(Spend)]
     return [Spend(**{name: row[name] for name in names}) for row in await database.read(read)]
+
+
+async def estimated_today(database: Database, now: float | None = None) -> dict[str, float]:
+    """See Accounts; with the day as it is at `now` (by default the database's clock). DatabaseError."""
+
+    def read(db: Transaction) -> list[Any]:
+        at = db.execute("SELECT db_now() AS now").fetchone()["now"] if now is None else now
+        return db.execute(_ESTIMATED, (day_begins(at),)).fetchall()
+
+    return {row["sprite"]: row["usd"] for row in await database.read(read)}
 
 
 def month_begins(at: float) -> float:

@@ -19,7 +19,7 @@ from typing import Self
 
 from bridge.database import Database, DatabaseError, Transaction
 from bridge.llm.budgets import Spent
-from bridge.llm.calls import UPSERT, ModelCall, Spend, day_begins, month_begins, spend
+from bridge.llm.calls import UPSERT, ModelCall, Spend, day_begins, estimated_today, month_begins, spend
 from sprite.common.tasks import owned_task
 
 log = logging.getLogger(__name__)
@@ -113,6 +113,11 @@ class Ledger:
         """See `calls.spend`."""
         await self.flush()
         return await spend(self._database, self._clock())
+
+    async def estimated_today(self) -> dict[str, float]:
+        """See Accounts. DatabaseError."""
+        await self.flush()
+        return await estimated_today(self._database, self._clock())
 
     async def flush(self) -> None:
         """Writes what is noted so far, as far as the disk allows."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from bridge.database import DatabaseError
 from bridge.llm.accounts import UnavailableError
 from bridge.llm.budgets import BudgetError, refusal
-from bridge.llm.calls import ModelCall, Spend, spend
+from bridge.llm.calls import ModelCall, Spend, estimated_today, spend
 from bridge.llm.raised_limits import Warnings, raise_on
 from sprite.common.tasks import owned_task
 
@@ -154,6 +154,14 @@ class SharedAccounts:
         """See Accounts. UnavailableError."""
         try:
             return await self._spending.today()
+        except DatabaseError as error:
+            raise UnavailableError(_AWAY) from error
+
+    async def estimated_today(self) -> Mapping[str, float]:
+        """See Accounts."""
+        await self.flush()
+        try:
+            return await estimated_today(self._database)
         except DatabaseError as error:
             raise UnavailableError(_AWAY) from error
 

@@ -84,6 +84,8 @@ async def check_figures(session: aiohttp.ClientSession) -> None:
         text = await response.text()
     assert 'bridge_http_requests_total{method="GET",route="/login",status="303"} 1.0' in text
     assert 'bridge_websockets{person="local"} 1.0' in text
+    for name in ("bridge_spend_today_usd", "bridge_spend_today_estimated_usd"):
+        assert f'{name}{{sprite="local"}} 0.0' in text
     async with session.request("PURGE", "/nothing") as response:
         assert response.status == 405
     async with session.get("/metrics") as response:

@@ -96,6 +96,18 @@ async def test_what_is_settled_twice_counts_once_and_a_call_of_unknown_price_in_
         assert (await refused(at, 0.5)).retry_after is None
 
 
+async def test_estimated_spend_is_told_apart(database_at: Path | str) -> None:
+    async with accounts(database_at, Limits()) as at:
+        said, cut = await let_in(at, 1.0), await let_in(at, 1.0)
+        await let_in(at, 1.0)
+        assert await at.estimated_today() == {}, "what is in flight is no estimate"
+        at.settle(settled(said, 0.5))
+        settled(cut, 0.25).is_estimate = True
+        at.settle(cut)
+        assert await at.estimated_today() == {"ada": 0.25}
+        assert await at.spent_today() == {"ada": 0.75}
+
+
 async def test_limit_raised_for_today_lets_more_in(database_at: Path | str) -> None:
     async with accounts(database_at, Limits(daily_usd=1.0)) as at:
         at.settle(settled(await let_in(at, 1.0), 1.0))
