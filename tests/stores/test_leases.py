@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from bridge.app import _ownership
@@ -249,6 +250,46 @@ async def test_news_of_another_owner_ends_a_lease_and_what_is_no_news_does_not(d
             a.moved(text)
             assert a.holds("ada"), text
         a.moved("ada:2")
+        assert not a.holds("ada")
+
+
+#: Has each beat wait after its statement has begun, and before it looks at any row.
+STALLED_BEATS = """
+CREATE FUNCTION stall() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_query() LIKE '%RETURNING sprite, epoch%' THEN PERFORM pg_advisory_xact_lock(1); END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER stalled BEFORE UPDATE ON leases FOR EACH STATEMENT EXECUTE FUNCTION stall();
+SELECT pg_advisory_lock(1);
+"""
+
+
+@pytest.mark.parametrize("chosen_server", ["postgres"], indirect=True)
+@pytest.mark.parametrize("is_all", [True, False], ids=["all", "one"])
+async def test_late_beat_renews_nothing_given_back(database_at: str, database: Database, *, is_all: bool) -> None:
+    """The beat began earlier: by its clock, a lease that ends now has not ended."""
+
+    async def until_stalled() -> None:
+        waiting = "SELECT count(*) AS count FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        async with asyncio.timeout(PATIENCE):
+            while (await database.statement(waiting))[0]["count"] == 0:  # noqa: ASYNC110 - the server cannot set an event
+                await asyncio.sleep(0.01)
+
+    async with bridge(database, "a") as a:
+        await a.own("ada")
+        with psycopg.connect(database_at, autocommit=True) as other:
+            other.execute(STALLED_BEATS)
+            beating = asyncio.create_task(a._beat())
+            await until_stalled()
+            if is_all:
+                await a.give_all_back()
+            else:
+                a._book.drop("ada")
+                await a._give_back(["ada"])
+        await beating
+        async with bridge(database, "b") as b:
+            assert await b.own("ada") == Lease("b", 2)
         assert not a.holds("ada")
 
 
