@@ -221,7 +221,10 @@ def _parser() -> argparse.ArgumentParser:
     actions.set_defaults(command=_actions)
 
     rebuild = commands.add_parser(
-        "rebuild", parents=[here, printed], help="make memory.db and the curated files anew from the log"
+        "rebuild",
+        parents=[here, printed],
+        help="make memory.db and the curated files anew from the log",
+        description="Make memory.db and the files anew from the log. Only a --dry-run works beside a running sprite.",
     )
     rebuild.add_argument(
         "--re-extract",

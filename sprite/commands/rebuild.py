@@ -21,7 +21,7 @@ from sprite.config import Settings
 from sprite.database.lock import workspace_lock
 from sprite.database.memory import open_memory
 from sprite.database.transcript import TranscriptDB, open_transcript, read_transcript
-from sprite.errors import DatabaseUnusableError, OperatorError
+from sprite.errors import DatabaseUnusableError, OperatorError, WorkspaceLockedError
 from sprite.memory.files import MemoryFiles
 from sprite.memory.opening import open_own_memory
 from sprite.memory.projection.projection import Projection
@@ -55,7 +55,11 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
         async with read_transcript(settings.transcript_db) as transcript:
             yield transcript
         return
-    with workspace_lock(settings.lock, settings.memory):
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(workspace_lock(settings.lock, settings.memory))
+        except WorkspaceLockedError as error:
+            raise WorkspaceLockedError(f"{error} Start it again afterwards. `--dry-run` works beside it.") from error
         async with open_transcript(settings.transcript_db) as transcript:
             yield transcript
 

@@ -219,6 +219,7 @@ async def test_a_rebuild_beside_a_running_sprite_or_without_a_log_is_refused(
     async with running_sprite(workspace, model.url):
         code, _, err = await command(workspace, "rebuild")
         assert (code, "already owns" in err, "Stop it first" in err) == (2, True, True)
+        assert "Start it again afterwards. `--dry-run` works beside it" in err
         for more in ((), ("--re-extract",)):
             code, out, err = await command(workspace, "rebuild", "--dry-run", *more, model_url=model.url)
             assert code == 0, err
