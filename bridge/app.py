@@ -272,7 +272,7 @@ async def _followed(
 
 @asynccontextmanager
 async def _relayed(relay: Relay, host: LocalHost | SpritesHost, followers: Followers) -> AsyncIterator[None]:
-    """Run the relay. At the end, follow local sprites until they stop, so that their last curation is replicated, too."""
+    """Run the relay. At the end, follow local sprites until they stop, to replicate their last curation, too."""
     async with relay:
         yield
         if isinstance(host, LocalHost):
@@ -453,7 +453,7 @@ def _home(
 async def _opened(
     host: LocalHost | SpritesHost, restorer: Restorer, ownership: Ownership, due: DueDates
 ) -> AsyncIterator[None]:
-    """Open the host while the block runs, then release all sprites to other bridges, whatever else shuts down slowly."""
+    """Open the host while the block runs. Then release all sprites to other bridges, before slower shutdown steps."""
     try:
         async with host, restorer:
             yield

@@ -26,7 +26,7 @@ class LockHeldError(Exception):
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold the lock while the block runs. Raises LockHeldError if another process does, OSError if it cannot be opened."""
+    """Hold the lock while the block runs. Raises LockHeldError if it is taken, OSError if it cannot be opened."""
     with ExitStack() as stack:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, folder)
