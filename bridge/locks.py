@@ -3,8 +3,8 @@
 The kernel releases a lock with its process, so a killed owner leaves nothing to clean up. Two locks are taken: the
 file, which names the owner, and its folder. The file can be deleted under the owner, the folder cannot.
 
-`sprite/database/lock.py` repeats the first half: it is deployed to VMs without the bridge, and the bridge imports only
-the protocol and the prices from the sprite.
+`sprite/database/lock.py` repeats the first half, because it is deployed to VMs without the bridge. The bridge imports
+only the protocol and the prices from the sprite.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The connection to the editor: JSON-RPC messages, one per line, on stdin and stdout.
 
-A transport for the protocol's library. Compared with the library's own, it limits lines, answers invalid messages
-instead of failing, and limits the buffer for an editor that does not read.
+A transport for the protocol's library. Unlike the library's own, it limits lines and the buffer for an editor that does
+not read. It answers invalid messages instead of failing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sanitize untrusted text from agents, tools and other people for a terminal.
 
-A control sequence in a file that the agent read must not move the cursor, change the title, or hide a command in a
-permission request. Rich markup has no effect, because everything is drawn as `Text`.
+A control sequence in a file that the agent read must not move the cursor, change the title or hide a requested
+command. Rich markup has no effect, because everything is drawn as `Text`.
 """
 
 from __future__ import annotations

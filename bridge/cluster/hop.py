@@ -1,7 +1,7 @@
 """Forward requests to the bridge that owns the sprite: HTTP, streamed both ways, and WebSockets.
 
-Bodies are not buffered: a slow receiver pauses the sender. There are limits for concurrent requests (per person and in
-total), heads, the time to connect and the silence of the other bridge. A request is forwarded at most once. Its body is
+Bodies are not buffered: a slow receiver pauses the sender. Concurrent requests (per person and in total), heads, the
+time to connect and the silence of the other bridge are limited. A request is forwarded at most once. Its body is
 read only after the other bridge accepted it. The caller is authenticated before.
 """
 

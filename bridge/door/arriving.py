@@ -1,4 +1,4 @@
-"""The new session of a browser after any login, and the end of its previous one."""
+"""The new session of a browser after a login by OIDC or passkey, and the end of its previous one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Arriving:
-    """The last step of all login methods."""
+    """The last step of a login by OIDC or passkey."""
 
     def __init__(self, doorkeeper: Doorkeeper, people: People, visitors: Visitors) -> None:
         self._doorkeeper = doorkeeper

@@ -179,7 +179,7 @@ class Crossing:
 
 
 async def _expect(request: web.Request) -> None:
-    """Send no `100 Continue` for a forwarded request yet, so that its body can still go to another bridge."""
+    """Delay `100 Continue` for a forwarded request until it is accepted: its body may still go to another bridge."""
     if HOP not in request.headers:
         await _go_on(request)
 

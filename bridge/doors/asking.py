@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Limits of the queue for a slow program, in which waiting text deltas are merged. Beyond them the mission's events are
-#: dropped.
+#: Limits of the queue for a slow program, in which waiting text deltas are merged. Beyond them the request fails.
 _MAX_WAITING_CHARS, _MAX_WAITING = 8 * 2**20, 10_000
 #: Pages of the chat to search for the end of a mission.
 _PAGES = 20

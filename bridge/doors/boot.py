@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: Limits of the cache, in total and per person. A text has at most 8,000 tokens; the least recently used is evicted.
 _MAX_TEXTS, _MAX_TEXTS_EACH = 1024, 16
-#: Texts per person to request again after a change, most recently used first.
+#: Texts per person to request again after a memory update: the most recently used. The others are evicted.
 _MAX_ANEW = 4
 _MAX_ASKING_EACH = 4
 #: Time to wait for a connected sprite, or for any sprite if no text is cached.
