@@ -2,10 +2,10 @@
 
 import sys
 
-#: Debian 12's, and the oldest that the tests run on. The sprite has the same.
+#: The version in Debian 12 and the oldest one tested. The sprite requires the same.
 OLDEST_PYTHON = (3, 11, 2)
 
-# Checked before any import of ours, and in a syntax that an old Python can read.
+# Runs before any import of bridge code, in syntax that old Python versions can parse.
 if sys.version_info < OLDEST_PYTHON:
     version = ".".join(map(str, sys.version_info[:3]))
     words = f"{sys.executable} is Python {version}, which is too old. Install Python 3.11.2 or newer."

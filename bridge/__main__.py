@@ -1,4 +1,4 @@
-"""The bridge's command line: `python -m bridge COMMAND`. Each command is one function that adds itself."""
+"""The bridge's command line: `python -m bridge COMMAND`. One function per command adds it to the parser."""
 
 import argparse
 import asyncio
@@ -11,12 +11,12 @@ from typing import Any
 from bridge.errors import BAD_USAGE
 
 Run = Callable[[argparse.Namespace], int]
-#: Adds the arguments of a command; what runs it then.
+#: Adds the arguments of a command and returns the function that runs it.
 Fill = Callable[[argparse.ArgumentParser], Run]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit status."""
+    """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="bridge", description="Connects people to their sprites.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     for name, summary, fill in _COMMANDS:
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     is_help = {"-h", "--help"} & set(given)
     if given[:1] in (["serve"], ["chat"]) and sys.stderr.isatty() and not is_help:
-        # The first start of all compiles every module, which takes seconds.
+        # The very first start compiles every module, which takes seconds.
         sys.stderr.write("bridge: starting; the first time takes a few seconds\n")
     chosen = parser.parse_args(given)
     run: Run = chosen.run
@@ -32,12 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Of one command: its module is imported when it is the one that was asked for, and not for the others."""
+    """Parser of one command. Imports the command's module only when that command is chosen."""
 
     fill: Fill | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """See ArgumentParser."""
+        """Add the command's arguments on the first call, then parse."""
         if self.fill is not None:
             fill, self.fill = self.fill, None
             self.set_defaults(run=fill(self))
@@ -136,7 +136,7 @@ def _offline_model(parser: argparse.ArgumentParser) -> Run:
     return _model
 
 
-#: In the order of `--help`: name, summary, and what adds the arguments and says what runs it.
+#: In the order of `--help`: name, summary, and the function that adds the arguments.
 _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
     ("serve", "let people in, reach their sprites, and answer for the model", _serve),
     ("chat", "talk to a sprite from this terminal", _chat),
@@ -182,7 +182,7 @@ def _model(chosen: argparse.Namespace) -> int:
 
 
 def _stop_on_signals() -> asyncio.Event:
-    """Returns an event that SIGINT and SIGTERM set."""
+    """Return an event that SIGINT and SIGTERM set."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,7 +1,7 @@
-"""The composition root: opens everything in order, listens, and closes it in reverse.
+"""The composition root: opens everything in order, listens, and closes in reverse order.
 
-Entry order reads as start-up. The end begins out of order: WebSockets are closed first, then sprites are stopped
-while the model proxy still answers (a sprite's last flush needs it), then the listener, the ledger, the file.
+Start-up follows the order of entry. Shutdown starts out of order: WebSockets close first. Then sprites stop while the
+model proxy still answers, because a sprite's last flush needs it. The listener, the ledger and the database follow.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ if TYPE_CHECKING:
     from bridge.hosts.sprites import SpritesHost
     from sprite.protocol.shapes import SlowKind
 
-#: What is shipped to VMs stands beside the bridge.
+#: Code that is deployed to VMs stands beside the bridge package.
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -118,14 +118,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A bridge that listens. `login_token` is the local person's, None where people were added."""
+    """A listening bridge. `login_token` belongs to the local person and is None once people were added."""
 
     url: str
     login_token: str | None
 
     @property
     def address(self) -> str:
-        """What to open in a browser."""
+        """Return the URL to open in a browser."""
         return self.url if self.login_token is None else login_link(self.url, self.login_token)
 
 
@@ -137,11 +137,11 @@ async def running(
     *,
     start_sprite: StartSprite = Child.start,
 ) -> AsyncIterator[Bridge]:
-    """A bridge while the block runs. OperatorError when it cannot be, FolderTakenError where another one is.
+    """Run a bridge while the block runs.
 
-    `on_death` is called when a task died without which there is no bridge: the block has to end, and TaskDiedError is
-    raised then. `give_way` is called when a bridge that serves wants the folder: the block ends soon.
-    `start_sprite` starts local sprites.
+    Raises OperatorError if it cannot start and FolderTakenError if another bridge owns the data folder. `on_death` is
+    called when a task dies that the bridge cannot run without: end the block, which then raises TaskDiedError.
+    `give_way` is called when another bridge requests the folder. `start_sprite` starts local sprites.
     """
     raise_file_limit()
     async with AsyncExitStack() as stack:
@@ -236,7 +236,7 @@ async def running(
 
 
 async def _raise_today(accounts: Accounts, sprite: str) -> bool:
-    """Raise what a sprite may spend today, as its person asks; whether that is written down."""
+    """Raise a sprite's budget for today at its person's request. Return whether the new limit was stored."""
     try:
         limit = await accounts.raise_today(sprite)
     except DatabaseError as error:
@@ -256,7 +256,7 @@ async def _followed(
     accounts: Accounts,
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Relay, Followers]]:
-    """The relay (still to be entered), and what brings sprites' logs from it into the store."""
+    """Yield the relay, not yet entered, and the followers that replicate sprites' logs into the store."""
     async with Followers(store, on_death, restorer.kept_words) as followers:
         relay = Relay(
             *(host, [*observers, followers]),
@@ -272,7 +272,7 @@ async def _followed(
 
 @asynccontextmanager
 async def _relayed(relay: Relay, host: LocalHost | SpritesHost, followers: Followers) -> AsyncIterator[None]:
-    """Run the relay. Sprites that end with this bridge are followed to their end: their last curation is kept, too."""
+    """Run the relay. At the end, follow local sprites until they stop, to replicate their last curation, too."""
     async with relay:
         yield
         if isinstance(host, LocalHost):
@@ -285,7 +285,7 @@ async def _relayed(relay: Relay, host: LocalHost | SpritesHost, followers: Follo
 
 @asynccontextmanager
 async def webhook_key_alone(settings: Settings) -> AsyncIterator[str]:
-    """The key that signs what the webhook is sent, of a data folder on which no bridge runs."""
+    """Yield the key that signs webhook requests, for a data folder without a running bridge."""
     with data_folder.owned(settings):
         async with open_database(settings.database) as database:
             yield shown(settings.notify_key or await Outbox(database).key())
@@ -293,7 +293,7 @@ async def webhook_key_alone(settings: Settings) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def looked_into(settings: Settings) -> AsyncIterator[Overview]:
-    """What can be told of the sprites of a data folder on which no bridge runs."""
+    """Yield an overview of the sprites in a data folder without a running bridge."""
     with data_folder.owned(settings):
         async with open_database(settings.database) as database, open_store(settings, database) as store:
             spent, due = partial(spend, database), partial(stored, database)
@@ -303,7 +303,7 @@ async def looked_into(settings: Settings) -> AsyncIterator[Overview]:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A host without a bridge around it, what restores from the store, who has which sprite, and the log of acts."""
+    """A host without a running bridge, with the restorer, the ownership of sprites and the audit log."""
 
     host: Host
     restorer: Restorer
@@ -313,9 +313,9 @@ class Alone:
 
 @asynccontextmanager
 async def host_alone(settings: Settings, *, acts_on: str | None = None) -> AsyncIterator[Alone]:
-    """The host while no bridge runs here, to deploy to.
+    """Open the host to deploy to while no bridge runs here.
 
-    It has the sprite that it `acts_on` meanwhile; OperatorError where another bridge has it.
+    Owns the sprite `acts_on` meanwhile. Raises OperatorError if another bridge owns it.
     """
     with data_folder.owned(settings):
         async with (
@@ -330,7 +330,7 @@ async def host_alone(settings: Settings, *, acts_on: str | None = None) -> Async
 
 
 def _held(settings: Settings, database: Database) -> Callable[[], Awaitable[dict[str, Holder]]] | None:
-    """What tells which bridge has which sprite, where there may be several."""
+    """Return a function that lists the owner of each sprite, or None if bridges share no database."""
     return partial(holders, database) if _is_shared(settings) else None
 
 
@@ -350,7 +350,7 @@ async def _owned_alone(settings: Settings, database: Database, sprite: str | Non
 
 
 async def _prepared(settings: Settings, people: People) -> None:
-    """People are ready. OperatorError where settings and the people who were added do not go together."""
+    """Prepare people. Raises OperatorError if the settings contradict the people who were added."""
     own_secrets.hold(*settings.secrets)
     await people.prepare()
     are_added = await people.any_added()
@@ -379,7 +379,7 @@ async def _crossing(
     url: str,
     on_death: Callable[[], None],
 ) -> AsyncIterator[Crossing | None]:
-    """What leads people to the bridge that has their sprite, where there may be others; None where this is the one."""
+    """Yield the router to the bridge that owns a person's sprite, or None if this is the only bridge."""
     if not _is_shared(settings):
         yield None
         return
@@ -393,18 +393,18 @@ async def _crossing(
 
 
 def _is_shared(settings: Settings) -> bool:
-    """Whether other bridges may know what this one knows."""
+    """Return whether other bridges may use the same database."""
     return settings.database_url is not None
 
 
 async def _revoke_sprite(waker: Waker, tokens: SpriteTokens, name: str) -> None:
-    """Lets nothing begin for a sprite any more, and nothing be spent."""
+    """Cancel a sprite's wake-ups and revoke its model token, so that it cannot spend any more."""
     waker.forget(name)
     await tokens.revoke(name)
 
 
 async def _end_sockets(visitors: Visitors, crossing: Crossing | None) -> None:
-    """Closes the WebSockets that end here, and those that are passed on."""
+    """Close the WebSockets that end here, and the forwarded ones."""
     await asyncio.gather(visitors.end_all(), *(() if crossing is None else (crossing.end_all(),)))
 
 
@@ -419,13 +419,14 @@ def _application(lobby: Lobby, edge: Edge, routes: list[web.RouteDef], crossing:
 async def _ownership(
     settings: Settings, database: Database, url: str, on_death: Callable[[], None]
 ) -> AsyncIterator[tuple[Ownership, DueDates]]:
-    """Who has which sprite: this bridge all of them, or each the bridge with its lease; and what is due of them."""
+    """Yield the ownership of sprites and their due dates: leases if bridges share a database, else sole ownership."""
     if settings.database_url is None:
         async with DueDates(database, on_death) as due:
             yield SoleOwnership(), due
         return
     async with (
-        # Whatever else waits for the database, leases are renewed. That it is away is said once.
+        # Leases get their own connection, so that renewals never wait for other queries. Its outages log at DEBUG
+        # because the main connection already reports them.
         open_database(settings.database_url, level=logging.DEBUG) as own,
         Leases(own, settings.address or url, on_death) as leases,
         SharedDueDates(database, leases, on_death) as due,
@@ -442,7 +443,7 @@ def _home(
     port: int,
     start_sprite: StartSprite = Child.start,
 ) -> tuple[LocalHost | SpritesHost, Restorer]:
-    """Where sprites live, not open yet, and what makes a lost one again of what is kept of it."""
+    """Return the host of the sprites, not yet open, and the restorer of lost sprites."""
     losses = Losses(database, store)
     host = _host(settings, tokens, port, database, losses.refuse, ownership, start_sprite)
     return host, Restorer(store, losses, host, settings.run, Audit(database).note)
@@ -452,12 +453,12 @@ def _home(
 async def _opened(
     host: LocalHost | SpritesHost, restorer: Restorer, ownership: Ownership, due: DueDates
 ) -> AsyncIterator[None]:
-    """The host while the block runs; then others have the sprites, whatever else takes its time to end here."""
+    """Open the host while the block runs. Then release all sprites to other bridges, before slower shutdown steps."""
     try:
         async with host, restorer:
             yield
     finally:
-        # Whoever takes a sprite next reads there whether it was at rest.
+        # The next owner of a sprite reads there whether it was at rest.
         await due.flush()
         await ownership.give_all_back()
 
@@ -471,7 +472,7 @@ def _host(
     ownership: Ownership,
     start_sprite: StartSprite,
 ) -> LocalHost | SpritesHost:
-    """Where sprites live. OperatorError when the provider needs a setting that is not there."""
+    """Return the host of the sprites. Raises OperatorError if the provider lacks a setting."""
     if settings.provider == "sprites":
         if settings.sprites_token is None:
             raise OperatorError(
@@ -482,7 +483,7 @@ def _host(
                 "--provider sprites needs BRIDGE_PUBLIC_URL: the address at which VMs reach this bridge, such as "
                 "https://sprite.example.org."
             )
-        # A fifth of a bridge's start, and of no use to one whose sprites are on this machine.
+        # Importing it takes a fifth of the start, which bridges with local sprites need not pay.
         from bridge.hosts.sprites import SpritesHost
 
         base_url = settings.public_url
@@ -498,7 +499,7 @@ def _host(
             guard=guard,
             epoch=ownership.epoch,
         )
-    # Sprites here come by loopback also where the bridge listens on every address.
+    # Local sprites connect over loopback even if the bridge listens on all addresses.
     name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else in_url(settings.host)  # noqa: S104
     return LocalHost(
         settings.workspaces,
@@ -518,7 +519,7 @@ async def _accounts(
     tidings: Tidings,
     on_death: Callable[[], None],
 ) -> AsyncIterator[Accounts]:
-    """What model calls are paid from, with what was spent before."""
+    """Yield the accounts that pay for model calls, with the past spending loaded."""
     limits = Limits(settings.daily_usd, settings.monthly_usd)
     if settings.database_url is not None:
         spending = Spending(database, limits)
@@ -543,7 +544,7 @@ async def _model_calls(
     tidings: Tidings,
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Accounts, LlmProxy]]:
-    """What sprites' calls of the model may cost and did cost, and what answers them."""
+    """Yield the accounts for model calls and the proxy that answers them."""
     async with (
         _accounts(settings, database, tidings, on_death) as accounts,
         _model_proxy(settings, tokens, accounts) as proxy,
@@ -553,7 +554,7 @@ async def _model_calls(
 
 @asynccontextmanager
 async def _model_proxy(settings: Settings, tokens: SpriteTokens, accounts: Accounts) -> AsyncIterator[LlmProxy]:
-    """What answers sprites' calls of the model."""
+    """Yield the proxy that answers sprites' model calls."""
     async with AsyncExitStack() as stack:
         upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
         if settings.uses_offline_model:
@@ -565,7 +566,7 @@ async def _model_proxy(settings: Settings, tokens: SpriteTokens, accounts: Accou
 
 @dataclass(frozen=True, slots=True)
 class _Notices:
-    """What tells people who have no page open."""
+    """The parts that notify people who have no page open."""
 
     settings: Settings
     choices: NotifySettingsStore
@@ -578,16 +579,16 @@ class _Notices:
     tidings: Tidings
 
     def routes(self, doorkeeper: Doorkeeper, relay: Relay) -> list[web.RouteDef]:
-        """The routes by which people choose what reaches them, and answer from a notification."""
+        """Return the routes for notification settings and for answers from a notification."""
         routes = PushRoutes(doorkeeper, self.push_key, self.subscriptions, self.push, relay)
         return [*SettingsRoutes(doorkeeper, self.choices).table(), *routes.table()]
 
     async def key(self) -> str:
-        """The key that signs what the webhook is sent, as receivers take it."""
+        """Return the webhook's signing key in the form that receivers take."""
         return shown(self.settings.notify_key or await self.outbox.key())
 
     async def try_out(self, person: str) -> list[str]:
-        """Tells a person that this is a test, by every way to them; the ways in words, none where there is none."""
+        """Send a person a test notification on every channel. Return the channels as text; empty if there are none."""
         browsers = len(await self.subscriptions.of(person))
         ways = [] if self.webhook is None else ["the webhook"]
         if browsers:
@@ -598,7 +599,7 @@ class _Notices:
         return ways
 
     async def trouble(self) -> str:
-        """What an operator should know of, in words; "" where all is well."""
+        """Return the webhook's trouble for the operator, or "" if there is none."""
         return "" if self.webhook is None else await self.webhook.trouble()
 
 
@@ -631,9 +632,9 @@ async def _notices(
 
 
 async def _for_local_person(settings: Settings, people: People, host: Host) -> str | None:
-    """Lets the local person in, and their other programs on this machine know of their memory; the login token.
+    """Return the local person's login token, or None if other people log in here.
 
-    None where others come in here.
+    Also leaves a note that tells their other programs on this machine where their memory is.
     """
     if settings.oidc is not None or await people.any_added():
         return None
@@ -644,12 +645,12 @@ async def _for_local_person(settings: Settings, people: People, host: Host) -> s
 
 
 async def _trouble(notices: _Notices, crossing: Crossing | None) -> str:
-    """What an operator should know of, in words, one thing a line; "" where all is well."""
+    """Return the current troubles for the operator, one per line, or "" if there are none."""
     return "\n".join(filter(None, (await notices.trouble(), *(crossing.troubles() if crossing is not None else ()))))
 
 
 def _following(settings: Settings, host: Host) -> AbstractAsyncContextManager[object]:
-    """What follows Claude Code's sessions for the local person, if it is to."""
+    """Return a context that imports the local person's Claude Code sessions, or an empty one if that is off."""
     if settings.follow is None:
         return nullcontext()
     start_sprite = partial(host.deploy, LOCAL_PERSON, lambda _phase, _words: None)
@@ -692,7 +693,7 @@ def _measured(
     notices: _Notices,
     followers: Followers,
 ) -> Metrics:
-    """The metrics, with what each part can tell when asked."""
+    """Return the metrics of all parts."""
     metrics = Metrics()
     metrics.add_gauge("bridge_websockets", "Open pages and terminals.", "person", visitors.counts)
     metrics.add_gauge(
@@ -717,7 +718,7 @@ def _measured(
         try:
             usd = await figures()
         except UnavailableError:
-            # A figure that is not known is left out.
+            # An unknown figure is left out.
             return {}
         return {seen.sprite: usd.get(seen.sprite, 0.0) for seen in relay.snapshot()}
 

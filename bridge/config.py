@@ -1,4 +1,4 @@
-"""Settings: one frozen value, made once from flags and the environment. The bridge's only reader of os.environ."""
+"""Settings: one frozen value, built once from flags and the environment. Only this module reads os.environ."""
 
 from __future__ import annotations
 
@@ -20,127 +20,128 @@ from bridge.store.key_text import read_keys
 Provider = Literal["local", "sprites"]
 Egress = Literal["open", "packages", "bridge"]
 
-#: Where the code stands; in a checkout, people's data stands beside it.
+#: The folder of the code. In a checkout, people's data stands beside it.
 _ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 ANTHROPIC_URL = "https://api.anthropic.com"
 SPRITES_URL = "https://api.sprites.dev"
-#: The local person: may log in by the link printed in the terminal that started the bridge.
+#: The local person logs in with the link printed in the terminal that started the bridge.
 LOCAL_PERSON = "local"
 
-#: Never handed to a sprite on this machine: the bridge's own secrets, and what the bridge sets itself.
+#: Never passed to a local sprite: the bridge's own secrets, and variables that the bridge sets itself.
 _KEPT_FROM_SPRITES = (
     *("ANTHROPIC_", "SPRITES_", "BRIDGE_"),
     *("SPRITE_TOKEN", "SPRITE_MONTHLY_USD", "SPRITE_NOTIFY_"),
 )
-#: Whoever can guess it is believed to be anybody.
+#: Characters. A guessed secret allows impersonation of every person.
 _SHORTEST_SECRET = 12
-#: Headers that carry who asks, or are of one connection or of the body.
+#: Headers with credentials, and those of a single connection or of the body.
 _NEVER_PASSED = frozenset(
     "authorization x-api-key cookie proxy-authorization host connection content-type content-length content-encoding "
     "transfer-encoding te trailer upgrade expect accept-encoding anthropic-beta".split()
 )
 
 
-#: What each sprite's model may cost a day unless somebody says otherwise, in US dollars.
+#: Default model budget of each sprite per day, in US dollars.
 DEFAULT_DAILY_USD = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything the bridge can be told. Money in US dollars."""
+    """All settings of the bridge. Money is in US dollars."""
 
     data: Path = field(default_factory=lambda: default_data())  # noqa: PLW0108 - it is defined below
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     provider: Provider = "local"
-    #: Whether local agents ask before they act; None leaves it to the sprite.
+    #: Whether local agents ask before they act; None leaves the choice to the sprite.
     permissions: Literal["ask", "bypass"] | None = None
     #: The model proxy's upstream. Without a credential the built-in offline model answers.
     api_key: str | None = field(default=None, repr=False)
     auth_token: str | None = field(default=None, repr=False)
     base_url: str = ANTHROPIC_URL
-    #: Models a sprite may ask for, by name or pattern (`claude-*`); empty allows each that the price list knows.
+    #: Models that sprites may use, by name or pattern (`claude-*`). Empty allows every model in the price list.
     models: tuple[str, ...] = ()
-    #: What the model's API may reach for a sprite, by names of MODEL_EXITS.
+    #: Server-side features of the model API that sprites may use, as names in MODEL_EXITS.
     model_exits: frozenset[str] = DEFAULT_MODEL_EXITS
-    #: Request headers and betas (lower case) that pass to the model's API beside those that the agent is known to send.
+    #: Request headers and betas (lower case) forwarded to the model API in addition to the agent's known ones.
     model_headers: frozenset[str] = frozenset()
     model_betas: frozenset[str] = frozenset()
     #: Per sprite; None for no cap.
     daily_usd: float | None = DEFAULT_DAILY_USD
     monthly_usd: float | None = None
-    #: The organisation's token for Sprites VMs, and where their API is.
+    #: The organisation's token for Sprites VMs, and the URL of their API.
     sprites_token: str | None = field(default=None, repr=False)
     sprites_url: str = SPRITES_URL
-    #: Where people and VMs reach this bridge from outside, such as https://sprite.example.org; None on one machine.
+    #: Public URL of this bridge for people and VMs, such as https://sprite.example.org; None on one machine.
     public_url: str | None = None
-    #: What VMs reach: `open` everything, `packages` this bridge and the package index, `bridge` this bridge alone.
+    #: Network access of VMs: `open` everything, `packages` this bridge and the package index, `bridge` this bridge
+    #: alone.
     egress: Egress = "open"
-    #: Whether notifications may go to push services in the bridge's own network, which people's browsers name.
+    #: Whether browsers may register push services in the bridge's own network.
     push_inside: bool = False
-    #: Lets a scraper read /metrics from elsewhere.
+    #: Allows remote scrapers to read /metrics.
     operator_token: str | None = field(default=None, repr=False)
-    #: The operator's webhook for notifications, and the key that signs what it is sent (None: the bridge makes one).
+    #: The operator's webhook for notifications and its signing key (None: the bridge generates one).
     notify_url: str | None = field(default=None, repr=False)
     notify_key: bytes | None = field(default=None, repr=False)
-    #: Where the Claude Code plugin looks for this machine's memory; None where nobody is told.
+    #: The file in which the Claude Code plugin looks up this machine's memory; None leaves no note.
     memory_note: Path | None = None
-    #: The session logs of Claude Code that become the local person's memory, or None.
+    #: Folder of Claude Code session logs to import into the local person's memory, or None.
     follow: Path | None = None
-    #: Where several bridges keep what they share (postgresql://...); None: a file of this bridge's own.
+    #: Database shared by several bridges (postgresql://...); None uses this bridge's own file.
     database_url: str | None = field(default=None, repr=False)
-    #: Where other bridges reach this one, if not at its own host and port; and the secret that they share.
+    #: Address at which other bridges reach this one, if not its own host and port; and their shared secret.
     address: str | None = None
     cluster_secret: str | None = field(default=None, repr=False)
-    #: What seals the store of shipped logs (None: a key file in the data folder), and how much of it each sprite may
-    #: fill, in bytes.
+    #: Encryption keys of the replica store (None: a key file in the data folder), and the limit for each sprite in
+    #: bytes.
     store_keys: tuple[bytes, ...] | None = field(default=None, repr=False)
     store_bytes: int = 4096 * 2**20
-    #: The provider by which people of a company come in, if there is one.
+    #: The single sign-on provider of a company, if any.
     oidc: OidcSettings | None = None
-    #: What processes on this machine inherit: the environment without keys and tokens.
+    #: Environment that local processes inherit, without keys and tokens.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def database(self) -> Path | str:
-        """People, tokens (hashed) and spend: a file of this bridge's own, or the address of what several share."""
+        """Return the database of people, token hashes and spending: this bridge's own file or the shared URL."""
         return self.database_url or self.database_file
 
     @property
     def database_file(self) -> Path:
-        """Where these are in a file of this bridge's own."""
+        """Return the path of this bridge's own database file."""
         return self.data / "bridge.db"
 
     @property
     def run(self) -> Path:
-        """What belongs to the running bridge: its lock and its control socket."""
+        """Return the folder of the running bridge's lock and control socket."""
         return self.data / "run"
 
     @property
     def store(self) -> Path:
-        """The logs that sprites shipped, sealed: a folder for each."""
+        """Return the folder of encrypted replicas, one subfolder per sprite."""
         return self.data / "store"
 
     @property
     def store_key(self) -> Path:
-        """What seals them, where the environment has no key."""
+        """Return the path of the store's key file, used if the environment has no key."""
         return self.data / "store.key"
 
     @property
     def log_file(self) -> Path:
-        """What the bridge does, where it is run by a person in a terminal."""
+        """Return the log file of a bridge that was started in a terminal."""
         return self.run / "bridge.log"
 
     @property
     def workspaces(self) -> Path:
-        """One folder for each local sprite."""
+        """Return the folder with one workspace per local sprite."""
         return self.data / "workspaces"
 
     @property
     def secrets(self) -> tuple[str | bytes | None, ...]:
-        """Whatever of this opens something."""
+        """Return every secret in these settings, for redaction. Unset ones are None."""
         return (
             *(self.api_key, self.auth_token, self.sprites_token, self.operator_token, self.cluster_secret),
             *(self.notify_key, self.notify_url, *(self.store_keys or ())),
@@ -151,19 +152,19 @@ class Settings:
 
     @property
     def for_sprites(self) -> dict[str, str]:
-        """The environment of sprites: what processes here inherit, with what flags say and what the model is."""
+        """Return the environment of local sprites: the inherited one, the daily budget and the offline flag."""
         daily = "" if self.daily_usd is None else str(self.daily_usd)
         offline = "1" if self.uses_offline_model else ""
         return {**self.environment, "SPRITE_DAILY_USD": daily, "SPRITE_OFFLINE": offline}
 
     @property
     def uses_offline_model(self) -> bool:
-        """Whether the built-in stand-in answers instead of Claude."""
+        """Return whether the built-in offline model answers instead of Claude."""
         return not (self.api_key or self.auth_token)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can connect."""
+        """Return whether only this machine can connect."""
         return is_loopback(self.host)
 
 
@@ -179,7 +180,7 @@ def from_environment(
     model_exits: str | None = None,
     follow: Path | None = None,
 ) -> Settings:
-    """Settings from the environment, flags first; OperatorError names the variable that is not as it must be."""
+    """Return settings from flags and the environment; flags win. OperatorError names an invalid variable."""
     return Settings(
         data=(data or default_data()).resolve(),
         host=host,
@@ -218,9 +219,9 @@ def from_environment(
 
 
 def default_data() -> Path:
-    """Where everything is kept without --data: the same place from whichever folder a command is typed.
+    """Return the default data folder, which does not depend on the current directory.
 
-    SPRITE_DATA; else `data/` of the checkout the code stands in; else the folder that XDG has for it.
+    The order is SPRITE_DATA, `data/` in the checkout of the code, then the XDG data folder.
     """
     if (chosen := _text("SPRITE_DATA")) is not None:
         return Path(chosen).expanduser().resolve()
@@ -230,12 +231,12 @@ def default_data() -> Path:
 
 
 def person_token() -> str | None:
-    """A person's token for a bridge elsewhere; on a command line every process of the machine could read it."""
+    """Return a person's token for a remote bridge. It has no flag, because other processes can read command lines."""
     return _text("BRIDGE_TOKEN")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is this machine's own, unreachable from elsewhere."""
+    """Return whether an address or name is loopback, unreachable from other machines."""
     if host.lower() == "localhost":
         return True
     try:
@@ -245,7 +246,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _memory_note() -> Path | None:
-    """As integrations/claude-code/scripts/this-machine finds it."""
+    """Return the path where integrations/claude-code/scripts/this-machine looks for the note."""
     folder = _text("XDG_CONFIG_HOME") or (f"{home}/.config" if (home := _text("HOME")) else None)
     return None if folder is None else Path(folder, "sprite/claude-code")
 
@@ -255,7 +256,7 @@ def _for_processes() -> dict[str, str]:
 
 
 def claude_code_logs() -> Path:
-    """Where Claude Code keeps its sessions' logs on this machine."""
+    """Return the folder of Claude Code's session logs on this machine."""
     chosen = _text("CLAUDE_CONFIG_DIR")
     return (Path(chosen) if chosen else Path.home() / ".claude") / "projects"
 
@@ -284,7 +285,7 @@ def _egress() -> Egress:
 
 
 def exits(text: str | None, name: str) -> frozenset[str]:
-    """Names of MODEL_EXITS, or `none`; OperatorError names where they were given."""
+    """Parse names of MODEL_EXITS, or `none`. OperatorError shows `name`, the flag or variable."""
     if text is None:
         return DEFAULT_MODEL_EXITS
     named = frozenset(text.lower().replace(",", " ").split())
@@ -338,12 +339,12 @@ def _oidc() -> OidcSettings | None:
 
 
 def _groups(text: str | None) -> frozenset[str]:
-    """Names of groups, which may have spaces in them, with commas between."""
+    """Split group names at commas. Names may contain spaces."""
     return frozenset(name.strip() for name in (text or "").split(",")) - {""}
 
 
 def _secret(name: str, file_name: str) -> str | None:
-    """A secret, from the environment or from a file that the other variable names."""
+    """Read a secret from the environment, or from the file that `file_name` points to."""
     path = os.environ.get(file_name, "").strip()
     if not path:
         return _text(name)
@@ -368,7 +369,7 @@ def _address(name: str, *, may_have_query: bool = False, keeps_slash: bool = Fal
     except ValueError:
         is_address = False
     if not is_address or parts.fragment or (parts.query and not may_have_query):
-        # What was given is not repeated: an address can hold a password.
+        # The message leaves the value out: an address can hold a password.
         without = "a fragment" if may_have_query else "a query"
         raise OperatorError(f"{name} must be an address such as https://example.org, without {without}.")
     return text if may_have_query or keeps_slash else text.rstrip("/")
@@ -376,7 +377,7 @@ def _address(name: str, *, may_have_query: bool = False, keeps_slash: bool = Fal
 
 def _database_url() -> str | None:
     text = _text("BRIDGE_DATABASE_URL")
-    # What was given is not repeated: it can hold a password.
+    # The message leaves the value out: it can hold a password.
     if text is not None and urlsplit(text).scheme not in {"postgresql", "postgres"}:
         raise OperatorError("BRIDGE_DATABASE_URL must be like postgresql://USER:PASSWORD@HOST/DATABASE.")
     return text
@@ -396,7 +397,7 @@ def _store_keys() -> tuple[bytes, ...] | None:
     try:
         return read_keys(_text("BRIDGE_STORE_KEY") or "") or None
     except ValueError:
-        # What was given is not repeated.
+        # The message leaves the key out.
         raise OperatorError(
             "BRIDGE_STORE_KEY must be 32 random bytes in base64, such as `openssl rand -base64 32` makes; or several, "
             "each as NAME:KEY, with spaces between: the first one seals, all of them unseal."
@@ -431,7 +432,7 @@ def _cap(flag: float | None, name: str, default: float) -> float | None:
 
 
 def dollars(text: str, name: str) -> float:
-    """An amount in US dollars, infinite for "none"; OperatorError names where it was given."""
+    """Parse an amount in US dollars, infinite for "none". OperatorError shows `name`, the flag or variable."""
     if text.strip().lower() == "none":
         return math.inf
     try:

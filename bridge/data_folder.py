@@ -1,4 +1,4 @@
-"""The bridge's data folder: what it must look like, and that one bridge owns it."""
+"""The bridge's data folder: its creation, its lock and the bridge's last address."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class FolderTakenError(OperatorError):
 
 @contextmanager
 def owned(settings: Settings) -> Iterator[None]:
-    """Makes what is missing of the folder, and owns it while the block runs.
+    """Create what is missing of the folder and own it while the block runs.
 
-    FolderTakenError when another bridge does, OperatorError when the folder cannot be written to.
+    Raises FolderTakenError if another bridge owns it and OperatorError if it is not writable.
     """
     with ExitStack() as stack:
         try:
@@ -40,17 +40,17 @@ def owned(settings: Settings) -> Iterator[None]:
 
 
 def is_taken(settings: Settings) -> bool:
-    """Whether a bridge owns the folder right now."""
+    """Return whether a bridge owns the folder right now."""
     return is_held(_lock(settings))
 
 
 def write_address(run: Path, url: str) -> None:
-    """Notes where the bridge listens; kept after its end, since links are made then, too."""
+    """Store the bridge's URL. It stays after shutdown, because commands create links offline, too."""
     _address(run).write_text(f"{url}\n")
 
 
 def last_address(run: Path) -> str | None:
-    """Where the bridge listened last."""
+    """Return the bridge's last URL, or None."""
     try:
         return _address(run).read_text().strip() or None
     except OSError:

@@ -1,6 +1,6 @@
-"""The database of one or more bridges: a file (bridge.db) or a Postgres.
+"""The database of one or more bridges: a file (bridge.db) or Postgres.
 
-Chooses how it is opened (`bridge/sql`). Each module keeps its own SQL and runs it by `Database.write` and
+This module picks the backend in `bridge/sql`. Each module keeps its own SQL and runs it with `Database.write` and
 `Database.read`.
 """
 
@@ -45,16 +45,16 @@ _AGAIN_SECONDS = 1.0
 
 @asynccontextmanager
 async def open_database(where: Path | str, *, level: int = logging.WARNING) -> AsyncIterator[Database]:
-    """Opens a file (made where there is none) or a Postgres (postgresql://...), at the newest version.
+    """Open a file, created if missing, or Postgres (postgresql://...), migrated to the newest version.
 
-    `level` is that at which a Postgres' absences are logged.
-    OperatorError when it is damaged, foreign, from a newer bridge, cannot be reached or cannot be written.
+    `level` is the log level for Postgres outages. Raises OperatorError if the database is damaged, foreign, from a
+    newer bridge, unreachable or not writable.
     """
     if isinstance(where, Path):
         async with open_sqlite(where, MIGRATIONS) as database:
             yield database
         return
-    # Only who has a Postgres waits for its library.
+    # Imported here because the library is only needed with Postgres.
     from bridge.sql.postgres import open_postgres
 
     async with open_postgres(where, MIGRATIONS, level=level) as shared:
@@ -62,7 +62,7 @@ async def open_database(where: Path | str, *, level: int = logging.WARNING) -> A
 
 
 async def once_back(work: Callable[[], Awaitable[_T]]) -> _T:
-    """Does what must not be lost, may be repeated and can wait: again each second while the database is away."""
+    """Run idempotent work that must not be lost, retrying each second while the database is away."""
     while True:
         try:
             return await work()
@@ -71,5 +71,5 @@ async def once_back(work: Callable[[], Awaitable[_T]]) -> _T:
 
 
 def token_sha256(token: str) -> bytes:
-    """What is stored of a token, and what it is found by; any text may be given for one."""
+    """Return the hash under which a token is stored and looked up. Accepts any text."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-#: Exit status of a command that a fault of ours ended, of one used in a way that cannot work, and of one ended with
-#: Ctrl-C.
+#: Exit statuses of a command: a bug in the bridge, invalid usage, and Ctrl-C.
 FAULT = 1
 BAD_USAGE = 2
 INTERRUPTED = 130

@@ -1,4 +1,4 @@
-"""Listening: the socket, before anything else is started, and an application served on it within bounds."""
+"""The listening socket, bound before anything else starts, and the HTTP server with its limits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sprite.common.arrivals import accept_for_ever
 from sprite.common.tasks import owned_task
 
 _BACKLOG = 1024
-#: A request's head has to have arrived by then, and an idle connection is closed.
+#: Limit for the arrival of a request's head, and for an idle connection.
 _IDLE_SECONDS = 30.0
-#: What is left of a refused body is read and dropped for so long, or the client would not see the answer.
+#: Reads and drops the rest of a refused body for this long; otherwise the client would miss the answer.
 _LINGERING_SECONDS = 2.0
-#: Handlers have been told to end by then; what still runs is cut.
+#: Limit for handlers to end after shutdown began; then they are cancelled.
 _CLEANUP_SECONDS = 5.0
-#: Each client is a socket, each sprite another, and a local one two pipes.
+#: Each client takes one socket, each sprite another, and a local sprite two pipes.
 _WANTED_FILES = 65536
 
 
@@ -35,14 +35,14 @@ async def served(
     lobby: Lobby | None = None,
     idle_seconds: float = _IDLE_SECONDS,
 ) -> AsyncIterator[None]:
-    """Serves the application while the block runs. Where strangers can connect, it needs a `lobby`."""
+    """Serve the application while the block runs. Pass a `lobby` if unauthenticated clients can connect."""
     runner = web.AppRunner(
         application,
         access_log=None,
         keepalive_timeout=idle_seconds,
         lingering_time=_LINGERING_SECONDS,
         shutdown_timeout=_CLEANUP_SECONDS,
-        # A model call ends with the client that waits for it, also while there is nothing to be sent.
+        # Cancels a model call when its client disconnects, even while there is nothing to send.
         handler_cancellation=True,
     )
     await runner.setup()
@@ -60,7 +60,7 @@ async def served(
             lobby.make_room()
 
     def died() -> None:
-        # Who connects now is refused at once, and does not wait in a queue that nobody looks at.
+        # Refuses new connections at once; otherwise they would wait in a queue that is never read.
         listener.close()
         on_death()
 
@@ -74,7 +74,7 @@ async def served(
 
 @contextmanager
 def bound(host: str, port: int) -> Iterator[socket.socket]:
-    """The listening socket, before anything else is started: a port that is taken is said at once."""
+    """Bind the listening socket before anything else starts, so that a taken port is reported at once."""
     name = host.strip("[]")
     try:
         family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -88,12 +88,12 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def in_url(host: str) -> str:
-    """The host as it stands in a URL."""
+    """Return the host as written in a URL."""
     return f"[{host.strip('[]')}]" if ":" in host else host
 
 
 def raise_file_limit() -> None:
-    """Lets this process have as many connections as the machine allows."""
+    """Raise this process's open file limit to 65536, or to the hard limit if lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(_WANTED_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

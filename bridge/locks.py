@@ -1,10 +1,10 @@
-"""Lock files: holding one, and whether some process holds one.
+"""Lock files.
 
-The kernel drops a lock with its process, so a killed owner leaves nothing to clean up. Held is the file, which names
-the owner, and the folder that it is in, which cannot be deleted under the owner as the file can.
+The kernel releases a lock with its process, so a killed owner leaves nothing to clean up. Two locks are taken: the
+file, which names the owner, and its folder. The file can be deleted under the owner, the folder cannot.
 
-The sprite has the first half again (`sprite/database/lock.py`): it is shipped to VMs without the bridge, and of the
-sprite the bridge imports the wire and the prices only.
+`sprite/database/lock.py` repeats the first half, because it is deployed to VMs without the bridge. The bridge imports
+only the protocol and the prices from the sprite.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LockHeldError(Exception):
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Holds the lock while the block runs. LockHeldError if another process does, OSError if it cannot be opened."""
+    """Hold the lock while the block runs. Raises LockHeldError if it is taken, OSError if it cannot be opened."""
     with ExitStack() as stack:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, folder)
@@ -44,13 +44,13 @@ def held(path: Path) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process holds the lock right now; what cannot be opened is not held."""
+    """Return whether a process holds the lock right now. A lock that cannot be opened counts as free."""
     return _is_held(path.parent) or _is_held(path)
 
 
 def _is_held(path: Path) -> bool:
     try:
-        # Not blocking: an agent could have put a named pipe there, and opening one waits for its other end.
+        # Non-blocking, because an agent may have put a named pipe there, and opening one waits for its other end.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False

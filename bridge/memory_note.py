@@ -1,7 +1,7 @@
-"""The note by which the Claude Code plugin finds this machine's memory: lines `name=value`, which a shell reads.
+"""The note that tells the Claude Code plugin where this machine's memory is, as `name=value` lines for a shell.
 
-`workspace` is the local person's folder; `python` runs `-m sprite` in the folder `code`. It stays when the bridge ends,
-since memory can be read then, too.
+`workspace` is the local person's folder. `python` runs `-m sprite` in the folder `code`. The note outlives the bridge,
+because memory can be read without it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ _EXPLANATION = "# Where the Claude Code plugin finds this machine's memory. The 
 
 
 def leave(note: Path, workspace: Path, code: Path, *, takes_over: bool) -> None:
-    """Writes the note; one that names another workspace gives way to `takes_over` only, unless that one is gone.
+    """Write the note.
 
-    A note that cannot be written is no reason not to start: it is logged.
+    A note that names another existing workspace is replaced only with `takes_over`. A failed write is logged, not
+    raised.
     """
     values = {"workspace": str(workspace), "python": sys.executable, "code": str(code)}
     if any("\n" in value for value in values.values()):
@@ -37,7 +38,7 @@ def leave(note: Path, workspace: Path, code: Path, *, takes_over: bool) -> None:
 
 
 def _workspace(note: Path) -> Path | None:
-    """The workspace that a note names, if it is there still."""
+    """Return the workspace that a note names, if it still exists."""
     try:
         lines = note.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except FileNotFoundError:
@@ -47,7 +48,7 @@ def _workspace(note: Path) -> Path | None:
 
 
 def _replace(note: Path, text: str) -> None:
-    """Whole or not at all, and only for its owner's eyes."""
+    """Replace the note atomically, readable for its owner only."""
     note.parent.mkdir(parents=True, exist_ok=True)
     new = note.with_name(f"{note.name}.{os.getpid()}")
     new.unlink(missing_ok=True)

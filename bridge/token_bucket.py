@@ -1,4 +1,4 @@
-"""How much may be done: so much at once, so much a second. Pure: the caller does the waiting, or refuses."""
+"""Token bucket for rate limits. Pure: the caller waits or refuses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """Holds `burst` tokens at first and at most, and fills with `per_second`; `clock` gives monotonic seconds."""
+    """Holds at most `burst` tokens, starts full, and refills `per_second`. `clock` returns monotonic seconds."""
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second
@@ -17,12 +17,12 @@ class TokenBucket:
         self._at = clock()
 
     def wait(self, amount: float) -> float:
-        """Returns in how many seconds that much can be taken without overdrawing; 0 if it can be now."""
+        """Return the seconds until `amount` can be taken without overdraft; 0 if it can be taken now."""
         self._refill()
         return max(0.0, (amount - self._level) / self._per_second)
 
     def take(self, amount: float) -> float:
-        """Takes it, and returns for how many seconds to pause until the bucket is not overdrawn any more."""
+        """Take `amount`, overdrawing if necessary. Return the seconds until the overdraft is gone."""
         self._refill()
         self._level -= amount
         return max(0.0, -self._level / self._per_second)

@@ -1,4 +1,4 @@
-"""Rows that change often, kept in memory and written a few times a second at most."""
+"""Rows that change often, buffered in memory and written at most a few times a second."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Between two writes, however much changes; and while the disk refuses. A kill takes what changed in that time.
+#: Pause between two writes, and after a failed one. A killed process loses the changes of that time.
 _PAUSE_SECONDS, _RETRY_SECONDS = 0.25, 1.0
 
 
 class WriteBehind:
-    """`async with WriteBehind(database, statement, what, on_death) as rows:`; `note` each row as it now is.
+    """Write-behind buffer: `async with WriteBehind(database, statement, what, on_death) as rows:`, then `note` rows.
 
-    `statement` writes one row, whose first column is its key: of a key's rows between two writes the newest is written,
-    and at the end whatever is left. `what` names the rows in the log.
+    `statement` writes one row, whose first column is its key. Only the newest row of each key is written. The rest is
+    flushed at the end. `what` names the rows in the log.
     """
 
     def __init__(self, database: Database, statement: str, what: str, on_death: Callable[[], None]) -> None:
@@ -56,20 +56,20 @@ class WriteBehind:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is not on disk yet."""
+        """Return whether a row is not on disk yet."""
         return bool(self._unwritten) or self._is_writing
 
     def note(self, key: str, *columns: object) -> None:
-        """Has a row written as it is now; returns at once."""
+        """Schedule a row's current state for writing. Return at once."""
         self._unwritten[key] = (key, *columns)
         self._noted.set()
 
     def forget(self, key: str) -> None:
-        """Leaves a row as it is on disk."""
+        """Drop the pending write of a row; its stored state stays."""
         self._unwritten.pop(key, None)
 
     async def flush(self) -> None:
-        """Writes what was noted, now; what the disk refuses is tried again later."""
+        """Write all pending rows now. A failed write is retried later."""
         await self._write()
 
     async def _write_on(self) -> None:
@@ -97,7 +97,7 @@ class WriteBehind:
             self._unwritten = rows | self._unwritten
             if not self._is_failing:
                 self._is_failing = True
-                # Its words may hold a path; its code says what the disk wants.
+                # The error's text may contain a path, so only its code is logged.
                 log.warning("%s cannot be written (%s)", self._what, error.code, extra={"count": len(rows)})
         except BaseException:
             self._unwritten = rows | self._unwritten

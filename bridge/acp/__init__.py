@@ -1,6 +1,6 @@
-"""`python -m bridge acp`: a person's agent in their editor, by the Agent Client Protocol on stdin and stdout.
+"""`python -m bridge acp`: a person's agent in their editor, over the Agent Client Protocol on stdin and stdout.
 
-Here are only its arguments and its entry; the protocol's library is imported when an editor has come.
+This module has only the arguments and the entry point. The protocol's library is imported once an editor has connected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ editor's folder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `acp`."""
+    """Add the options of `acp`."""
     parser.add_argument(
         "--data",
         type=Path,
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Speaks with an editor until it leaves; the exit status."""
+    """Serve an editor until it disconnects. Return the exit status."""
     try:
         endpoint = _endpoint(arguments)
 

@@ -1,4 +1,4 @@
-"""The agent as the protocol has it: what an editor may ask for, and what each request does."""
+"""The agent's side of the protocol: the requests of an editor and their effects."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from bridge.acp.editor import Editor
     from sprite.protocol.events import Ending
 
-#: The conversation itself, which an editor's list of sessions has; each session is a view of it.
+#: The id of the conversation in an editor's list of sessions. Each session is a view of it.
 CONVERSATION = "sprite-conversation"
 _SESSIONS = "sprite-"
 _LONGEST_ID = 100
-#: Of this agent as editors see it; it changes where they can tell.
+#: Version of this agent for editors; changes with visible behaviour.
 _VERSION = "1"
 _MODES = [
     SessionMode(id="ask", name="Ask", description="Asks you before what needs your word."),
@@ -67,7 +67,7 @@ _MODES = [
 
 
 class SpriteAgent:
-    """See acp's Agent; the library calls these by their names. `async with` it: what it has begun ends with it."""
+    """See acp's Agent; the library calls these methods by name. Use with `async with`, which ends its tasks."""
 
     def __init__(self, conversation: Conversation, editor: Editor) -> None:
         self._conversation = conversation
@@ -83,12 +83,12 @@ class SpriteAgent:
         await self._tasks.close()
 
     def on_connect(self, client: Client) -> None:
-        """The library has put its side together."""
+        """Store the library's client."""
         self._editor.client = client
 
     async def initialize(self, protocol_version: int, **_rest: Any) -> InitializeResponse:
-        """Connects to the bridge, and says what there is."""
-        del protocol_version  # There is one so far; an editor that speaks another one leaves.
+        """Connect to the bridge and return the capabilities."""
+        del protocol_version  # The protocol has one version so far; an editor with another one disconnects.
         await self._conversation.open()
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
@@ -103,23 +103,23 @@ class SpriteAgent:
         )
 
     async def authenticate(self, method_id: str, **_rest: Any) -> None:
-        """There is nothing to log in to from here."""
+        """Refuse: there are no login methods here."""
         raise RequestError(-32602, f"There is no way to log in called {method_id!r}: start this with a token instead.")
 
     async def new_session(self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any) -> NewSessionResponse:
-        """One more view of the conversation, empty so far."""
+        """Open another view of the conversation, empty at first."""
         del cwd  # The agent works on its own computer.
         session = Session(f"{_SESSIONS}{uuid.uuid4()}", self._editor)
         modes = await self._modes(session)
         self._conversation.join(session)
-        # After the answer: before it, the editor does not know the session.
+        # Sent after the answer, because the editor does not know the session before.
         self._tasks.start(self._greet(session, mcp_servers or ()), "acp-greet")
         return NewSessionResponse(session_id=session.id, modes=modes)
 
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any
     ) -> LoadSessionResponse:
-        """A view of the conversation with what was said so far, whichever of its views it was."""
+        """Open a view with the conversation so far. Any of its session ids works."""
         del cwd
         if not session_id.startswith(_SESSIONS) or len(session_id) > _LONGEST_ID:
             raise RequestError(-32002, "There is no such conversation with Sprite.")
@@ -132,19 +132,19 @@ class SpriteAgent:
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_rest: Any
     ) -> ListSessionsResponse:
-        """The one conversation there is."""
+        """List the only conversation."""
         if cursor is not None:
             return ListSessionsResponse(sessions=[])
         newest = (await self._conversation.ask(ChatRequest(limit=1), ChatResult)).chat
         at = datetime.fromtimestamp(newest[-1].at, UTC).isoformat() if newest else None
-        # It belongs to no folder, and so to each.
+        # It belongs to no folder, so it is listed for each.
         info = SessionInfo(
             session_id=CONVERSATION, cwd=cwd or "/", title="Your conversation with Sprite", updated_at=at
         )
         return ListSessionsResponse(sessions=[info])
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_rest: Any) -> SetSessionModeResponse:
-        """Whether this editor asks its person, or says yes for them."""
+        """Set whether this editor asks its person for permission or allows everything."""
         session = self._session(session_id)
         if mode_id not in {mode.id for mode in _MODES}:
             raise RequestError(-32602, f"There is no mode {mode_id!r}: it is ask or bypass.")
@@ -159,7 +159,7 @@ class SpriteAgent:
         return SetSessionModeResponse()
 
     async def prompt(self, session_id: str, prompt: list[ContentBlock], **_rest: Any) -> PromptResponse:
-        """A message to the agent; answered when its turn has ended."""
+        """Send a message to the agent. Return when its turn has ended."""
         session = self._session(session_id)
         self._conversation.touched(session)
         session.spoken()
@@ -178,7 +178,7 @@ class SpriteAgent:
         return PromptResponse(stop_reason=self._reason(ending, is_cancelled=sent.is_cancelled))
 
     async def cancel(self, session_id: str, **_rest: Any) -> None:
-        """Stops what was sent from this session."""
+        """Stop the messages sent from this session."""
         if (session := self._conversation.sessions.get(session_id)) is not None:
             self._conversation.cancel(session)
 
@@ -186,7 +186,7 @@ class SpriteAgent:
 
     async def _sent(self, session: Session, sent: Prompt, prompt: list[ContentBlock]) -> Ending | Error | None:
         draft = read_prompt(prompt)
-        # What is too long is refused before anything of it arrives.
+        # Refuses a text that is too long before any file is uploaded.
         draft.text_with([file.name for file in draft.files])
         paths = [await upload(self._conversation, file) for file in draft.files if not sent.is_cancelled]
         if sent.is_cancelled:

@@ -1,7 +1,7 @@
-"""The person's one conversation with their agent, as the sessions of an editor see it.
+"""The person's conversation with their agent, shared by all sessions of an editor.
 
-Owns the link to the bridge and what is known by it: what runs, and who said what. Hands each event to every session;
-they decide what of it they show.
+Owns the link to the bridge and the state known from it: running turns and their authors. Passes each event to all
+sessions, which decide whether to show it.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A VM that sleeps wakes within this.
+#: Enough for a sleeping VM to wake.
 _READY_SECONDS = 90.0
 _ASK_SECONDS = 15.0
-#: How long the end of a message that is stopped is waited for.
+#: Limit for the end of a stopped message.
 _STOP_SECONDS = 30.0
-#: What the bridge says where it cannot hand on what was sent.
+#: Error codes of the bridge for messages that it could not forward.
 _LATER = frozenset({"unavailable", "busy"})
-#: An editor opens one for each of its threads, and need not say when it is done with it.
+#: An editor opens one session per thread, and need not close it.
 MAX_SESSIONS = 100
-#: Of a turn under way, for a session that comes later.
+#: Events kept of a running turn, for sessions that open later.
 _EVENTS_KEPT = 1000
 
 
 class _Turn:
-    """A turn under way: its newest events, and the text that grows."""
+    """A running turn: its newest events and its growing text."""
 
     def __init__(self) -> None:
         self.events: deque[AgentEvent] = deque(maxlen=_EVENTS_KEPT)
-        #: None where a part of it was missed.
+        #: None if a part was missed.
         self.growing: str | None = ""
 
     def heard(self, event: AgentEvent) -> None:
@@ -82,33 +82,33 @@ class _Turn:
 
 
 class Conversation:
-    """`async with` it, `open` it, then `join` with sessions and `send` from them."""
+    """The conversation: use with `async with`, `open` it, then `join` sessions and `send` from them."""
 
     def __init__(self, connect: Connect, editor: Editor, on_end: Callable[[], None]) -> None:
-        """`on_end` is called when the bridge cannot be reached any more, and nothing can go on."""
+        """`on_end` is called once the bridge is permanently unreachable."""
         self.link = BridgeLink(connect)
         self.questions = Questions(self.link, editor, self._session_for)
         self.sessions: dict[str, Session] = {}
-        #: Why nothing goes on, once that is so.
+        #: Why the conversation ended, once it has.
         self.failure: BridgeUnreachableError | None = None
-        #: Why the agent waits for the person's word.
+        #: Why the agent is paused, if it is.
         self.paused: Paused | None = None
         self._on_end = on_end
         self._stack = AsyncExitStack()
         self._tasks = TaskSet()
         self._changed = asyncio.Condition()
         self._is_open = False
-        #: Whether the bridge has said anything, and the sprite how things stand.
+        #: Whether the bridge has answered, and whether the sprite's state has arrived.
         self._is_reached = False
         self._is_synced = False
-        #: Whether those who wait know that the connection is gone.
+        #: Whether the waiting sessions were told about the lost connection.
         self._told_away = False
         self._turns: dict[str, _Turn] = {}
-        #: What was sent from anywhere and has not ended.
+        #: Messages sent from anywhere whose turns have not ended.
         self._said: dict[str, ChatSaid] = {}
-        #: Turns that have ended, or whose end was told with the state.
+        #: Turns that have ended, or whose end was part of the synced state.
         self._ended: set[str] = set()
-        #: What was cancelled while nobody could be told.
+        #: Cancelled missions whose stop could not be delivered.
         self._to_stop: set[str] = set()
 
     async def __aenter__(self) -> Self:
@@ -121,7 +121,7 @@ class Conversation:
         await self._stack.aclose()
 
     async def open(self) -> None:
-        """Connects, and returns when the bridge answers. RequestError in its words where it cannot be reached."""
+        """Connect and wait for the bridge's answer. Raises RequestError if it is unreachable."""
         if not self._is_open:
             self._is_open = True
             await self._stack.enter_async_context(self.link)
@@ -132,7 +132,7 @@ class Conversation:
         await self._until(lambda: self._is_reached)
 
     async def ready(self) -> None:
-        """Returns when the sprite is there. RequestError where it does not come."""
+        """Wait for the sprite. Raises RequestError if it does not connect in time."""
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 await self._until(lambda: self._is_synced and self.link.is_ready)
@@ -141,7 +141,7 @@ class Conversation:
             raise unavailable(words) from None
 
     async def ask(self, payload: ClientPayload, expected: type[_T], seconds: float = _ASK_SECONDS) -> _T:
-        """Asks the sprite. RequestError where it says no, or nothing."""
+        """Send a request to the sprite. Raises RequestError if it refuses or does not answer."""
         await self.ready()
         return await self._ask(payload, expected, seconds)
 
@@ -161,7 +161,7 @@ class Conversation:
     # --- sessions ---
 
     def join(self, session: Session) -> None:
-        """One more is told what happens; the one that was quiet for longest makes room."""
+        """Add a session. Evicts the least recently used idle one beyond the limit."""
         self.sessions.pop(session.id, None)
         quiet = [each.id for each in self.sessions.values() if not each.waits]
         if len(self.sessions) >= MAX_SESSIONS and quiet:
@@ -169,18 +169,18 @@ class Conversation:
         self.sessions[session.id] = session
 
     async def replay(self, session: Session) -> None:
-        """Shows a session what was said so far, before anything that is new."""
+        """Show a session the conversation so far, before new events."""
         await self.ready()
         async with session.busy:
             self.join(session)
-            # What comes meanwhile waits, so nothing here may wait for it.
+            # New events wait for `busy`, so this block must not wait for them.
             past = await self._ask(ChatRequest(limit=CHAT_LIMIT), ChatResult, _ASK_SECONDS)
             await session.replay(past.chat)
             for turn, record in self._turns.items():
                 await session.catch_up(turn, record.events, record.growing)
 
     def touched(self, session: Session) -> None:
-        """The person is at this one: a question about something else is asked in it."""
+        """Mark the session in which the person is active: questions about other missions appear there."""
         if session.id in self.sessions:
             self.sessions[session.id] = self.sessions.pop(session.id)
 
@@ -192,19 +192,19 @@ class Conversation:
     # --- what is sent ---
 
     def send(self, session: Session, prompt: Prompt, text: str) -> None:
-        """Sends a message; it arrives once, however often the connection breaks."""
+        """Send a message. It is delivered once, even if the connection breaks."""
         mission_id = self.link.post(Mission(text))
         session.sent(prompt, mission_id)
 
     def cancel(self, session: Session) -> None:
-        """Stops everything that was sent from a session and has not ended."""
+        """Stop all messages of a session that have not ended."""
         for prompt in session.prompts:
             prompt.is_cancelled = True
             if prompt.mission_id is not None and not prompt.ended.done():
                 self._tasks.start(self._stop(prompt, prompt.mission_id), "acp-stop")
 
     async def _stop(self, prompt: Prompt, mission_id: str) -> None:
-        """An editor waits for the end of what it has cancelled, so that comes in any case."""
+        """Stop a mission. Always ends the prompt, because an editor waits for the end of a cancelled one."""
         try:
             async with asyncio.timeout(_STOP_SECONDS):
                 answer = (await self.link.ask(Interrupt(mission_id), timeout_seconds=_ASK_SECONDS)).payload
@@ -239,7 +239,7 @@ class Conversation:
             raise unavailable(str(self.failure))
 
     async def _heard(self, message: RelayedMessage) -> None:
-        # What the link itself says, of a bridge that is away, has no id.
+        # The link's own messages about an unreachable bridge have no id.
         self._is_reached |= bool(message.id)
         match message.payload:
             case LinkState() as change:
@@ -330,13 +330,13 @@ class Conversation:
         await self.questions.keep(sync.permissions)
 
     async def _settle(self, sync: StateSync, going_on: set[str]) -> None:
-        """After a gap: shows what was missed, and ends what has ended meanwhile."""
+        """Show missed lines after a gap, and end the prompts that have ended in the meantime."""
         missed = [message for message in sync.chat if message.mission_id not in self._ended | going_on]
         for session in self._all():
             async with session.busy:
                 if (running := sync.running) is not None and running.mission_id is not None:
                     await session.catch_up(running.mission_id, running.events, running.partial)
-                # What was asked there ends first: until then nothing else is shown.
+                # The session's own missions first: until they have ended, it shows no others.
                 for message in missed:
                     if message.mission_id in session.missions:
                         await session.missed(message)
@@ -370,5 +370,5 @@ class Conversation:
 
 
 def unavailable(words: str) -> RequestError:
-    """An error that an editor shows with these words."""
+    """Return an error whose message the editor shows."""
     return RequestError(-32603, words)

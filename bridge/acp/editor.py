@@ -1,4 +1,4 @@
-"""What we say to the editor: updates of its sessions, and questions that can be taken back."""
+"""Calls to the editor: session updates, and questions that can be withdrawn."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class Editor:
-    """The program that started this one. An editor that has left hears nothing, and nobody waits for it."""
+    """The program that started this one. Calls to a closed editor do nothing."""
 
     def __init__(self, transport: StdioTransport) -> None:
         self._transport = transport
-        #: Set once the library has put its side of the connection together.
+        #: Set once the library has connected.
         self.client: Client | None = None
 
     async def update(self, session_id: str, update: SessionUpdate) -> None:
-        """Tells what is new in a session."""
+        """Send an update of a session."""
         if self.client is not None:
             with suppress(ConnectionError):
                 await self.client.session_update(session_id, update)
 
     async def ask(self, session_id: str, call: ToolCallUpdate, options: list[PermissionOption]) -> str | None:
-        """Asks the person about a tool call: the id of the option they chose, None where they chose none.
+        """Ask the person about a tool call. Return the id of the chosen option, or None.
 
-        acp's RequestError where the editor cannot ask.
+        Raises acp's RequestError if the editor cannot ask.
         """
         if self.client is None:
             return None
@@ -41,12 +41,12 @@ class Editor:
         except ConnectionError:
             return None
         finally:
-            # What was answered is not withdrawn any more; what is withdrawn has taken its id by now.
+            # An answered question cannot be withdrawn any more; `withdraw` has taken the id already.
             self._transport.question_id(call.tool_call_id)
         return answer.outcome.option_id if isinstance(answer.outcome, AllowedOutcome) else None
 
     async def withdraw(self, tool_call_id: str) -> None:
-        """Takes a question back: it was answered elsewhere, or nobody waits for the answer."""
+        """Withdraw a question that was answered elsewhere or is obsolete."""
         if (question_id := self._transport.question_id(tool_call_id)) is not None:
             with suppress(ConnectionError):
                 await self._transport.send(

@@ -1,4 +1,4 @@
-"""`python -m bridge acp`, put together: a way to a bridge, the conversation over it, and the editor's pipes."""
+"""The parts of `python -m bridge acp`: a connection to a bridge, the conversation over it, and the editor's pipes."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
     from bridge.chat.endpoints import RemoteEndpoint, RunningEndpoint
 
 _SIGNALLED = 128
-#: So long the answers may take in which an editor is told that nothing goes on.
+#: Time to deliver the final error answers to the editor.
 _LAST_WORDS_SECONDS = 0.5
 
 
 class End:
-    """Why the program ends: the editor has left (0), a signal, or the bridge cannot be reached (1)."""
+    """Why the program ends: the editor disconnected (0), a signal, or an unreachable bridge (1)."""
 
     def __init__(self) -> None:
         self.status = 0
         self._has_come = asyncio.Event()
 
     def come(self, status: int) -> None:
-        """The first reason counts."""
+        """Set the exit status. Only the first call counts."""
         if not self._has_come.is_set():
             self.status = status
             self._has_come.set()
 
     def fail(self) -> None:
-        """Nothing can go on, which the editor is told first."""
+        """End with a fault shortly, after the editor got its answers."""
         asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self.come, FAULT)
 
     async def wait(self) -> None:
-        """Returns when one has come."""
+        """Wait for the end."""
         await self._has_come.wait()
 
 
 async def serve(endpoint: RunningEndpoint | RemoteEndpoint) -> int:
-    """Speaks with the editor until it leaves; the exit status. stdout has the protocol and nothing else."""
+    """Serve the editor until it disconnects. Return the exit status. stdout carries the protocol only."""
     logs.set_up_for_an_editor()
     transport = await opened()
     end = End()
@@ -76,14 +76,14 @@ async def serve(endpoint: RunningEndpoint | RemoteEndpoint) -> int:
 
 @asynccontextmanager
 async def speaking(connect: Connect, transport: StdioTransport, end: End) -> AsyncIterator[Conversation]:
-    """Answers an editor while the block runs; `end` comes where that cannot go on."""
+    """Answer an editor while the block runs. Sets `end` if that cannot continue."""
     editor = Editor(transport)
     async with (
         Conversation(connect, editor, end.fail) as conversation,
         SpriteAgent(conversation, editor) as agent,
         TaskSet() as tasks,
     ):
-        # It has what it says it can do; the library answers for the rest.
+        # It has only the methods of its capabilities; the library answers the rest.
         connection = AgentSideConnection(cast("Agent", agent), transport, listening=False)
         tasks.start(_listen(connection, end), "acp-listen")
         try:
@@ -96,7 +96,7 @@ async def _listen(connection: AgentSideConnection, end: End) -> None:
     try:
         await connection.listen()
     except ConnectionError:
-        # The editor is gone in the middle of an answer to it.
+        # The editor disconnected in the middle of an answer.
         pass
     finally:
         end.come(0)

@@ -1,6 +1,6 @@
-"""What a person sends from an editor, as a message to the agent and files for it (pure).
+"""A person's message from an editor, converted to a mission with files (pure).
 
-Nothing is read here: of a file that the editor only names, the name is all that goes.
+Reads no files: for a file that the editor only mentions, only its name is sent.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from sprite.protocol.messages import MAX_MISSION_CHARS
 if TYPE_CHECKING:
     from acp.helpers import ContentBlock
 
-#: Files that go with one message, and what may be named in it.
+#: Limits per message: attached files, and other blocks such as references.
 MAX_FILES = 20
 MAX_REFERENCES = 200
-#: A longer text is a file of its own, beside the message; so is any once these many characters are in it.
+#: Longer texts become attached files, as do further ones once the message has this many characters.
 MAX_TEXT_CHARS = 20_000
 MAX_TEXTS_CHARS = 60_000
 _LONGEST_NAME = 200
@@ -41,12 +41,12 @@ _ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "ima
 
 
 class PromptRefusedError(Exception):
-    """The message cannot be sent so, in words a person understands."""
+    """The message cannot be sent; the message of the error is for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file for the agent; `source` says where it is from, where the editor does."""
+    """A file for the agent; `source` is its origin if the editor names it."""
 
     name: str
     data: bytes
@@ -55,16 +55,16 @@ class Attachment:
 
 @dataclass(slots=True)
 class Draft:
-    """A message before its files have arrived: `text_with` makes it whole."""
+    """A message before its files are uploaded; `text_with` completes it."""
 
     text: str = ""
     files: list[Attachment] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    #: Of the texts of files that are in it.
+    #: Characters of the file texts included so far.
     _chars: int = 0
 
     def take(self, block: ContentBlock) -> None:
-        """Adds a part of the message. PromptRefusedError where it cannot be taken."""
+        """Add a part of the message. Raises PromptRefusedError if it is unsupported."""
         match block:
             case TextContentBlock(text=text):
                 self.text += _sound(text)
@@ -93,7 +93,7 @@ class Draft:
         self.notes.append(f"- {_place(file.uri)}. It says:\n{fenced(text)}")
 
     def text_with(self, paths: Sequence[str]) -> str:
-        """The message, `paths` being where its files have arrived. PromptRefusedError where it is too long."""
+        """Return the message with the paths of its uploaded files. Raises PromptRefusedError if it is too long."""
         lines = [_arrived(file, path) for file, path in zip(self.files, paths, strict=True)]
         attached = "\n".join((*lines, *self.notes))
         text = f"{self.text}\n\nFrom the editor:\n{attached}" if attached else self.text
@@ -109,7 +109,7 @@ class Draft:
 
 
 def read_prompt(blocks: Sequence[ContentBlock]) -> Draft:
-    """A draft of what the editor sends. PromptRefusedError where a part of it cannot be taken."""
+    """Return a draft of the editor's message. Raises PromptRefusedError for an unsupported part."""
     if sum(not isinstance(block, TextContentBlock) for block in blocks) > MAX_REFERENCES:
         raise PromptRefusedError(f"A message may name {MAX_REFERENCES} files at most.")
     draft = Draft()
@@ -128,7 +128,7 @@ def _arrived(file: Attachment, path: str) -> str:
 
 
 def _reference(uri: str, name: str = "") -> str:
-    """Stands in the text where the person put it."""
+    """Return the inline reference to a file."""
     shown = one_line(name)[:_LONGEST_NAME] or _name(uri)
     return f"[@{shown}]({one_line(uri)[:_LONGEST_URI]})"
 
@@ -158,5 +158,5 @@ def _decoded(data: str) -> bytes:
 
 
 def _sound(text: str) -> str:
-    """A text that can be sent: halves of pairs, which JSON can hold, are no text."""
+    """Replace lone surrogates, which JSON can express but UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode()

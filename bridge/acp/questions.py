@@ -1,6 +1,6 @@
-"""The agent's questions for permission, asked in the editor: one session has each, and whoever answers first decides.
+"""The agent's permission requests in the editor: each in one session, and the first answer decides.
 
-A question that the editor does not answer stays open, for a page or a terminal.
+A request without an answer in the editor stays open for a page or a terminal.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _DECISIONS: dict[str, Decision] = {"allow": "allow", "always": "always", "deny":
 
 
 class _Question:
-    """One that is open: where it is asked, as which tool call, and who waits for its answer."""
+    """An open request: its session, its tool call and the task that waits for the answer."""
 
     def __init__(self, request: PermissionRequest) -> None:
         self.request = request
         self.session: Session | None = None
         self.call_id = ""
-        #: Whether the call is on the screen for the sake of the question alone.
+        #: Whether the tool call was shown only for this request.
         self.is_own_call = False
         self.asking: asyncio.Task[None] | None = None
         self.is_answered = False
 
 
 class Questions:
-    """`keep` what is open, `resolved` what is not any more; `async with` it, and its asking ends with it."""
+    """Open permission requests. Use with `async with`, which ends its tasks."""
 
     def __init__(self, link: BridgeLink, editor: Editor, session_for: Callable[[str | None], Session | None]) -> None:
-        """`session_for` has the session to ask in, by the mission that the question is about; None: no session yet."""
+        """`session_for` returns the session for a mission's request, or None if there is no session yet."""
         self._link = link
         self._editor = editor
         self._session_for = session_for
@@ -66,28 +66,28 @@ class Questions:
         await self._tasks.close()
 
     async def keep(self, asked: Iterable[PermissionRequest]) -> None:
-        """Believes a snapshot: these are open, and no others."""
+        """Replace the open requests by those of a snapshot."""
         requests = {request.request_id: request for request in asked if not request.redacted}
         for gone in self._open.keys() - requests.keys():
-            # How it was decided is not known; a call that runs will say how it ended.
+            # The decision is unknown; a running call reports its own end.
             await self._close(gone, None, is_decided=False)
         for request in requests.values():
             self.ask(request)
 
     def ask(self, request: PermissionRequest) -> None:
-        """Asks one, if that has not been done; a redacted one is a copy of a question that is closed."""
+        """Ask a request unless it was asked. A redacted one belongs to a closed request."""
         if request.redacted:
             return
         self._open.setdefault(request.request_id, _Question(request))
         self.go_on()
 
     def go_on(self) -> None:
-        """A session has come, or its mode has changed: asks or answers what has waited for that."""
+        """Ask or answer waiting requests after a session was opened or its mode changed."""
         for question in self._open.values():
             self._go_on(question)
 
     async def resolved(self, news: PermissionResolved) -> None:
-        """One is not open any more."""
+        """Close a request."""
         await self._close(news.request_id, news.decision, is_decided=True)
 
     def _go_on(self, question: _Question) -> None:
@@ -103,7 +103,7 @@ class Questions:
     async def _ask(self, question: _Question, session: Session) -> None:
         request = question.request
         async with session.busy:
-            # The past is shown first, where a session begins with it.
+            # In a loaded session the past is shown first.
             known = session.call_of(request)
         question.call_id, question.is_own_call = known or f"question-{request.request_id}", known is None
         title, content = tool_calls.question(request)
@@ -143,7 +143,7 @@ class Questions:
         if not is_decided and not question.is_own_call:
             return
         is_allowed = decision in {"allow", "always"}
-        # A call that runs says itself how it ended; one that was shown for the question alone ends with it.
+        # A running call reports its own end. A call shown only for the request ends with it.
         status: Literal["completed", "in_progress", "failed"] = "failed"
         if is_allowed:
             status = "completed" if question.is_own_call else "in_progress"
@@ -151,7 +151,7 @@ class Questions:
 
 
 def _options(request: PermissionRequest) -> list[PermissionOption]:
-    """What may be chosen; "always" only where it would allow little, and says what."""
+    """Return the options. "always" appears only with a narrow rule, and names it."""
     always = [] if request.always is None else [f"Always allow {one_line(request.always)}"]
     return [
         PermissionOption(option_id="allow", name="Allow", kind="allow_once"),

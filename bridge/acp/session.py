@@ -1,7 +1,6 @@
-"""One conversation of the editor's, which is a view of the one that the person has with their agent.
+"""One session of the editor: a view of the person's conversation with their agent.
 
-Shows what was asked in it and, while nothing asked here runs, what happens elsewhere. Knows no link: what it shows is
-handed to it.
+Shows the missions sent from it. While none of them runs, it also shows other turns. Has no link: its data is passed in.
 """
 
 from __future__ import annotations
@@ -53,24 +52,24 @@ _GOING_ON = frozenset({"queued", "running"})
 
 
 class Prompt:
-    """A message that was sent here: how it `ended`, or None where nobody may wait for that any more."""
+    """A message sent from this session. `ended` is its end, or None if it is not awaited any more."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[Ending | Error | None] = asyncio.get_running_loop().create_future()
-        #: Set once it is on its way.
+        #: Set once it was sent.
         self.mission_id: str | None = None
         self.is_taken = False
         self.is_cancelled = False
 
     def end(self, how: Ending | Error | None) -> None:
-        """Its end, once."""
+        """Set the end, once."""
         if not self.ended.done():
             self.ended.set_result(how)
 
 
 @dataclass(slots=True)
 class _ShownTurn:
-    """What of a turn is on the screen: its whole texts, and its calls, those that still run with what they are."""
+    """The shown part of a turn: its whole texts, its calls, and the running ones with their details."""
 
     stream: TextStream
     attempt: int = 1
@@ -80,69 +79,69 @@ class _ShownTurn:
 
 
 class Session:
-    """`show` what happens; `busy` while the past is shown, which what happens meanwhile waits for."""
+    """One session: `show` events. Holders of `busy` show the past, and new events wait for it."""
 
     def __init__(self, session_id: str, editor: Editor) -> None:
         self.id = session_id
         self.mode: Mode = "ask"
         self.busy = asyncio.Lock()
-        #: What was sent here and has not ended.
+        #: Messages sent here that have not ended.
         self.prompts: list[Prompt] = []
-        #: Everything ever sent here.
+        #: All missions ever sent here.
         self.missions: set[str] = set()
         self._editor = editor
         self._turns: dict[str | None, _ShownTurn] = {}
-        #: Turns of elsewhere that are not shown: something asked here waits meanwhile, or they were shown before.
+        #: Turns from elsewhere that are not shown: they ran while this session's own did, or were shown before.
         self._hidden: set[str | None] = set()
-        #: Whether a text of the agent's was shown last, to which an editor would add the next.
+        #: Whether the agent's text was shown last, to which an editor would append the next one.
         self._after_text = False
 
     # --- what was sent here ---
 
     @property
     def waits(self) -> bool:
-        """Whether something that was sent here has not ended."""
+        """Return whether a message sent here has not ended."""
         return any(not prompt.ended.done() for prompt in self.prompts)
 
     def spoken(self) -> None:
-        """The editor shows something of the person's."""
+        """Note that the editor shows the person's message."""
         self._after_text = False
 
     def begin(self, prompt: Prompt) -> None:
-        """A message of the person's: what goes on elsewhere is not shown until it has ended."""
+        """Start a message. Other turns are hidden until it has ended."""
         self.prompts.append(prompt)
         self._hidden |= {turn for turn in self._turns if turn not in self.missions}
         self._turns = {turn: shown for turn, shown in self._turns.items() if turn in self.missions}
 
     def sent(self, prompt: Prompt, mission_id: str) -> None:
-        """It is on its way under this id."""
+        """Set the id of a sent message."""
         prompt.mission_id = mission_id
         self.missions.add(mission_id)
 
     def prompt_of(self, mission_id: str | None) -> Prompt | None:
-        """The message that was sent under an id, while it has not ended."""
+        """Return the running message with this id, or None."""
         return next((prompt for prompt in self.prompts if mission_id and prompt.mission_id == mission_id), None)
 
     # --- what is shown ---
 
     async def say(self, text: str) -> None:
-        """A text of ours, in the agent's place: what a command found."""
+        """Show the program's own text in the agent's place, such as a command's result."""
         await self._text(text, begins=True)
 
     async def note(self, text: str) -> None:
-        """A remark beside the conversation."""
+        """Show a remark beside the conversation."""
         self._after_text = False
         await self._update(update_agent_thought_text(text))
 
     async def missed(self, message: ChatMessage) -> None:
-        """A line of a turn that ended unseen: what of it is not on the screen."""
+        """Show the missing part of a turn that ended during a gap."""
         turn = message.mission_id
         is_ours = turn in self.missions
         if turn in self._hidden or (self.waits and not is_ours):
             return
         shown = self._turns.get(turn)
         if message.role == "user" or shown is None:
-            # What was sent here is on the screen, and its error is told by its end.
+            # The editor shows messages sent here itself, and the end of the prompt reports errors.
             if shown is None and (not is_ours or message.role == "assistant"):
                 await self._past(message)
             return
@@ -158,7 +157,7 @@ class Session:
             await self._past(message)
 
     async def replay(self, chat: Iterable[ChatMessage]) -> None:
-        """The conversation so far, on an empty screen."""
+        """Show the conversation so far in an empty session."""
         self._turns.clear()
         self._hidden.clear()
         self._after_text = False
@@ -168,7 +167,7 @@ class Session:
                 self._hidden.add(message.mission_id)
 
     async def catch_up(self, turn: str, events: Iterable[AgentEvent], partial: str | None) -> None:
-        """What a turn has shown so far, of which we have a part or nothing, and its growing text where known."""
+        """Show the missing part of a running turn, and its growing text if it is known."""
         if turn in self._hidden:
             return
         for event in events:
@@ -182,7 +181,7 @@ class Session:
             await self._text(shown.stream.resync(partial), begins=begins)
 
     async def show(self, event: AgentEvent, said: ChatSaid | None) -> None:
-        """Shows one event; `said` is the message that its turn answers, where somebody else has sent it."""
+        """Show one event; `said` is the message that its turn answers if it was sent elsewhere."""
         turn = event.mission_id
         is_ours = turn in self.missions
         if turn not in self._turns and not is_ours and self.waits:
@@ -206,12 +205,12 @@ class Session:
                 await self._show(event, self._shown(turn))
 
     def lose(self) -> None:
-        """The connection broke: of the texts that grow, pieces are missing."""
+        """Note that text deltas were missed because the connection broke."""
         for shown in self._turns.values():
             shown.stream.lose()
 
     def call_of(self, request: PermissionRequest) -> str | None:
-        """The call that is on the screen and asked about, by its id."""
+        """Return the id of the shown call that a permission request is about, or None."""
         shown = self._turns.get(request.mission_id)
         calls = reversed(shown.running.values()) if shown is not None else ()
         fitting = (call for call in calls if call.name == request.tool and call.input == request.input)
@@ -220,7 +219,7 @@ class Session:
     # --- details ---
 
     def _shown(self, turn: str | None) -> _ShownTurn:
-        # Its beginning went by before this session was there.
+        # The turn started before this session was opened.
         return self._turns.setdefault(turn, _ShownTurn(TextStream(has_hole=True)))
 
     async def _began(self, origin: Origin, said: ChatSaid | None) -> None:

@@ -1,6 +1,6 @@
-"""What an editor offers behind a slash: a new session, what is remembered, and a search in it.
+"""Slash commands for editors: a new session, the memory and a search in it.
 
-Anything else that begins with a slash goes to the agent: it may be a path.
+Any other text after a slash goes to the agent, since it may be a path.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ COMMANDS = [
 
 
 def command_in(prompt: Sequence[ContentBlock]) -> tuple[str, str] | None:
-    """The command that a message is, and the rest of its line; None where it is for the agent."""
+    """Return the command of a message and the rest of its line, or None."""
     if len(prompt) != 1 or not isinstance(prompt[0], TextContentBlock):
         return None
     name, _, rest = prompt[0].text.strip().partition(" ")
@@ -64,7 +64,7 @@ def command_in(prompt: Sequence[ContentBlock]) -> tuple[str, str] | None:
 
 
 async def answer(conversation: Conversation, name: str, rest: str) -> str:
-    """What a command has to say, as Markdown. RequestError where the sprite cannot be asked."""
+    """Run a command and return its result as Markdown. Raises RequestError if the sprite does not answer."""
     match name:
         case "new":
             return await _new(conversation)
@@ -124,7 +124,7 @@ def _file_line(file: FileState) -> str:
 
 
 def _hit(hit: SearchHit) -> str:
-    """A line of the list, with the turn where it was said."""
+    """Return a search hit as a list item, with its turn."""
     kind = hit.type if hit.kind == "learning" else "said"
     turn = f"turn {hit.turn_id}" if hit.turn_id is not None else "no turn"
     gone = " (replaced since)" if hit.superseded_by else ""

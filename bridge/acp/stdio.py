@@ -1,7 +1,7 @@
-"""The editor's end of the line: JSON-RPC messages, one a line, on this process's own stdin and stdout.
+"""The connection to the editor: JSON-RPC messages, one per line, on stdin and stdout.
 
-A transport for the protocol's library. Beside the library's own it bounds a line, answers what is no message instead
-of failing by it, and lets nobody wait for an editor that does not read.
+A transport for the protocol's library. Unlike the library's own, it limits lines and the buffer for an editor that does
+not read. It answers invalid messages instead of failing.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from bridge.errors import OperatorError
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-#: A message with pictures in it, as base64; a longer line is skipped, and refused in words.
+#: Fits pictures in base64. A longer line is skipped and refused.
 MAX_LINE_BYTES = 32 * 1024 * 1024
 _CHUNK_BYTES = 1 << 16
-#: What waits for an editor that reads slowly; who sends more waits, too.
+#: Buffer limit for a slow editor; senders wait beyond it.
 _MAX_UNREAD_BYTES = 1024 * 1024
 _FAREWELL_SECONDS = 2.0
-#: Where the id of a line that is too long stands, if it is to be answered.
+#: Part of a skipped line that is searched for its id.
 _HEAD_BYTES = 300
 _ID = re.compile(rb'^\s*\{[^{}]{0,200}?"id"\s*:\s*(\d{1,15}|"[^"\\]{0,100}")')
 _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
@@ -32,7 +32,7 @@ _ASKS = "session/request_permission"
 
 
 class StdioTransport:
-    """See acp's Transport. `opened` makes one."""
+    """See acp's Transport. Created by `opened`."""
 
     def __init__(
         self, source: asyncio.ReadTransport, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -42,13 +42,13 @@ class StdioTransport:
         self._writer = writer
         self._is_closed = False
         self._buffer = bytearray()
-        #: How much of the buffer has no end of a line.
+        #: Bytes of the buffer without a line end.
         self._scanned = 0
-        #: The ids under which questions went out, by the tool call that each is about.
+        #: Message ids of open questions, by tool call.
         self._question_ids: dict[str, int | str] = {}
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message, None at the end."""
+        """Return the next message, or None at the end."""
         while (line := await self._line()) is not None:
             if not line.strip():
                 continue
@@ -64,20 +64,20 @@ class StdioTransport:
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Sends in the order of the calls; waits while the editor leaves too much unread. ConnectionError: it left."""
+        """Send a message, in the order of calls. Waits for a slow editor. Raises ConnectionError if it disconnected."""
         if message.get("method") == _ASKS:
             self._question_ids[message["params"]["toolCall"]["toolCallId"]] = message["id"]
-        # What pydantic says of a wrong message can hold exceptions.
+        # pydantic's error details can contain exceptions.
         line = json.dumps(message, separators=(",", ":"), default=str)
         self._writer.write(line.encode("utf-8", "replace") + b"\n")
         await self._writer.drain()
 
     def question_id(self, tool_call_id: str) -> int | str | None:
-        """The id under which a question about a tool call went out, once; None where none did."""
+        """Remove and return the message id of the question about a tool call, or None."""
         return self._question_ids.pop(tool_call_id, None)
 
     async def close(self) -> None:
-        """Ends both ways; what the editor has not read by then is dropped."""
+        """Close both directions, dropping unread data after 2 s."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -89,7 +89,7 @@ class StdioTransport:
         except TimeoutError:
             self._writer.transport.abort()
         except ConnectionError:
-            # The editor has left before.
+            # The editor disconnected before.
             pass
 
     async def _line(self) -> bytes | None:
@@ -110,7 +110,7 @@ class StdioTransport:
             self._buffer += chunk
 
     async def _skip_line(self) -> None:
-        """Drops the line that has begun, and answers it if its beginning says under which id."""
+        """Skip the current line and refuse it, with its id if the start of the line has one."""
         head = bytes(self._buffer[:_HEAD_BYTES])
         self._buffer.clear()
         self._scanned = 0
@@ -128,7 +128,7 @@ class StdioTransport:
 
 
 def _problem(message: Any) -> str | None:
-    """Why the library could not take this for a message; None where it can."""
+    """Return why the library would reject this message, or None."""
     if not isinstance(message, dict):
         return "A message is a JSON object."
     if not isinstance(message.get("method", ""), str):
@@ -139,14 +139,14 @@ def _problem(message: Any) -> str | None:
 
 
 async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None) -> StdioTransport:
-    """A transport on stdin and stdout, or on other pipes. OperatorError where they are none."""
+    """Return a transport on stdin and stdout, or on other pipes. Raises OperatorError for other kinds of files."""
     source, target = source or sys.stdin.buffer, target or sys.stdout.buffer
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     try:
         _refuse_what_is_always_ready(source)
         incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
-        # A protocol that lets writers wait, which asyncio has in public for readers alone.
+        # A protocol with flow control for writers; asyncio's only public one is for readers.
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         transport, _ = await loop.connect_write_pipe(lambda: protocol, target)
     except (ValueError, PermissionError) as error:
@@ -158,6 +158,6 @@ async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None)
 
 
 def _refuse_what_is_always_ready(source: BinaryIO) -> None:
-    """PermissionError for what nobody can wait for, such as /dev/null: asyncio would find out too late to say it."""
+    """Raise PermissionError for files that cannot be polled, such as /dev/null. asyncio reports them too late."""
     with selectors.DefaultSelector() as selector:
         selector.register(source, selectors.EVENT_READ)

@@ -1,4 +1,4 @@
-"""A text of the agent's as it grows, so that an editor gets each part of it once (pure)."""
+"""The agent's growing text, split so that an editor gets each part once (pure)."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from os.path import commonprefix
 
 
 class TextStream:
-    """`feed` deltas, `finish` with the whole text; each returns what is to be shown."""
+    """One stream of text: `feed` deltas, `finish` with the whole text. Each returns the text to show."""
 
     def __init__(self, *, has_hole: bool = False) -> None:
-        """`has_hole`: the beginning of the text was missed."""
-        #: What is on the screen of the text that grows.
+        """`has_hole`: the start of the text was missed."""
+        #: The shown part of the current text.
         self.shown = ""
         self._has_hole = has_hole
 
     @property
     def is_open(self) -> bool:
-        """Whether a text has begun, and its whole has not come."""
+        """Return whether a text has started and its whole has not arrived."""
         return bool(self.shown)
 
     def lose(self) -> None:
-        """Deltas were missed: nothing more is shown until the whole text comes."""
+        """Stop showing deltas until the whole text arrives, because some were missed."""
         self._has_hole = True
 
     def feed(self, delta: str) -> str:
-        """Takes the next piece."""
+        """Add the next delta and return the text to show."""
         if self._has_hole:
             return ""
         self.shown += delta
         return delta
 
     def resync(self, growing: str) -> str:
-        """Goes on from the text as it has grown by now: what of it is not shown yet."""
+        """Continue with the text so far, after a gap. Return its part that was not shown."""
         if not growing.startswith(self.shown):
             self._has_hole = True
             return ""
@@ -40,18 +40,18 @@ class TextStream:
         return missed
 
     def finish(self, whole: str) -> str:
-        """Ends the text: what of it is not shown yet."""
+        """End the text and return its part that was not shown."""
         shown, self.shown, self._has_hole = self.shown, "", False
         return rest(whole, shown)
 
 
 def rest(whole: str, shown: str) -> str:
-    """What of a whole text is not shown yet."""
+    """Return the part of a whole text that was not shown."""
     if whole.startswith(shown):
         return whole[len(shown) :]
     inner, done = whole.strip(), shown.strip()
     if inner.startswith(done):
-        # The whole may be trimmed where the stream was not.
+        # The whole may be trimmed, unlike the stream.
         return inner[len(done) :]
-    # A secret that came in pieces is taken out of the whole alone.
+    # A secret split over deltas is redacted in the whole only.
     return whole[len(commonprefix([whole, shown])) :]  # noqa: RUF071 - letter by letter is what is meant

@@ -1,4 +1,4 @@
-"""The agent's tool calls as an editor shows them: a kind, a title, the files they are about, and diffs (pure)."""
+"""The agent's tool calls in an editor's format: kind, title, files and diffs (pure)."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ _FENCE = re.compile(r"`{3,}")
 
 
 def kind_of(name: str) -> ToolKind:
-    """What a tool does, in the protocol's terms."""
+    """Return a tool's kind in the protocol's terms."""
     return _KINDS.get(drawing.tool_name(name), "other")
 
 
 def title_of(name: str, tool_input: dict[str, Any]) -> str:
-    """`Bash: ls -la`, in one line."""
+    """Return a title such as `Bash: ls -la`, on one line."""
     return f"{drawing.tool_name(name)}: {drawing.telling(tool_input)}".rstrip(": ")[:_LONGEST_TITLE]
 
 
 def started(event: ToolUse) -> ToolCallStart:
-    """A call as it begins. Paths are those of the agent's computer."""
+    """Return the start of a call. Paths are on the agent's computer."""
     return start_tool_call(
         event.tool_use_id,
         title_of(event.name, event.input),
@@ -71,7 +71,7 @@ def started(event: ToolUse) -> ToolCallStart:
 
 
 def ended(event: ToolResult, name: str) -> ToolCallProgress:
-    """A call's outcome; what an edit changed stays to be seen."""
+    """Return the outcome of a call. A successful edit keeps its diff."""
     keeps_diff = kind_of(name) == "edit" and not event.is_error
     summary = clean(event.summary).strip()
     return update(
@@ -82,12 +82,12 @@ def ended(event: ToolResult, name: str) -> ToolCallProgress:
 
 
 def stopped(tool_use_id: str) -> ToolCallProgress:
-    """A call that did not come to its end."""
+    """Return the update of a call that did not finish."""
     return update(tool_use_id, status="failed")
 
 
 def plan(event: ToolUse) -> AgentPlanUpdate | None:
-    """The agent's list of what it is about to do, where the call keeps one."""
+    """Return the agent's to-do list if the call sets one."""
     todos = event.input.get("todos")
     if event.name != _PLAN or not isinstance(todos, list):
         return None
@@ -95,7 +95,7 @@ def plan(event: ToolUse) -> AgentPlanUpdate | None:
 
 
 def question(request: PermissionRequest) -> tuple[str, list[ToolCallContentVariant]]:
-    """A question's title, and all that would run: whole, with a mark where a character would not be seen."""
+    """Return a permission request's title and its complete input, with invisible characters made visible."""
     rows = [(name, value if isinstance(value, str) else drawing.json_text(value)) for name, value in _told(request)]
     words = "\n".join(f"{one_line(name)}:\n{exact(value).plain}" for name, value in rows)
     shown: list[ToolCallContentVariant] = [tool_content(text_block(fenced(words or "without any input")))]
@@ -103,7 +103,7 @@ def question(request: PermissionRequest) -> tuple[str, list[ToolCallContentVaria
 
 
 def fenced(text: str) -> str:
-    """A text to be shown as it is, also where it has a fence of its own."""
+    """Return a text in a code fence longer than any fence in it."""
     longest = max((len(found) for found in _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}\n{text}\n{fence}"
@@ -111,7 +111,7 @@ def fenced(text: str) -> str:
 
 def _told(request: PermissionRequest) -> list[tuple[str, Any]]:
     before = [("leads to", request.real_path), ("in folder", request.folder)]
-    # What the agent says of a call comes after what it does.
+    # The agent's own description of a call comes last.
     rows = sorted(request.input.items(), key=lambda row: row[0] == "description")
     return [*((name, value) for name, value in before if value is not None), *rows]
 

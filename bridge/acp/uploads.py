@@ -1,4 +1,4 @@
-"""Files that come with a message, on their way into the agent's `documents/`."""
+"""Upload of a message's files into the agent's `documents/`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNK_SECONDS = 60.0
 
 
 async def upload(conversation: Conversation, file: Attachment) -> str:
-    """Sends a file; where it has arrived, from the workspace. RequestError where it does not arrive."""
+    """Upload a file and return its path in the workspace. Raises RequestError if that fails."""
     path = None
     for part in upload_chunks(file.name, file.data):
         path = (await conversation.ask(part, Ack, _CHUNK_SECONDS)).path

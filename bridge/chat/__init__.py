@@ -1,6 +1,6 @@
 """`python -m bridge chat`: talk to a sprite from a terminal, or from a pipe.
 
-Here are only its arguments and its entry; the libraries that draw are imported when a conversation begins.
+This module has only the arguments and the entry point. The drawing libraries are imported when a conversation starts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `chat`."""
+    """Add the options of `chat`."""
     from pathlib import Path
 
     parser.add_argument(
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Holds a conversation; the exit status."""
+    """Run a conversation and return the exit status."""
     from bridge.chat.client import Elsewhere, Here, hold
 
     try:
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def address_of(text: str) -> str:
-    """The address of a bridge, from --url; OperatorError where it is none."""
+    """Return the bridge's address from --url. Raises OperatorError if it is invalid."""
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise OperatorError(f"--url takes an address such as https://sprite.example.org, not {text!r}.")

@@ -1,4 +1,4 @@
-"""`/actions`: what is to be done, listed, added, changed and closed; and `/bell`."""
+"""`/actions` lists, adds, changes and closes actions; `/bell` switches the bell."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from bridge.chat.screen import Screen
     from sprite.protocol.rows import ActionRow
 
-#: The status that each word gives to an action.
+#: The action status for each word.
 _RESOLVED = {"done": "done", "dismiss": "dismissed", "reopen": "open"}
-#: The repeats that have a name; anything else is a rule as calendars write it.
+#: Named repeats; any other text is an iCalendar rule.
 _REPEATS = {
     "day": "FREQ=DAILY",
     "weekday": "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR",
@@ -45,13 +45,13 @@ _ADVICE = (
 
 
 class ActionCommands:
-    """The commands over one conversation; `table` has them by their names."""
+    """The commands of one conversation; `table` maps names to commands."""
 
     def __init__(self, conversation: Conversation, screen: Screen, asking: Asking) -> None:
         self._conversation = conversation
         self._screen = screen
         self._asking = asking
-        #: The version of each action as it was listed last.
+        #: The version of each action as last listed.
         self._seen: dict[int, int] = {}
         self.table = {
             "/actions": Command(_USAGE, "what is to be done; --due and --every with add and change", self._actions),
@@ -117,9 +117,9 @@ class ActionCommands:
 
 
 def _said(text: str) -> tuple[str, str | None, str | None] | None:
-    """What to do, due when, and how often; None where an option has no value ("" takes a time or a repeat away).
+    """Split a line into text, due time and repeat. Return None if an option has no value.
 
-    Only what stands behind an option is read as a shell would: a text may have quotes of its own.
+    `""` removes a time or a repeat. Only option values are parsed like a shell's, because the text may contain quotes.
     """
     places = [place for option in _OPTIONS if (place := f" {text} ".find(f" {option} ")) >= 0]
     begins = min(places, default=len(text))

@@ -1,4 +1,4 @@
-"""The canvas as this client knows it: its stacks and open cards, and the stack that the person is on (pure)."""
+"""The client's state of the canvas: stacks, open cards and the current stack (pure)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Board:
-    """Feed it what the sprite says; `current` is the stack whose cards are shown, None where all are."""
+    """The canvas state, updated by the sprite's messages. `current` is the shown stack, None to show all."""
 
     def __init__(self, *, shows_one_stack: bool) -> None:
-        """`shows_one_stack`: the newest open stack is shown until the person chooses; else all are."""
+        """With `shows_one_stack`, the newest open stack is shown until the person chooses; otherwise all are."""
         self.cards: dict[str, Card] = {}
         self.stacks: dict[str, Stack] = {}
         self._shows_one_stack = shows_one_stack
@@ -22,7 +22,7 @@ class Board:
 
     @property
     def current(self) -> Stack | None:
-        """The stack that the person is on: it stays the same when another one is made."""
+        """Return the current stack. It stays the same when another one is created."""
         chosen = self.stacks.get(self._chosen or "")
         if chosen is not None and not chosen.archived:
             return chosen
@@ -34,21 +34,21 @@ class Board:
 
     @property
     def stack_id(self) -> str | None:
-        """The current stack's."""
+        """Return the current stack's id."""
         return None if self.current is None else self.current.stack_id
 
     @property
     def shown(self) -> list[Card]:
-        """The cards of the current stack, oldest first."""
+        """Return the cards of the current stack, oldest first."""
         return [card for card in self.cards.values() if self.is_shown(card.stack_id)]
 
     def is_shown(self, stack_id: str) -> bool:
-        """Whether a card of that stack is drawn."""
+        """Return whether cards of that stack are shown."""
         current = self.current
         return current is None or current.stack_id == stack_id
 
     def choose(self, words: str) -> Stack | None:
-        """Goes to the open stack with that number in the list, or that name; None if there is none."""
+        """Switch to an open stack by list number or name and return it, or None if there is none."""
         stacks = list(self.stacks.values())
         if words.isdecimal() and 1 <= int(words) <= len(stacks):
             found = [stacks[int(words) - 1]]
@@ -61,16 +61,16 @@ class Board:
         return is_open[-1]
 
     def number(self, stack_id: str) -> int:
-        """A stack's number in the list, from 1; 0 if it is unknown."""
+        """Return a stack's number in the list, from 1; 0 if it is unknown."""
         return list(self.stacks).index(stack_id) + 1 if stack_id in self.stacks else 0
 
     def sync(self, state: StateSync) -> None:
-        """Takes the whole state."""
+        """Replace the state by a synced one."""
         self.cards = {card.card_id: card for card in state.cards if not card.archived}
         self.stacks = {stack.stack_id: stack for stack in state.stacks}
 
     def take(self, update: CanvasUpdate) -> None:
-        """Takes a card as it now is."""
+        """Apply a card's update."""
         if update.command == "close_card":
             self.cards.pop(update.card_id, None)
             return

@@ -1,7 +1,7 @@
-"""The terminal's connection to the bridge: a WebSocket, resume after a cut, nothing typed is lost or sent twice.
+"""The terminal's connection to the bridge: a WebSocket that resumes without loss or duplicates.
 
-Owns the socket, the reconnecting and the messages that must arrive. Knows nothing of what the messages mean to a
-person, and of how a bridge is found: it is handed what opens the socket.
+Owns the socket, reconnecting and the messages that must arrive. Does not interpret messages. The function that opens
+the socket is passed in.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
-    #: Opens a WebSocket to the bridge. BridgeUnreachableError, ConnectionError or TimeoutError where it cannot.
+    #: Opens a WebSocket to the bridge. Raises BridgeUnreachableError, ConnectionError or TimeoutError.
     Connect = Callable[[], Awaitable[aiohttp.ClientWebSocketResponse]]
 
-#: No sprite is waited for: a bridge that lives answers sooner, and behind another door there may be one that does.
+#: Does not include waking a sprite: a running bridge answers sooner, and another address may work.
 _CONNECT_SECONDS = 10.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 8.0
-#: Before a bridge was ever reached, a wrong address is likelier than a nap.
+#: At the first connection, a wrong address is likelier than a temporary failure.
 _ATTEMPTS_AT_A_STRANGER = 4
-#: A reader that falls behind by so much lets TCP slow the bridge, which then cuts it off; it can resume.
+#: Backpressure: a slower reader makes TCP slow the bridge, which then disconnects it. The reader can resume.
 _QUEUE_LENGTH = 1000
-#: What is resent on a new connection until it is answered.
+#: Resent on each new connection until answered.
 _MUST_ARRIVE = (Mission, Permission, CreateCard)
-#: The bridge closes so when a person was revoked: trying again would not help.
+#: Close code for revoked persons, for whom a retry is useless.
 _POLICY_VIOLATION = 1008
 
 
 class BridgeUnreachableError(Exception):
-    """The bridge cannot be reached, in words; `for_good` where trying again would not help."""
+    """The bridge cannot be reached; the message is for people. `for_good`: a retry is useless."""
 
     def __init__(self, message: str, *, for_good: bool = False) -> None:
         super().__init__(message)
@@ -67,14 +67,14 @@ class BridgeUnreachableError(Exception):
 
 
 class NotConnectedError(Exception):
-    """There is no connection at this moment; it is being renewed."""
+    """There is no connection at the moment; the link is reconnecting."""
 
 
 class BridgeLink:
-    """`async with BridgeLink(connect) as link:` then `async for message in link:`.
+    """The link: `async with BridgeLink(connect) as link:`, then `async for message in link:`.
 
-    Iterating yields every message that is not the answer to an `ask`, `link` among them, also where the bridge itself
-    is away; it raises BridgeUnreachableError when there is no hope, or when the bridge was away for longer than
+    Iteration yields every message that does not answer an `ask`, including `link` messages about an unreachable bridge.
+    It raises BridgeUnreachableError if a retry is useless, or if the bridge was unreachable for more than
     `patience_seconds` (None: no limit).
     """
 
@@ -86,13 +86,13 @@ class BridgeLink:
         self._unanswered: dict[str, bytes] = {}
         self._asked: dict[str, asyncio.Future[RelayedMessage]] = {}
         self._position = Position()
-        #: A state has to come. The bridge sends none to a client that resumes.
+        #: Whether a state has to arrive. The bridge sends none to a client that resumes.
         self._awaits_state = False
         self._attempts = 0
-        #: Since when there is no bridge, in seconds of the monotonic clock.
+        #: Start of the disconnected time, in monotonic seconds.
         self._lost_at: float | None = None
         self._task: asyncio.Task[None] | None = None
-        #: Whether what is posted now reaches the sprite at once.
+        #: Whether the sprite receives a posted message at once.
         self.is_ready = False
 
     async def __aenter__(self) -> Self:
@@ -104,7 +104,7 @@ class BridgeLink:
     ) -> None:
         if self._task is not None:
             self._task.cancel()
-            # What ended the task was already told to the reader.
+            # The reader already got the task's error.
             await asyncio.wait([self._task])
             self._task = None
 
@@ -118,10 +118,10 @@ class BridgeLink:
         return item
 
     def post(self, payload: ClientPayload) -> str:
-        """Sends without waiting; the id it went out with.
+        """Send without waiting and return the message's id.
 
-        Missions, permissions and notes are kept until they are answered, and resent with the same id on every new
-        connection; anything else raises NotConnectedError while there is none.
+        Missions, permission answers and new cards are kept and resent with the same id on new connections until
+        answered. Other messages raise NotConnectedError while disconnected.
         """
         used = str(uuid.uuid4())
         frame = encode(payload, message_id=used)[:-1]
@@ -206,7 +206,7 @@ class BridgeLink:
             except FatalPeerError:
                 raise
             except PeerError:
-                # A newer bridge may say more than we understand; its next event carries a higher seq.
+                # A newer bridge may send unknown messages; its next event has a higher seq.
                 continue
             await self._deliver(message)
         if socket.close_code == _POLICY_VIOLATION:
@@ -245,7 +245,7 @@ class BridgeLink:
 
 
 async def _send(socket: aiohttp.ClientWebSocketResponse, outbox: asyncio.Queue[bytes]) -> None:
-    # The reading side notices the end of a connection, and resends what must arrive.
+    # The reading side notices a lost connection and resends.
     with suppress(OSError, aiohttp.ClientError):
         while True:
             await socket.send_frame(await outbox.get(), aiohttp.WSMsgType.TEXT)

@@ -1,4 +1,4 @@
-"""Commands for what lies beside the conversation: cards, their stacks, and files handed over."""
+"""Commands for the canvas and files: cards, stacks and uploads."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from sprite.protocol.canvas import AnyCanvasInteraction
 
 _CHUNK_SECONDS = 60.0
-#: A note that is not answered by then is still sent when the sprite is there.
+#: A note without an answer by then is still sent once the sprite is connected.
 _NOTE_SECONDS = 60.0
 _PERCENT = 100
 _MB = 1024 * 1024
 
 
 class CanvasCommands:
-    """The commands over one conversation; `table` has them by their names."""
+    """The commands of one conversation; `table` maps names to commands."""
 
     def __init__(self, conversation: Conversation, screen: Screen, asking: Asking) -> None:
         self._conversation = conversation
@@ -91,13 +91,13 @@ class CanvasCommands:
         interaction, stack, words = change
         done = await self._asking.ask(interaction, "changing the canvas", LOOK_SECONDS)
         if isinstance(done, Ack):
-            # The news of it may come after the answer; a list asked for next has it already.
+            # The update may arrive after the answer, so a list right after this needs the change now.
             stack.stack_id = done.stack_id or stack.stack_id
             board.stacks[stack.stack_id] = stack
             await self._screen.line(drawing.note(words))
 
     def _change(self, word: str, number: str = "", name: str = "") -> tuple[AnyCanvasInteraction, Stack, str] | None:
-        """What the words ask for, and the stack afterwards, also in words; None where they are not understood."""
+        """Parse a change of the stacks. Return the request, the changed stack and a message, or None."""
         if word == "new" and number:
             full = f"{number} {name}".strip()
             return CreateStack(full), Stack("", full, archived=False), f"stack {full} is there"
@@ -120,7 +120,7 @@ class CanvasCommands:
         if not rest:
             await self._screen.show(drawing.problem("Which file?", "/upload PATH"))
             return
-        # What is dragged into a window often comes in quotes.
+        # Paths dragged into a window often come in quotes.
         quoted = len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "'\""
         path = Path(rest[1:-1] if quoted else rest)
         try:
@@ -137,7 +137,7 @@ class CanvasCommands:
             await self._screen.line(drawing.note(words))
 
     async def _sent(self, path: Path, size: int) -> str | None:
-        """Sends the file chunk by chunk; where it arrived, or None where it did not."""
+        """Upload the file in chunks and return its path on the sprite, or None if that failed."""
         upload_id = str(uuid.uuid4())
         chunks = max(1, -(-size // UPLOAD_CHUNK_BYTES))
         path_there: str | None = None

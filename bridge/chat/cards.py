@@ -1,7 +1,6 @@
-"""Cards of the canvas as panels of a terminal: one block type, one shape, one drawing.
+"""Cards of the canvas as terminal panels: one shape and one drawing per block type.
 
-Pure: data in, something rich can print out. A block that does not fit its shape, or that a newer sprite
-invented, is said to be there rather than left out.
+Pure: data in, rich renderables out. Blocks that are malformed or of an unknown type are shown as a placeholder.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class _Document(_Shape):
 
 
 def draw_card(title: str, blocks: list[Block], *, subtitle: str = "") -> Panel:
-    """Draws a card as a panel with its blocks below each other."""
+    """Draw a card as a panel with its blocks below each other."""
     drawn = [draw_block(block) for block in blocks] or [Text("empty", style="dim italic")]
     return Panel(
         Group(*drawn),
@@ -108,7 +107,7 @@ def draw_card(title: str, blocks: list[Block], *, subtitle: str = "") -> Panel:
 
 
 def stacks_table(board: Board) -> RenderableType:
-    """Draws the stacks by number, with how many cards each has on the canvas, and which one the person is on."""
+    """Draw the stacks with number, card count and a mark for the current one."""
     if not board.stacks:
         return Text("No stacks yet: /stacks new NAME makes one.", style="dim")
     counts = Counter(card.stack_id for card in board.cards.values())
@@ -125,7 +124,7 @@ def stacks_table(board: Board) -> RenderableType:
 
 
 def cards_in_words(board: Board) -> str:
-    """How many cards there are to see, and how to see them."""
+    """Return the number of cards and how to show them."""
     shown, others = len(board.shown), len(board.cards) - len(board.shown)
     current = board.current
     if current is None or not others:
@@ -135,7 +134,7 @@ def cards_in_words(board: Board) -> str:
 
 
 def draw_block(block: Block) -> RenderableType:
-    """Draws one block."""
+    """Draw one block."""
     known = _DRAWINGS.get(block.type)
     if known is None:
         return _unknown(f"[{one_line(block.type)}: this client cannot draw it]")
@@ -148,7 +147,7 @@ def draw_block(block: Block) -> RenderableType:
 
 
 def gauge(value: float, limit: float, *, cells: int = _GAUGE_CELLS) -> Text:
-    """Draws a bar that is full at the limit; it turns yellow and red as it fills up."""
+    """Draw a bar that is full at the limit. It turns yellow at 80 % and red at 95 %."""
     share = min(1.0, max(0.0, value / limit)) if limit > 0 else 0.0
     full = round(share * cells)
     return Text.assemble(("█" * full, _fullness(share)), ("░" * (cells - full), "dim"))
@@ -229,12 +228,12 @@ def _document(data: _Document) -> Text:
 
 
 def markdown(text: str) -> Markdown:
-    """Markdown with addresses spelled out (a link's text may lie) and the terminal's own colours."""
+    """Return Markdown in the terminal's colours, with visible link targets, because link texts may mislead."""
     return Markdown(clean(text), code_theme="ansi_dark", hyperlinks=False)
 
 
 def _value(value: object) -> str:
-    """Returns a cell as people write it: 3 rather than 3.0, nothing for null, yes and no."""
+    """Return a cell's text: 3 instead of 3.0, "" for null, yes and no."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""`python -m bridge chat`, put together: a way to a bridge, a link over it, a screen, and their ends."""
+"""The parts of `python -m bridge chat`: a connection to a bridge, a link over it, a screen, and shutdown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bridge.chat.terminal import Terminal
     from bridge.config import Settings
 
-#: How long a pipe waits for a bridge that went away: there is no person to end the wait.
+#: Limit for a pipe's wait for an unreachable bridge, because no person can end the wait.
 _PATIENCE_SECONDS = 30.0
 _FAILED = 1
 _SIGNALLED = 128
@@ -41,7 +41,7 @@ _SIGNALLED = 128
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The bridge of a data folder on this machine, and whose sprite is talked to."""
+    """The bridge of a local data folder, and the person whose sprite to talk to."""
 
     settings: Settings
     person: str
@@ -49,14 +49,14 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A bridge by its address, and a person's token there."""
+    """A remote bridge by its address, and a person's token there."""
 
     url: str
     token: str
 
 
 async def hold(place: Here | Elsewhere, *, rings: bool = True) -> int:
-    """Holds the conversation until the person leaves; the exit status. `rings`: see Conversation."""
+    """Run the conversation until the person leaves and return the exit status. `rings`: see Conversation."""
     in_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = _terminal(place) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)
@@ -64,7 +64,7 @@ async def hold(place: Here | Elsewhere, *, rings: bool = True) -> int:
         async with _endpoint(place, screen, ends.fail) as endpoint:
             patience = None if in_terminal else _PATIENCE_SECONDS
             async with BridgeLink(endpoint.connect, patience_seconds=patience) as link, asyncio.TaskGroup() as group:
-                # What writes into a pipe need not be where its person is.
+                # A program that writes into a pipe may run in another time zone than its person.
                 zone = own_zone(os.environ.get("TZ", "")) if in_terminal else None
                 conversation = Conversation(
                     link, screen, banner=lambda: _banner(place, endpoint), zone=zone, rings=rings
@@ -85,7 +85,7 @@ async def hold(place: Here | Elsewhere, *, rings: bool = True) -> int:
             await screen.line(drawing.note(f"bridge: {death}"))
         status = _FAILED
     except* BrokenPipeError:
-        # The reader of our output has left; the rest is discarded.
+        # The reader of stdout has closed it; the rest is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = _FAILED
     else:
@@ -94,10 +94,10 @@ async def hold(place: Here | Elsewhere, *, rings: bool = True) -> int:
 
 
 class _Ends:
-    """Signals that end the conversation in order: the sprite is stopped, memory is written."""
+    """Signals that end the conversation in order: the sprite stops and memory is written."""
 
     def __init__(self, *, catches_interrupt: bool) -> None:
-        # In a terminal the prompt takes Ctrl-C for itself.
+        # In a terminal the prompt handles Ctrl-C itself.
         interrupt = [signal.SIGINT] if catches_interrupt else []
         self._signals = [signal.SIGTERM, signal.SIGHUP, *interrupt]
         self._talking: asyncio.Task[None] | None = None
@@ -116,7 +116,7 @@ class _Ends:
             asyncio.get_running_loop().remove_signal_handler(number)
 
     def fail(self) -> None:
-        """The bridge that was started for this conversation cannot go on."""
+        """End because the bridge started for this conversation has failed."""
         self._leave(_FAILED)
 
     def _end(self, number: int) -> None:
@@ -136,7 +136,7 @@ def _terminal(place: Here | Elsewhere) -> Terminal:
 
 
 def _history(place: Here | Elsewhere) -> Path | None:
-    """Where what was typed is kept, where the sprite is on this machine."""
+    """Return the path of the input history if the sprite is on this machine."""
     if isinstance(place, Elsewhere) or place.settings.provider != "local":
         return None
     return place.settings.workspaces / place.person / SYSTEM / CHAT_HISTORY

@@ -1,4 +1,4 @@
-"""One command, and what all of them do: ask the sprite, and say in words where no answer comes."""
+"""Base of all commands: asks the sprite and reports failures."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result", bound=MemoryResult)
 LOOK_SECONDS = 15.0
-#: A session's end and a flush wait for a call to a model, or for several.
+#: The end of a session and a flush wait for one or more model calls.
 MODEL_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What `/help` says of it, and what it does with the rest of its line."""
+    """A command: its usage and description for `/help`, and the function for the rest of its line."""
 
     usage: str
     does: str
@@ -35,7 +35,7 @@ class Command:
 
 
 class Asking:
-    """Questions to the sprite; None where it said no or nothing, which the person has been told by then."""
+    """Requests to the sprite. They return None after a failure, which was shown to the person."""
 
     def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink) -> None:
         self._conversation = conversation
@@ -43,7 +43,7 @@ class Asking:
         self._link = link
 
     async def ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | LinkState | None:
-        """Asks anything; `doing` stands in the state line meanwhile."""
+        """Send any request; the state line shows `doing` meanwhile."""
         try:
             with self._conversation.busy(doing):
                 answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
@@ -65,6 +65,6 @@ class Asking:
         doing: str = "looking",
         seconds: float = LOOK_SECONDS,
     ) -> _Result | None:
-        """Asks memory."""
+        """Send a memory request."""
         result = await self.ask(request, doing, seconds)
         return result if isinstance(result, expected) else None

@@ -1,4 +1,4 @@
-"""What a person types that begins with `/`: it is for this client, and never reaches the agent."""
+"""Lines that begin with `/`: commands for this client, which are never sent to the agent."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _KEYS = [
 
 
 class Commands:
-    """The commands over one conversation; `names` for completion."""
+    """The commands of one conversation; `names` is for completion."""
 
     def __init__(
         self, conversation: Conversation, screen: Screen, link: BridgeLink, fetch: Fetch, restore: Restore
@@ -85,7 +85,7 @@ class Commands:
         self.names = [*self._commands, "/quit"]
 
     async def run(self, line: str) -> bool:
-        """Does what the line says; False if the person leaves."""
+        """Run a command line. Return False if the person leaves."""
         name, _, rest = line.strip().partition(" ")
         if name in _LEAVING:
             return False
@@ -163,7 +163,10 @@ class Commands:
         await self._screen.show(Group(*drawn, hint))
 
     async def _newest_learnings(self) -> list[LearningRow] | None:
-        """The newest first. They come oldest first above an id, and no id is below its rank."""
+        """Return the newest learnings, newest first.
+
+        Pages are oldest first above an id. An id is never below the learning's rank, so the count gives a safe start.
+        """
         after = max(0, self._conversation.learnings - _RECENT_LEARNINGS)
         newest: list[LearningRow] = []
         while True:

@@ -1,7 +1,7 @@
-"""The conversation as this client knows it: what was sent, what runs, what waits for a word.
+"""The client's state of the conversation: sent messages, running turns and open questions.
 
-Owns that state and turns each message of the sprite's into something to see. Knows the link and the screen
-only by what they offer; how a key or a line is read, and how anything is drawn, is decided elsewhere.
+Owns that state and turns each message of the sprite into output. Uses only the interfaces of the link and the screen.
+Input and drawing are implemented elsewhere.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ _OUTCOMES: dict[str, tuple[str, str]] = {
     "deny": ("  ✗ denied", "red"),
 }
 
-#: Kinds of what a stop ends that say so by an event of their own.
+#: Kinds of stopped work that report their end in an event.
 _TURNS = frozenset({"mission", "turn"})
 
 
 class Conversation:
-    """`follow` reads the link until it ends; the other methods are what a person does."""
+    """The conversation: `follow` reads the link until it ends, the other methods are the person's actions."""
 
     def __init__(
         self,
@@ -84,37 +84,37 @@ class Conversation:
         zone: str | None = None,
         rings: bool = True,
     ) -> None:
-        """`zone` is the person's time zone, where this machine knows one."""
+        """`zone` is the person's time zone, if this machine knows it."""
         self.board = Board(shows_one_stack=screen.shows_one_stack)
-        #: The files that wait for the person's word.
+        #: Files that wait for the person's decision.
         self.drift: list[str] = []
         self.questions: deque[PermissionRequest] = deque()
-        #: What a command waits for, in a word; empty while none does.
+        #: The operation that a command waits for, or "".
         self.busy_with = ""
         self.link_text = "starting…"
         self.turns = 0
         self.waiting = 0
         self.learnings = 0
-        #: What the agent has at work beside its turns.
+        #: The agent's background work.
         self.background: list[BackgroundWork] = []
-        #: The titles of all of it so far, by id: it is gone when the answer to a stop comes.
+        #: Titles of all background work by id. It has left `background` when the answer to a stop arrives.
         self._titles: dict[str, str] = {}
         self.synced = False
-        #: Whether the agent's machine is lost, and only a restore helps.
+        #: Whether the agent's machine is lost and only a restore helps.
         self.is_lost = False
-        #: What was said last of what the bridge offers.
+        #: The last shown advice about the bridge's offer.
         self._advised = ""
-        #: What fires next, and the person's zone as the sprite has it.
+        #: The next due action, and the person's zone as stored by the sprite.
         self.next_due: NextDue | None = None
-        #: Why the agent waits for the person's word.
+        #: Why the agent is paused, if it is.
         self.paused: Paused | None = None
         self.tz = ""
-        #: Whether the terminal rings where a person is wanted.
+        #: Whether the terminal rings when the person is needed.
         self.rings = rings
-        #: Where this machine is, where it knows; the sprite is told with the first message.
+        #: This machine's time zone, if known; sent to the sprite with the first message.
         self.zone = zone
         self._has_told_zone = False
-        #: What schedules began, by mission, in the words of the action.
+        #: Texts of actions whose schedules started missions, by mission.
         self._scheduled: dict[str, str] = {}
         self._link = link
         self._screen = screen
@@ -122,22 +122,22 @@ class Conversation:
         self._outstanding: dict[str, str] = {}
         self._queued: set[str] = set()
         self._refreshing: set[str] = set()
-        #: Turns whose first words, and whose end, are on the screen: what a state brings beyond that was missed.
+        #: Turns whose message, and whose end, were shown. Other turns of a synced state were missed.
         self._said: set[str] = set()
         self._ended: set[str] = set()
-        #: Whether the question on the screen went away without our word, and nothing was typed since.
+        #: Whether the shown question was closed elsewhere, and no line was entered since.
         self._lost_question = False
         self._turns = Turns(screen)
         self._changed = asyncio.Condition()
 
     @property
     def turn(self) -> Turn | None:
-        """The turn under way."""
+        """Return the running turn."""
         return self._turns.current
 
     @contextmanager
     def busy(self, doing: str) -> Iterator[None]:
-        """Shows what a command waits for while the block runs."""
+        """Show what a command waits for while the block runs."""
         self.busy_with = doing
         try:
             yield
@@ -147,7 +147,7 @@ class Conversation:
     # --- what a person does -------------------------------------------------------------------
 
     async def say(self, text: str) -> str | None:
-        """Sends a message to the agent; the mission's id, or None if it cannot be sent."""
+        """Send a message to the agent. Return the mission's id, or None if it is too long."""
         if len(text) > MAX_MISSION_CHARS:
             problem = f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most."
             await self._screen.show(drawing.problem(problem, "Put it into a file of the workspace instead."))
@@ -163,16 +163,16 @@ class Conversation:
         return mission_id
 
     def _tell_zone(self) -> None:
-        """Says with the first message where the person is, so that "tomorrow at 9" means theirs."""
+        """Send the time zone with the first message, so that "tomorrow at 9" means the person's."""
         if self.zone not in {None, self.tz} and not self._has_told_zone and self._link.is_ready:
             self._has_told_zone = True
             self._refreshing.add(self._link.post(System(action="zone", tz=self.zone)))
 
     async def interrupt(self, *, background: bool = True) -> bool:
-        """Stops the running turn or, where none runs, what goes on in the background; False if nothing does."""
+        """Stop the running turn, or the background work if none runs. Return False if there is neither."""
         if self.turn is None and not self._outstanding and not (background and self.background):
             return False
-        # By its name: a mission may wait for the end of a turn of the agent's own.
+        # By id, because a mission may wait for the end of the agent's own turn.
         named = self.turn.mission_id if self.turn is not None else next(iter(self._outstanding), None)
         try:
             self._link.post(Interrupt(named))
@@ -185,13 +185,15 @@ class Conversation:
 
     @property
     def asked(self) -> str | None:
-        """The question that is shown, by its id."""
+        """Return the id of the shown question."""
         return self.questions[0].request_id if self.questions else None
 
     async def takes(self, line: str, asked: str | None) -> bool:
-        """Whether a line was a word on a question, and no message; `asked` is what was shown when it was begun.
+        """Handle a line that answers a question.
 
-        A word for a question that has gone, or that came while it was typed, does nothing. A space before makes any
+        Return whether it was one; `asked` is the question shown when it was begun.
+
+        An answer to a closed question, or to one that appeared during typing, does nothing. A leading space makes any
         word a message.
         """
         lost, self._lost_question = self._lost_question, False
@@ -207,7 +209,7 @@ class Conversation:
         return True
 
     async def answer(self, decision: Decision) -> None:
-        """Gives the person's word on the question that is shown; "always" is once where the question has none."""
+        """Answer the shown question. "always" means once if the question does not offer it."""
         if not self.questions:
             return
         request = self.questions.popleft()
@@ -221,24 +223,24 @@ class Conversation:
         await self._ask_next()
 
     async def tell_stopped(self, stopped: list[Stopped]) -> None:
-        """Says what was stopped beside the turns, which say it themselves."""
+        """Show the stopped background work. Turns report their own end."""
         beside = [self._titles.get(one.id) or f"a {one.kind}" for one in stopped if one.kind not in _TURNS]
         if beside:
             await self._screen.line(drawing.stopped(beside))
 
     def is_outstanding(self, mission_id: str) -> bool:
-        """Whether a mission has not ended yet."""
+        """Return whether a mission has not ended yet."""
         return mission_id in self._outstanding
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Waits until something that was heard makes the condition true."""
+        """Wait until a message makes the condition true."""
         async with self._changed:
             await self._changed.wait_for(condition)
 
     # --- what the sprite says -----------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Shows what comes over the link, until it is refused (BridgeUnreachableError) or we are cancelled."""
+        """Show messages of the link until it fails (BridgeUnreachableError) or this is cancelled."""
         async for item in self._link:
             await self._heard(item)
             async with self._changed:
@@ -292,7 +294,7 @@ class Conversation:
                 self._count_session(session)
                 await self._note_pause(was_paused)
             case MemoryUpdate():
-                # A change of what is to be done alone is told by who made it.
+                # Changes of actions alone are reported by the command or turn that made them.
                 if event.files or event.learnings:
                     await self._screen.line(drawing.remembered(event))
                 await self._note_drift(event.drift)
@@ -310,7 +312,7 @@ class Conversation:
                 self._standing(event)
 
     def _standing(self, event: object) -> None:
-        """Takes what the state line says, and nobody is told."""
+        """Update values of the state line, without output."""
         match event:
             case ScheduleUpdate(next_due=next_due):
                 self.next_due = next_due
@@ -319,16 +321,16 @@ class Conversation:
 
     async def _said_elsewhere(self, event: ChatSaid) -> None:
         if event.origin == "schedule":
-            # Shown when its turn comes.
+            # Shown when its turn starts.
             self._scheduled[event.mission_id] = event.text
         else:
-            # Somebody's other page or terminal.
+            # Sent from another page or terminal.
             self._said.add(event.mission_id)
             await self._show_words(event)
 
     async def _answered(self, answer: Ack | Error, reply_to: str | None) -> None:
         if reply_to is not None and reply_to in self._refreshing:
-            # Only an error answers so: the numbers stay as they were.
+            # Only an error answers with this id; the numbers stay as they were.
             self._refreshing.discard(reply_to)
         elif isinstance(answer, Error):
             self._outstanding.pop(reply_to or "", None)
@@ -341,7 +343,7 @@ class Conversation:
 
     async def _agent_event(self, event: AgentEvent) -> None:
         if isinstance(event, Started) and event.mission_id in self._queued:
-            # Its turn has come, a while after it was typed: say again what is being answered.
+            # The turn of a queued message starts: show again which message is answered.
             self._queued.discard(event.mission_id)
             await self._screen.show(drawing.said(self._outstanding.get(event.mission_id, "")))
         is_ours = event.mission_id in self._outstanding
@@ -363,9 +365,9 @@ class Conversation:
         self._refresh()
 
     async def _keep_questions(self, asked: list[PermissionRequest]) -> None:
-        """Shows the first of the open questions, if it is not the one that is shown."""
+        """Replace the open questions, and show the first one if it is new."""
         before = self.questions[0].request_id if self.questions else None
-        # A redacted one was kept of a question that is closed by now.
+        # A redacted one is the stored copy of a closed question.
         self.questions = deque(request for request in asked if not request.redacted)
         if self.questions and self.questions[0].request_id != before:
             await self._ask_next()
@@ -420,7 +422,7 @@ class Conversation:
         self._ended |= turns.difference(under_way(sync), sync.queued)
 
     async def _settle(self, sync: StateSync) -> None:
-        """After a gap: shows what was missed of turns that have ended meanwhile, and what was said elsewhere."""
+        """Show what was missed during a gap: ended turns and messages sent elsewhere."""
         if sync.running is not None:
             await self._turns.catch_up(sync.running.events)
         going_on = {*under_way(sync), *sync.queued}
@@ -484,6 +486,6 @@ class Conversation:
         self._titles |= {work.id: work.title for work in session.background}
 
     def _refresh(self) -> None:
-        """Asks for the numbers of the state line, where that can be done."""
+        """Request the numbers of the state line if connected."""
         if self._link.is_ready:
             self._refreshing.add(self._link.post(System(action="status")))

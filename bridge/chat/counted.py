@@ -1,15 +1,15 @@
-"""Numbers with their nouns, and sizes, as people write them."""
+"""Numbers with nouns, and sizes, for people."""
 
 _UNIT = 1024
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns `1 turn`, `2 turns`."""
+    """Return `1 turn`, `2 turns`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def sized(size: int) -> str:
-    """Returns `512 B`, `12 KB`, `3.4 GB` for a number of bytes."""
+    """Return `512 B`, `12 KB`, `3.4 GB` for a number of bytes."""
     value = float(size)
     for unit in ("B", "KB", "MB"):
         if value < _UNIT:

@@ -1,6 +1,6 @@
-"""What happens in a conversation, as things rich can print: pure, no terminal and no connection.
+"""Events of a conversation as rich renderables: pure, without terminal or connection.
 
-Lines are one terminal line each and are cut to its width; the rest takes the room it needs.
+A line takes one terminal line and is cut to its width. Other renderables take the space they need.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from sprite.protocol.messages import MemoryUpdate, PermissionRequest
     from sprite.protocol.shapes import ChatMessage, Origin, Paused, UsedTool
 
-#: Stands before what a person says.
+#: Precedes a person's message.
 MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
 _BEGAN: dict[Origin, str] = {
     "person": "a message from elsewhere",
     "agent": "Sprite, by itself",
     "schedule": "Sprite, as scheduled",
 }
-#: What the CLI puts around a tool's own refusal.
+#: Tags that the CLI puts around a tool's own refusal.
 _TAGS = re.compile(r"</?tool_use_error>")
 _LONGEST_SUMMARY = 300
 _HISTORY_MESSAGES = 6
 _HISTORY_LINES = 3
-#: The end of a longer question stands beside the keys, its beginning does not.
+#: A longer question may scroll its start out of sight.
 _LINES_AT_A_GLANCE = 20
 _CHARS_AT_A_GLANCE = 1000
-#: The input that tells a tool call from another of the same tool, by the tool's usual name for it.
+#: Input fields that identify a tool call, in order of preference.
 _TELLING = (
     "command",
     "file_path",
@@ -58,43 +58,43 @@ _TELLING = (
 
 
 def line(*parts: str | tuple[str, str]) -> Text:
-    """Returns one line that is cut, not wrapped."""
+    """Return a line that is cut, not wrapped."""
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def note(text: str) -> Text:
-    """Draws a remark of the client's own."""
+    """Draw a remark of the client."""
     return Text(clean(text), style="dim")
 
 
 def problem(text: str, advice: str = "") -> Text:
-    """Draws what went wrong, and what a person can do."""
+    """Draw a problem and the advice for it."""
     drawn = Text.assemble(("✗ ", "bold red"), (clean(text), "red"))
     return drawn.append(f"\n  {advice}", style="dim") if advice else drawn
 
 
 def said(text: str) -> Text:
-    """Draws a person's own message."""
+    """Draw a person's own message."""
     return Text.assemble((MARK, "bold cyan"), (clean(text).replace("\n", "\n  "), "bold"))
 
 
 def tool_name(name: str) -> str:
-    """Returns the name people know a tool by."""
+    """Return a tool's name for people."""
     return one_line(name.removeprefix(OWN_TOOLS))
 
 
 def shows_itself(name: str) -> bool:
-    """Whether what a tool did is seen on the canvas, so that its result needs no line."""
+    """Return whether the canvas shows a tool's effect, so that its result needs no line."""
     return name.startswith(OWN_TOOLS) and name.endswith("_card")
 
 
 def tool_started(name: str, tool_input: dict[str, Any]) -> Text:
-    """Draws `▸ Bash  ls -la`."""
+    """Draw `▸ Bash ls -la`."""
     return line(("▸ ", "cyan"), (tool_name(name), "bold dim"), (f"  {telling(tool_input)}", "dim"))
 
 
 def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
-    """Draws `✓ total 12`; `name` is given where it is not clear which tool is meant."""
+    """Draw `✓ total 12`; `name` is needed where the tool is ambiguous."""
     mark = ("  ✗ ", "bold red") if is_error else ("  ✓ ", "green")
     who = f"{tool_name(name)}  " if name else ""
     outcome = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
@@ -102,42 +102,42 @@ def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
 
 
 def how_to_go_on(paused: Paused) -> str:
-    """What a person types to let the agent go on."""
+    """Return the command that resumes the agent."""
     does = "raises today's limit and goes on" if paused.by == "budget" else "lets it go on"
     return f"/go-on {does}."
 
 
-#: Said of a turn whose earlier attempt did nothing.
+#: Shown for a turn whose earlier attempt had no effect.
 BEGUN_AGAIN = "Begun again: Sprite was stopped before it had done anything."
 
 
 def began(origin: Origin) -> Text:
-    """Draws who began a turn that nobody asked for here."""
+    """Draw the origin of a turn that was not started here."""
     return note(f"▸ {_BEGAN[origin]}")
 
 
 def by_schedule(text: str) -> Text:
-    """Draws what a schedule began."""
+    """Draw a message from a schedule."""
     return line(("▸ by schedule: ", "cyan"), (one_line(text), "bold dim"))
 
 
 def by_program(name: str, text: str) -> Text:
-    """Draws what a program asked, which nobody typed."""
+    """Draw a message from a program."""
     return line((f"▸ {one_line(name)} asks: ", "cyan"), (one_line(text), "bold dim"))
 
 
 def interrupted() -> Text:
-    """Draws the end of a turn that was stopped."""
+    """Draw the end of a stopped turn."""
     return Text("■ stopped", style="yellow")
 
 
 def stopped(what: list[str]) -> Text:
-    """Draws what a stop ended in the background."""
+    """Draw the stopped background work."""
     return line(("■ stopped in the background: ", "yellow"), (", ".join(one_line(each) for each in what), "dim"))
 
 
 def used(tools: list[UsedTool]) -> Text:
-    """Draws the tools of a past turn: `▸ Bash x2, Read (failed)`."""
+    """Draw the tools of a past turn: `▸ Bash x2, Read (failed)`."""
     counts = Counter((tool_name(tool.name), tool.is_error) for tool in tools)
     told = [
         f"{name}{f' x{count}' if count > 1 else ''}{' (failed)' if is_error else ''}"
@@ -147,7 +147,7 @@ def used(tools: list[UsedTool]) -> Text:
 
 
 def remembered(update: MemoryUpdate) -> Text:
-    """Draws `remembered 2 things · user.md updated`."""
+    """Draw `remembered 2 things · user.md updated`."""
     count = len(update.learnings)
     parts = [f"remembered {count} thing{'s' if count != 1 else ''}"] if count else []
     if update.files:
@@ -156,13 +156,13 @@ def remembered(update: MemoryUpdate) -> Text:
 
 
 def drifted(names: list[str]) -> Text:
-    """Draws that files wait for the person's word."""
+    """Draw that files wait for the person's decision."""
     who = ", ".join(one_line(name) for name in names)
     return line(("! ", "bold yellow"), (f"{who} changed without your word: /drift shows it, and takes your word", ""))
 
 
 def history(chat: list[ChatMessage]) -> Group | None:
-    """Draws the last few messages of the conversation so far, shortened."""
+    """Draw the last few messages of the conversation, shortened."""
     newest = chat[-_HISTORY_MESSAGES:]
     if not newest:
         return None
@@ -172,7 +172,7 @@ def history(chat: list[ChatMessage]) -> Group | None:
 
 
 def question(request: PermissionRequest) -> RenderableType:
-    """Draws what the agent wants to do, whole and character by character, and the keys that answer."""
+    """Draw a permission request with its whole input, character by character, and the answer keys."""
     return Group(
         Panel(
             _whole_input(request),
@@ -189,7 +189,7 @@ def question(request: PermissionRequest) -> RenderableType:
 
 
 def keys(request: PermissionRequest) -> Text:
-    """Draws what answers a question; "always" says what it would allow, and is there only where that is little."""
+    """Draw the answer keys. "always" appears only for a narrow rule, which it shows."""
     drawn = Text("  ")
     answers = [("y", "allow"), ("n", "deny")]
     if request.always is not None:
@@ -200,12 +200,12 @@ def keys(request: PermissionRequest) -> Text:
 
 
 def allowed_always(words: str) -> Text:
-    """Draws the outcome of an "always"."""
+    """Draw the outcome of "always"."""
     return line((f"  ✓ always allowed: {one_line(words)}", "green"), ("  /permissions takes it back", "dim"))
 
 
 def help_table(rows: list[tuple[str, str]]) -> Table:
-    """Draws commands or keys with what they do."""
+    """Draw commands or keys with their descriptions."""
     grid = Table.grid(padding=(0, 3))
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(style="dim")
@@ -230,7 +230,7 @@ def _past(message: ChatMessage) -> Group:
 
 
 def telling(tool_input: dict[str, Any]) -> str:
-    """What tells a tool call from another of the same tool, in one line."""
+    """Return the part of the input that identifies a tool call, on one line."""
     for key in _TELLING:
         value = tool_input.get(key)
         if isinstance(value, str) and value.strip():
@@ -242,7 +242,7 @@ def _whole_input(request: PermissionRequest) -> RenderableType:
     rows = list(request.input.items())
     if not rows:
         return Text("without any input", style="dim italic")
-    # What is long comes after what is short, and what the agent says of a call after what it does.
+    # Short values come first, and the agent's own description comes last.
     rows.sort(key=lambda row: (row[0] == "description", len(_field(row[1])) > _CHARS_AT_A_GLANCE))
     if request.folder is not None:
         rows.insert(0, ("in folder", request.folder))
@@ -259,7 +259,7 @@ def _whole_input(request: PermissionRequest) -> RenderableType:
 
 
 def _length(request: PermissionRequest) -> list[Text]:
-    """Draws how long a question is, where its beginning may be out of sight."""
+    """Draw the length of a question whose start may be out of sight."""
     texts = [_field(value) for value in request.input.values()]
     chars, lines = sum(map(len, texts)), sum(text.count("\n") + 1 for text in texts)
     if chars <= _CHARS_AT_A_GLANCE and lines <= _LINES_AT_A_GLANCE:
@@ -272,5 +272,5 @@ def _field(value: object) -> str:
 
 
 def json_text(value: object) -> str:
-    """A value as JSON."""
+    """Return a value as JSON."""
     return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""When something is due and how often, in a person's words; and this machine's zone. Times are Unix seconds."""
+"""Due times and repeats as text, and this machine's time zone. Times are Unix seconds."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _UNITS = {
     "MONTHLY": "month",
     "YEARLY": "year",
 }
-#: The year 9999 ends on every clock.
+#: Inside the year 9999 in every time zone.
 _LATEST = 253_402_214_400.0
 _NEAR = {-1: "yesterday", 0: "today", 1: "tomorrow"}
 _WEEK_DAYS = 7
 _LOCAL_TIME = Path("/etc/localtime")
 _ZONES = "zoneinfo/"
-#: What machines are set to that stand in no particular place: it says nothing of a person.
+#: Zones of machines without a location, which are no information about the person.
 _NOWHERE = frozenset({"UTC", "Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "Universal", "UCT", "Zulu", "GMT"})
 
 
 def moment_words(at: float, now: float | None = None) -> str:
-    """A moment on this machine's clock: `today 14:03`, `Tue 09:00` within a week, `2026-12-01 09:00`."""
+    """Return a local time as text: `today 14:03`, `Tue 09:00` within a week, `2026-12-01 09:00`."""
     then, today = _clock(at), _clock(time.time() if now is None else now)
     days = (then.date() - today.date()).days
     day = _NEAR.get(days) or (f"{then:%a}" if abs(days) < _WEEK_DAYS else f"{then:%Y-%m-%d}")
@@ -43,7 +43,7 @@ def moment_words(at: float, now: float | None = None) -> str:
 
 
 def due_words(due: float, tz: str | None, now: float | None = None) -> str:
-    """When it is due; a zone whose clock shows something else is named with what it shows."""
+    """Return a due time as text, with the time in `tz` if that differs from the local one."""
     is_late = due < (time.time() if now is None else now)
     words = f"overdue since {moment_words(due, now)}" if is_late else moment_words(due, now)
     there = _on_clock_of(tz, due)
@@ -55,7 +55,7 @@ def due_words(due: float, tz: str | None, now: float | None = None) -> str:
 
 
 def repeat_words(rrule: str, due: float | None, tz: str | None) -> str:
-    """A repeat as `every weekday at 08:00`; one with parts that have no words here is given as it is."""
+    """Return a repeat as text such as `every weekday at 08:00`, or the rule itself if it is too complex."""
     rule = dict(part.split("=", 1) for part in rrule.upper().split(";") if "=" in part)
     unit = _UNITS.get(rule.pop("FREQ", ""))
     interval, days = rule.pop("INTERVAL", "1"), rule.pop("BYDAY", "")
@@ -75,7 +75,7 @@ def repeat_words(rrule: str, due: float | None, tz: str | None) -> str:
 
 
 def own_zone(setting: str) -> str | None:
-    """The IANA zone that this machine is set to, by `setting` (TZ); None where it has none, or one that is nobody's."""
+    """Return this machine's IANA time zone, from `setting` (TZ) or /etc/localtime; None if it is unset or UTC."""
     name = setting.removeprefix(":")
     if not name and _LOCAL_TIME.is_symlink():
         _, _, name = str(_LOCAL_TIME.resolve()).partition(_ZONES)
@@ -87,7 +87,7 @@ def _on_clock_of(tz: str | None, at: float) -> datetime:
 
 
 def _clock(at: float, zone: ZoneInfo | None = None) -> datetime:
-    """The clock there, by default this machine's; what no calendar has is its nearest day."""
+    """Return the time in a zone, by default the local one. Times out of range are clamped."""
     return datetime.fromtimestamp(min(max(at, 0.0), _LATEST), zone)
 
 

@@ -1,4 +1,4 @@
-"""Ways to a bridge: the one of this machine's data folder (started when there is none), or one elsewhere by address."""
+"""Connections to a bridge: of a local data folder (starting one if necessary), or remote by address."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
     from bridge.config import Settings
 
-#: A way through NATs stays open, and a bridge that hangs or is gone is noticed after this and a half.
+#: Keeps NAT mappings open. A hanging or lost bridge is noticed after one and a half of these.
 _HEARTBEAT_SECONDS = 10.0
 #: A sprite's state is one frame.
 _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 1 << 16
-#: What is said of a refusal is a few sentences.
+#: The message of a refusal has a few sentences.
 _MAX_REFUSAL_BYTES, _LONGEST_WORDS = 64 * 1024, 500
 _SERVER_FAULT = 500
-#: Why nobody gets in, by HTTP's status; trying again would not help.
+#: Messages for refusals by HTTP status; a retry is useless.
 _REFUSALS = {
     400: "The bridge knows no such person, or lets them in no more: `users list` has who may come in.",
     401: "The bridge does not know this token. `users add NAME` prints one.",
     403: "The bridge does not let this client in.",
     429: "Too many pages and terminals are open at once: close one of them.",
 }
-#: The same of what stands before a bridge, which has no words of its own.
+#: The same for answers of proxies, which have no message.
 _NOT_THERE = "No bridge answers there, or not the one that has your agent."
 _OF_PROXIES = {502: _NOT_THERE, 503: "The bridge lets nobody in at the moment.", 504: _NOT_THERE}
 
 
 class _Endpoint:
-    """What both have in common: HTTP sessions that live as long as it does."""
+    """Base class with HTTP sessions that close with it."""
 
     def __init__(self) -> None:
         self._stack = AsyncExitStack()
@@ -74,7 +74,7 @@ class _Endpoint:
 
 
 class RunningEndpoint(_Endpoint):
-    """`connect` finds the bridge that runs on a data folder."""
+    """Connects to the running bridge of a data folder."""
 
     def __init__(self, settings: Settings, person: str) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class RunningEndpoint(_Endpoint):
         try:
             socket = await self._connected()
         except NoBridgeError as error:
-            # One that was there comes back: its owner restarts it.
+            # A bridge that ran before will return: its owner restarts it.
             raise BridgeUnreachableError(str(error), for_good=not self._was_there) from error
         self._was_there = True
         return socket
@@ -116,17 +116,17 @@ class RunningEndpoint(_Endpoint):
                 control_session(self._settings.run, raise_for_status=_explained)
             )
             socket = await _open(session, f"/ws?person={self._person}", {})
-            # Both end with the endpoint: a socket that broke leaves nothing but a closed session.
+            # Both end with the endpoint: a broken socket leaves only a closed session.
             self._stack.push_async_exit(opening.pop_all())
             return socket
 
 
 class LocalEndpoint(RunningEndpoint):
-    """`connect` finds the bridge that runs on a data folder; where none does, it starts one for as long as we last.
+    """Connects to the running bridge of a data folder, or starts one for the duration of the conversation.
 
-    Only before the first connection is one started: a bridge that ended since is for its owner to start again, and
-    ours would hold the folder against it. For the same reason ours ends when `bridge serve` asks for the folder.
-    `on_death` is called when ours cannot go on, `tell` with words for the person.
+    A bridge is started only before the first connection. Later its owner restarts it, and a bridge of this program
+    would lock the folder against that. For the same reason this program's bridge ends when `bridge serve` requests the
+    folder. `on_death` is called when this program's bridge fails, `tell` gets messages for the person.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class LocalEndpoint(RunningEndpoint):
         self._on_death = on_death
         self._tell = tell
         self._may_start = True
-        #: The bridge that was started here, while it runs.
+        #: The bridge that this program started, while it runs.
         self._own = AsyncExitStack()
-        #: It is asked to give way from the moment it answers, which is a little before it has started.
+        #: A request to give way may arrive slightly before start-up is complete.
         self._changing = asyncio.Lock()
         self._giving_way: asyncio.Task[None] | None = None
-        #: Whether the bridge in use was started here, and so ends here.
+        #: Whether this program started the bridge in use, and so ends it.
         self.is_ours = False
 
     async def connect(self) -> aiohttp.ClientWebSocketResponse:
@@ -168,7 +168,7 @@ class LocalEndpoint(RunningEndpoint):
             try:
                 await self._own.enter_async_context(running(self._settings, self._on_death, self._give_way))
             except FolderTakenError as error:
-                # One that is just starting, or just stopping: the next attempt knows.
+                # Another bridge is starting or stopping; the next attempt will find out.
                 raise BridgeUnreachableError("A bridge is starting or stopping here.") from error
             except OperatorError as error:
                 raise BridgeUnreachableError(str(error), for_good=True) from error
@@ -184,7 +184,7 @@ class LocalEndpoint(RunningEndpoint):
         async with self._changing:
             self.is_ours = False
             await self._own.aclose()
-        # Told afterwards: a screen that an editor has waits for the editor, and the one that serves must not.
+        # After the close: while an editor has the screen this waits, and `bridge serve` must not wait for it.
         await self._tell("This terminal's own bridge has given way to one that serves: the conversation goes on there.")
 
     async def _end_own(self) -> None:
@@ -192,7 +192,7 @@ class LocalEndpoint(RunningEndpoint):
 
 
 class RemoteEndpoint(_Endpoint):
-    """`connect` goes to a bridge by its address, with a person's token."""
+    """Connects to a bridge by its address, with a person's token."""
 
     def __init__(self, url: str, token: str) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ async def _restored(session: aiohttp.ClientSession, address: str, headers: dict[
 
 
 async def _words_of(response: aiohttp.ClientResponse) -> str:
-    """What a bridge says where it does not do what was asked."""
+    """Return the message of a bridge's refusal."""
     try:
         said = json.loads(await response.content.read(_MAX_REFUSAL_BYTES))
         return one_line(said["error"]["message"])[:_LONGEST_WORDS]
@@ -253,7 +253,7 @@ async def _words_of(response: aiohttp.ClientResponse) -> str:
 
 
 async def _explained(response: aiohttp.ClientResponse) -> None:
-    """BridgeUnreachableError where a WebSocket is refused, in the bridge's words where it has any of its own."""
+    """Raise BridgeUnreachableError for a refused WebSocket, with the bridge's message if there is one."""
     status = response.status
     if status == HTTPStatus.SWITCHING_PROTOCOLS:
         return

@@ -1,6 +1,6 @@
-"""What a person is asked about, drawn so that every character of it is seen.
+"""Text of permission requests, drawn with every character visible.
 
-Elsewhere what a terminal would obey is left out; here a mark stands in its place, since it would run.
+Elsewhere control characters are removed. Here a mark replaces them, because they would be executed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import unicodedata
 from rich.text import Text
 
 _MARK = "reverse yellow"
-#: Without a style of their own, which a text of very many lines would take very long to draw.
+#: Unstyled, because styles make texts with many lines very slow to draw.
 _ENDS = {"\n": "\N{RETURN SYMBOL}\n", "\t": "\N{RIGHTWARDS ARROW TO BAR}\t"}
-#: Controls, marks of direction and joining, halves of pairs, private and unknown characters, separators of lines.
+#: Control, format, surrogate, private-use and unassigned characters, and line separators.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-#: Letters and signs of other categories that leave no ink, or choose how the one before is drawn.
+#: Invisible characters of other categories, and variation selectors.
 _BLANK = frozenset(
     map(
         chr,
@@ -29,7 +29,7 @@ _BLANK = frozenset(
 
 
 def exact(text: str, style: str = "") -> Text:
-    """Draws a text with its line ends, and with `<U+202E>` where a character would not be seen as what it is."""
+    """Draw a text with visible line ends, and with marks such as `<U+202E>` for invisible characters."""
     drawn = Text(overflow="fold", style=style)
     seen: list[str] = []
     for letter in text:

@@ -1,4 +1,4 @@
-"""Commands for the person's files on the sprite's computer: what there is, a copy of one, and an end of one."""
+"""Commands for the person's files on the sprite's computer: list, copy and delete."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from bridge.chat.screen import Screen
     from sprite.protocol.rows import UserFile
 
-    #: A file of the sprite's by its path, as it comes; NotFetchedError where it does not.
+    #: Yields a file of the sprite by its path. Raises NotFetchedError.
     Fetch = Callable[[str], AsyncIterator[bytes]]
 
 _LISTED = 40
 
 
 class NotFetchedError(Exception):
-    """A file did not come, in words a person understands."""
+    """A file could not be fetched; the message is for people."""
 
 
 class FileCommands:
-    """The commands over one conversation; `table` has them by their names."""
+    """The commands of one conversation; `table` maps names to commands."""
 
     def __init__(self, conversation: Conversation, screen: Screen, asking: Asking, fetch: Fetch) -> None:
         self._conversation = conversation
@@ -84,7 +84,7 @@ class FileCommands:
             await self._screen.line(drawing.note(f"✓ copied to {one_line(target)}"))
 
     async def _copied(self, path: str, name: str) -> Path:
-        """Writes the file under a name that nothing here has; what does not arrive whole is removed."""
+        """Write the file under an unused name. An incomplete file is removed."""
         target, file = await asyncio.to_thread(_fresh, Path.cwd(), name)
         is_whole = False
         try:
@@ -111,7 +111,7 @@ class FileCommands:
 
 
 def _fresh(folder: Path, name: str) -> tuple[Path, BinaryIO]:
-    """A new file for what is copied; a taken name gets a number."""
+    """Create a new file. A used name gets a number."""
     stem, suffix = Path(name).stem, Path(name).suffix
     number = 1
     while True:

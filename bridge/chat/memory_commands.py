@@ -1,4 +1,4 @@
-"""Commands that change memory by a person's word: forget, edit, and what to do with drift."""
+"""Commands that change memory: forget, edit, and accept or reject drift."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class MemoryCommands:
-    """The commands over one conversation; `table` has them by their names."""
+    """The commands of one conversation; `table` maps names to commands."""
 
     def __init__(self, conversation: Conversation, screen: Screen, asking: Asking) -> None:
         self._conversation = conversation
@@ -64,7 +64,7 @@ class MemoryCommands:
         if said.lower() != "yes":
             await self._screen.line(drawing.note("Nothing was forgotten."))
             return
-        # A turn under way is finished first.
+        # A running turn is finished first.
         sure = ForgetRequest(text=text, yes=True)
         done = await self._asking.look(sure, ForgetResult, "forgetting", MODEL_SECONDS)
         if done is not None:
@@ -95,14 +95,14 @@ class MemoryCommands:
         try:
             is_safe = await self._saved(file, copy)
         finally:
-            # What a person wrote is kept unless memory has it, also where this ends here.
+            # Keep the person's text unless memory has it, even if this is cancelled.
             if is_safe or _content(copy) in {None, file.content}:
                 shutil.rmtree(copy.parent, ignore_errors=True)
         if not is_safe:
             await self._screen.line(drawing.note(f"  what you wrote is kept in {copy}"))
 
     async def _saved(self, file: FileResult, copy: Path) -> bool:
-        """Whether there is nothing left to be saved."""
+        """Return whether no unsaved text is left."""
         try:
             status = await self._screen.edit(copy)
         except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Memory as a person looks at it: files with their limits, what was learned, what a search finds. Pure."""
+"""Memory for people: files with their limits, learnings and search hits. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NOT_RID_OF_IT = "the copy at the bridge is not yet rid of it"
 
 
 def files(states: list[FileState]) -> Table:
-    """Draws the memory files with their lines against their limits."""
+    """Draw the memory files with their lines and limits."""
     drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("file", "lines", "", "kept by", "changed"):
         drawn.add_column(name, justify="right" if name == "lines" else "left", no_wrap=True)
@@ -50,13 +50,13 @@ def files(states: list[FileState]) -> Table:
 
 
 def memory_file(name: str, content: str) -> RenderableType:
-    """Draws one memory file."""
+    """Draw one memory file."""
     body = markdown(content) if content.strip() else Text("empty", style="dim italic")
     return Panel(body, title=Text(one_line(name), style="bold"), title_align="left", border_style="magenta")
 
 
 def learnings(rows: list[LearningRow]) -> RenderableType:
-    """Draws what was learned last, newest first."""
+    """Draw the newest learnings, newest first."""
     if not rows:
         return Text("Nothing learned yet: that happens once a few turns have rested, and with /flush.", style="dim")
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
@@ -73,7 +73,7 @@ def learnings(rows: list[LearningRow]) -> RenderableType:
 
 
 def actions(rows: list[ActionRow]) -> RenderableType:
-    """Draws what is to be done, by the numbers that close it: what failed, then by its due time, then by weight."""
+    """Draw open actions with their numbers: failed ones first, then by due time, then by priority."""
     pending = sorted(
         (row for row in rows if row.status in {"open", "failed"}),
         key=lambda row: (row.status == "open", math.inf if row.due is None else row.due, -row.priority, row.id),
@@ -101,7 +101,7 @@ def _when_due(row: ActionRow) -> Text:
 
 
 def hits(found: list[SearchHit], *, waiting: int, notes: Sequence[str] = ()) -> RenderableType:
-    """Draws the hits of a search in rank order, its notes, and how many turns no learning can exist for yet."""
+    """Draw search hits in rank order, the search's notes and the number of turns without learnings so far."""
     after = [Text(one_line(note), style="dim") for note in notes]
     if waiting:
         turns = f"{waiting} turn{'s' if waiting != 1 else ''}"
@@ -127,13 +127,13 @@ def hits(found: list[SearchHit], *, waiting: int, notes: Sequence[str] = ()) -> 
 
 
 def _whence(turn: int | None, project: str | None) -> tuple[str, str]:
-    """What follows something learned, or said elsewhere: its turn, and the project it is about."""
+    """Return the source of a learning or hit: its turn and its project."""
     said = f"  turn {turn}" if turn is not None else ""
     return said + (f"  project {one_line(project)}" if project is not None else ""), "dim"
 
 
 def forgetting(what: Forgotten) -> RenderableType:
-    """Draws what a forget would take away, and what it leaves."""
+    """Draw what a forget would remove, and what it leaves."""
     counts = (
         (len(what.turns), "turn"),
         (what.learnings, "learning"),
@@ -169,17 +169,17 @@ def _place(place: Place) -> Text:
 
 
 def difference(name: str, before: str, after: str) -> Panel:
-    """Draws what stands on disk in a file against what memory has, with every character that would be accepted."""
+    """Draw the difference between memory and the file on disk, with every character visible."""
     lines = difflib.unified_diff(before.split("\n"), after.split("\n"), n=2, lineterm="")
     styles = {"+": "green", "-": "red", "@": "cyan"}
-    # The first two lines name the sides, which the title does.
+    # The first two lines name the sides, as the title does.
     drawn = [exact(line, style=styles.get(line[:1], "dim")) for line in list(lines)[2:]]
     title = Text(f"{one_line(name)}: in memory (-), on disk (+)", style="bold")
     return Panel(Group(*drawn), title=title, title_align="left", border_style="yellow")
 
 
 def status(state: Status, *, link: str) -> Table:
-    """Draws the sprite in numbers."""
+    """Draw the sprite's status."""
     memory, session = state.memory, state.session
     limit = {"ask": "asks before what needs your word", "bypass": "does as it sees fit"}
     rows = [
@@ -220,7 +220,7 @@ def status(state: Status, *, link: str) -> Table:
 
 
 def when(at: float | None) -> str:
-    """Returns a time (Unix seconds) as a date and time of this place, or nothing."""
+    """Return a time (Unix seconds) as local date and time, or "" for None."""
     if at is None:
         return ""
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")

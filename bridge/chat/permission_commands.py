@@ -1,4 +1,4 @@
-"""The command for what runs without asking: lists it, and takes it back."""
+"""The command that lists and revokes standing permissions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _NONE = "nothing is allowed for good: the agent asks each time"
 
 
 class PermissionCommands:
-    """The commands over one conversation; `table` has them by their names."""
+    """The commands of one conversation; `table` maps names to commands."""
 
     def __init__(self, screen: Screen, asking: Asking) -> None:
         self._screen = screen
         self._asking = asking
-        #: As they were listed last: by these numbers a person takes one back.
+        #: The last listed rules; people revoke them by number.
         self._listed: list[StandingRule] = []
         self.table = {
             "/permissions": Command(
@@ -64,7 +64,7 @@ class PermissionCommands:
 
 
 def _rules(rules: list[StandingRule]) -> Table:
-    """Draws what runs without asking, by number."""
+    """Draw standing permissions by number."""
     drawn = Table.grid(padding=(0, 2))
     drawn.add_column(style="bold", no_wrap=True)
     drawn.add_column()

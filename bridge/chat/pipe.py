@@ -1,7 +1,7 @@
-"""A conversation without a terminal: lines in, plain text out, one message after another.
+"""A conversation without a terminal: lines in, plain text out, one message at a time.
 
-For scripts and tests: no colours, no cursor, and a line that answers a question (`y`, `n`, `a`) when one is
-asked. Ends with the last message's turn. What it waits for before it can begin goes to stderr.
+For scripts and tests: no colours and no cursor. A line `y`, `n` or `a` answers an open question. Ends with the last
+message's turn. Messages about waiting go to stderr.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 _WIDTH = 100
 _READ_BYTES = 1 << 16
 _END: None = None
-#: Who waits for longer is told what for: longer than an agent on this machine takes to begin.
+#: Longer waits are reported. Above the start time of a local agent.
 _SILENT_SECONDS = 5.0
 _RESTORE = "/restore"
 
 
 class Pipe:
-    """Plain text on a stream; `talk` reads lines from a file descriptor until its end."""
+    """Plain text output; `talk` reads lines from a file descriptor until its end."""
 
     by_line = True
     shows_one_stack = False
@@ -56,40 +56,40 @@ class Pipe:
         self._last = ""
 
     async def show(self, *things: RenderableType) -> None:
-        """Prints something with an empty line before it."""
+        """Print something after an empty line."""
         self._space("block")
         self._print(*things)
 
     async def line(self, text: Text, *, below: bool = False) -> None:
-        """Prints one line."""
+        """Print one line."""
         if below:
             self._last = "line"
         self._space("line")
         self._print(text)
 
     async def reply(self, pieces: list[str], tail: str) -> None:  # noqa: ARG002 - a pipe has no growing end
-        """Prints the reply's finished lines as they are: what reads a pipe wants the text itself."""
+        """Print the reply's finished lines unchanged, for programs that read them."""
         if pieces:
             self._space("reply")
             self._out.write("".join(f"{piece}\n" for piece in pieces))
             self._out.flush()
 
     def ring(self) -> None:
-        """Nobody is called: what reads a pipe wants the text itself."""
+        """Do nothing: a bell would disturb programs that read the output."""
 
     async def ask(self, question: str) -> str:
-        """Nobody can be asked."""
+        """Raise NobodyHereError: a pipe has no person to ask."""
         raise NobodyHereError(question)
 
     async def edit(self, path: Path) -> int:
-        """Nobody can edit."""
+        """Raise NobodyHereError: a pipe has no editor."""
         raise NobodyHereError(str(path))
 
     def forget(self, text: str) -> None:
-        """Nothing that was read is kept."""
+        """Do nothing: a pipe has no input history."""
 
     async def talk(self, conversation: Conversation, commands: Commands) -> None:
-        """Sends line after line, each when the one before has been answered."""
+        """Send the lines one by one, each after the answer to the one before."""
         lines = _Lines(self._fd)
         await self._until_synced(conversation, commands, lines)
         while (line := await lines.take()) is not _END:
@@ -105,7 +105,7 @@ class Pipe:
                     await self._answered(mission_id, conversation, lines)
 
     async def _until_synced(self, conversation: Conversation, commands: Commands, lines: _Lines) -> None:
-        """Waits for the agent; where it is lost, a next line `/restore` has it made anew."""
+        """Wait for the agent. If it is lost, a next line `/restore` restores it."""
         while not conversation.synced:
             await self._until(conversation, lambda: conversation.synced or conversation.is_lost)
             if conversation.synced:
@@ -117,7 +117,7 @@ class Pipe:
                 await self._until(conversation, lambda: conversation.synced or not conversation.is_lost)
 
     async def _until(self, conversation: Conversation, condition: Callable[[], bool]) -> None:
-        """Waits until it is so; says what for where that takes a while, and again whenever that has changed."""
+        """Wait for a condition. A longer wait is reported to stderr, again whenever its reason changes."""
         said = ""
         while not condition():
             with suppress(TimeoutError):
@@ -139,7 +139,7 @@ class Pipe:
             )
 
     async def _answer(self, conversation: Conversation, lines: _Lines) -> None:
-        """Takes the next line as the answer if it is one; in a pipe there is no one else to ask."""
+        """Take the next line as the answer if it is one; otherwise deny, because a pipe has no person to ask."""
         decision = DECISIONS.get((await lines.peek() or "").strip().lower())
         if decision is None:
             await conversation.answer("deny")
@@ -151,9 +151,9 @@ class Pipe:
 
     def _print(self, *things: RenderableType) -> None:
         with self._console.capture() as drawn:
-            # In a group each Text keeps its own way of wrapping, which `print` would take from it.
+            # Inside a Group each Text keeps its wrapping, which `print` would override.
             self._console.print(Group(*things))
-        # A table fills its cells with blanks, which only a screen needs.
+        # Tables pad their cells with blanks, which only a screen needs.
         self._out.write("".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines()))
         self._out.flush()
 
@@ -164,9 +164,10 @@ class Pipe:
 
 
 class _Lines:
-    """The lines of a file descriptor, read by a thread: neither files nor terminals fit a selector.
+    """The lines of a file descriptor, read by a thread, because files do not fit a selector.
 
-    `os.read` rather than `sys.stdin`: a buffered reader's lock, held by a waiting thread, ends Python badly.
+    Uses `os.read` instead of `sys.stdin`: a waiting thread that holds a buffered reader's lock makes Python's exit
+    fail.
     """
 
     def __init__(self, fd: int) -> None:
@@ -194,14 +195,14 @@ class _Lines:
             try:
                 data = os.read(fd, _READ_BYTES)
             except OSError:
-                # A terminal that went away ends the input as a closed pipe does.
+                # A closed terminal ends the input as a closed pipe does.
                 data = b""
             *lines, rest = (rest + decoder.decode(data, final=not data)).split("\n")
             ended = [rest] if rest and not data else []
             try:
                 loop.call_soon_threadsafe(self._arrive, [*lines, *ended], not data)
             except RuntimeError:
-                # The loop is closed, and with it the reader.
+                # The loop was closed, so no reader is left.
                 return
             if not data:
                 return

@@ -1,7 +1,7 @@
-"""An agent's reply as it streams in: what is finished can be drawn for good, the rest is still growing.
+"""A streamed reply, cut into finished pieces and a growing rest.
 
-Pure. A piece is a paragraph, list, table or fenced block of Markdown (or one line, for plain output); the
-final text completes what the deltas began, and is never given out twice.
+Pure. A piece is a paragraph, list, table or fenced block of Markdown, or one line for plain output. The final text
+completes the deltas, without repeating them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _FENCES = ("```", "~~~")
 
 
 class StreamedReply:
-    """`feed` deltas, `finish` with the whole; each returns the pieces that are complete by now."""
+    """`feed` deltas, `finish` with the whole text; each returns the newly finished pieces."""
 
     def __init__(self, *, by_line: bool = False) -> None:
         self._by_line = by_line
@@ -20,23 +20,23 @@ class StreamedReply:
 
     @property
     def tail(self) -> str:
-        """What has come but is not complete yet."""
+        """Return the unfinished rest."""
         return self._pending
 
     def feed(self, delta: str) -> list[str]:
-        """Takes the next piece of the stream."""
+        """Add the next delta."""
         if self._broken:
             return []
         self._pending += clean(delta)
         return self._cut()
 
     def lose(self) -> None:
-        """Deltas were missed: nothing more is believed until the whole text comes."""
+        """Ignore deltas until the whole text arrives, because some were missed."""
         self._broken = True
         self._pending = ""
 
     def finish(self, whole: str | None = None) -> list[str]:
-        """Ends the text: with the `whole`, what of it is not given out yet; without, what has come."""
+        """End the text. Return its rest: of `whole` if given, else of the deltas."""
         if whole is not None:
             self._pending = _after(clean(whole), self._given)
             self._begin_scan()
@@ -53,7 +53,7 @@ class StreamedReply:
         self._begin_scan()
 
     def _begin_scan(self) -> None:
-        """Pieces end outside of fences, so what follows one begins afresh."""
+        """Reset the scan. Pieces end outside of fences, so the next one starts without state."""
         self._scanned = 0
         self._fence = ""
         self._blank = False
@@ -77,9 +77,9 @@ class StreamedReply:
         return None if end == -1 else end + 1
 
     def _next_block_end(self) -> int | None:
-        """Where a block ends: at a line that begins anew after a blank one, outside of a fence.
+        """Return the end of a block: a line after a blank one, outside of a fence.
 
-        An indented line goes on with the list item before the blank. Each line is looked at once.
+        An indented line continues the list item before the blank. Each line is scanned once.
         """
         while self._scanned < len(self._pending):
             start = self._scanned
@@ -102,6 +102,6 @@ class StreamedReply:
 def _after(whole: str, given: str) -> str:
     if whole.startswith(given):
         return whole[len(given) :]
-    # The final text may be trimmed where the stream was not.
+    # The final text may be trimmed, unlike the stream.
     inner, done = whole.strip(), given.strip()
     return inner[len(done) :] if inner.startswith(done) else whole

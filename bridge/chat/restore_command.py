@@ -1,4 +1,4 @@
-"""`/restore`: a lost agent is made again of what the bridge keeps of it, or it is said which of two goes on."""
+"""`/restore`: restores a lost agent from its replica, or chooses between two states."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from bridge.chat.conversation import Conversation
     from bridge.chat.screen import Screen
 
-    #: Has the bridge restore the person's agent, in one of the ways of `POST /restore`; what was done, in words.
-    #: NotRestoredError.
+    #: Asks the bridge to restore the person's agent in one of the ways of `POST /restore`, and returns its message.
+    #: Raises NotRestoredError.
     Restore = Callable[[str], Awaitable[str]]
 
 
 class NotRestoredError(Exception):
-    """The agent was not restored, in words a person understands."""
+    """The agent was not restored; the message is for people."""
 
 
 class RestoreCommand:
-    """The command over one conversation; `table` has it by its name."""
+    """The command of one conversation; `table` maps its name to it."""
 
     def __init__(self, conversation: Conversation, screen: Screen, restore: Restore) -> None:
         self._conversation = conversation

@@ -1,4 +1,4 @@
-"""What a conversation needs of the place where it is seen: a terminal, or plain text in a pipe."""
+"""The interface of a conversation's output: a terminal, or plain text in a pipe."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ if TYPE_CHECKING:
 
 
 class NobodyHereError(Exception):
-    """What was asked for takes a person at a terminal."""
+    """The operation needs a person at a terminal."""
 
 
 class Screen(Protocol):
-    """Shows things in the order they are given.
+    """Shows things in the given order.
 
-    `by_line` says how finely replies are cut, `shows_one_stack` whether cards are those of one stack of the canvas (or
-    of all of them, as long as nobody chose one).
+    `by_line`: replies are cut into lines instead of blocks. `shows_one_stack`: only one stack's cards are shown instead
+    of all until the person chooses.
     """
 
     by_line: bool
     shows_one_stack: bool
 
     async def show(self, *things: RenderableType) -> None:
-        """Shows something with room around it."""
+        """Show something with space around it."""
 
     async def line(self, text: Text, *, below: bool = False) -> None:
-        """Shows one line, close to the lines before it; `below` puts it under whatever came last."""
+        """Show one line close to the lines before it; `below` puts it directly under the last output."""
 
     async def reply(self, pieces: list[str], tail: str) -> None:
-        """Shows finished pieces of a reply, and its unfinished tail for as long as it grows."""
+        """Show finished pieces of a reply, and its unfinished tail while it grows."""
 
     def ring(self) -> None:
-        """Calls a person who looks elsewhere; nothing in a pipe."""
+        """Ring for a person who looks elsewhere; does nothing in a pipe."""
 
     async def ask(self, question: str) -> str:
-        """Asks the person, and returns the next line that is an answer to it. NobodyHereError in a pipe."""
+        """Ask the person and return the next line that answers. Raises NobodyHereError in a pipe."""
 
     async def edit(self, path: Path) -> int:
-        """Opens a file in the person's editor; its exit status.
+        """Open a file in the person's editor and return its exit status.
 
-        NobodyHereError in a pipe, OSError or ValueError where the editor cannot be started.
+        Raises NobodyHereError in a pipe, OSError or ValueError if the editor cannot be started.
         """
 
     def forget(self, text: str) -> None:
-        """Forgets what was typed with this text in it, wherever the screen keeps it."""
+        """Remove entered lines with this text from the screen's history."""

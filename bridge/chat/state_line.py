@@ -1,4 +1,4 @@
-"""The one line that says what is going on: `⠹ working… Bash 0:12`, `idle · 14 turns`. Pure."""
+"""The status line: `⠹ working… Bash 0:12`, `idle · 14 turns`. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FRAMES_PER_SECOND = 10
 
 
 def state_line(conversation: Conversation, now: float | None = None) -> str:
-    """Returns the state in words; `now` in seconds of the monotonic clock."""
+    """Return the state as text; `now` is in monotonic seconds."""
     beside = _in_background(conversation.background)
     now = time.monotonic() if now is None else now
     spinner = _SPINNER[int(now * _FRAMES_PER_SECOND) % len(_SPINNER)]

@@ -1,7 +1,7 @@
-"""A conversation in a terminal: one input line at the bottom, everything else scrolls by above it.
+"""A conversation in a terminal: one input line at the bottom, and output that scrolls above it.
 
-Owns the prompt, its keys and what is drawn around it. What is finished is printed for good; a reply's
-growing end is part of the prompt, so that it can be redrawn as Markdown while it streams.
+Owns the prompt, its keys and the drawing around it. Finished output is printed permanently. A reply's growing end is
+part of the prompt, so that it can be redrawn as Markdown while it streams.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 #: Longer lines are hard to read, however wide the window.
 _WIDEST = 100
-#: The prompt, the state line and a few lines of what came before stay visible under a growing reply.
+#: Rows for the prompt, the state line and earlier output under a growing reply.
 _ROWS_KEPT = 6
 _REDRAW_SECONDS = 0.04
 _TICK_SECONDS = 0.1
@@ -59,7 +59,7 @@ _STYLE = Style.from_dict(
 
 
 class _Entered(NamedTuple):
-    """A line, and what was asked when it was begun: by the agent, by a command."""
+    """A line, and the questions shown when it was begun: the agent's and a command's."""
 
     text: str
     asked: str | None
@@ -67,7 +67,7 @@ class _Entered(NamedTuple):
 
 
 class Terminal:
-    """`talk` runs until the person leaves; the rest is how a conversation shows itself."""
+    """The terminal: `talk` runs until the person leaves, the other methods implement Screen."""
 
     by_line = False
     shows_one_stack = True
@@ -84,10 +84,10 @@ class Terminal:
         self._conversation: Conversation | None = None
         self._commands: Commands | None = None
         self._entered: asyncio.Queue[_Entered] = asyncio.Queue()
-        #: The agent's question, and the number of the command's, that were shown when the line was begun.
+        #: The agent's question, and the number of the command's question, shown when the line was begun.
         self._asked: str | None = None
         self._begun_under = _NO_QUESTION
-        #: The number of the question that a command asks now, and of the last one.
+        #: The number of the current command's question, and of the last one.
         self._question = _NO_QUESTION
         self._last_question = _NO_QUESTION
         self._tail = ""
@@ -113,21 +113,21 @@ class Terminal:
 
     @property
     def command_names(self) -> list[str]:
-        """What Tab completes."""
+        """Return the names that Tab completes."""
         return self._commands.names if self._commands is not None else []
 
     async def show(self, *things: RenderableType) -> None:
-        """Prints something with an empty line before it."""
+        """Print something after an empty line."""
         await self._print("block", self._ansi(*things))
 
     async def line(self, text: Text, *, below: bool = False) -> None:
-        """Prints one line close to other lines."""
+        """Print one line close to other lines."""
         if below:
             self._last = "line"
         await self._print("line", self._ansi(text))
 
     async def reply(self, pieces: list[str], tail: str) -> None:
-        """Prints the finished pieces as Markdown, and keeps the tail growing above the input line."""
+        """Print the finished pieces as Markdown, and keep the growing tail above the input line."""
         if pieces:
             drawn = [self._markdown(piece) for piece in pieces]
             await self._print("block", "\n".join(drawn), tail=tail)
@@ -136,14 +136,14 @@ class Terminal:
             self._session.app.invalidate()
 
     def ring(self) -> None:
-        """Rings the terminal's bell; how that sounds or looks is the terminal's setting."""
+        """Ring the terminal's bell."""
         self._session.output.bell()
         self._session.output.flush()
 
     async def talk(self, conversation: Conversation, commands: Commands) -> None:
-        """Reads lines until the person leaves."""
+        """Read lines until the person leaves."""
         self._conversation, self._commands = conversation, commands
-        with patch_stdout(raw=True):  # for anything that is printed past us
+        with patch_stdout(raw=True):  # for other output of this process
             async with asyncio.TaskGroup() as group:
                 working = group.create_task(self._work(conversation, commands), name="chat-lines")
                 ticking = group.create_task(self._tick(conversation), name="chat-clock")
@@ -156,9 +156,9 @@ class Terminal:
                     ticking.cancel()
 
     async def ask(self, question: str) -> str:
-        """Asks the person, and returns the next line that was begun with the question on the screen.
+        """Ask the person and return the next line that was begun while the question was shown.
 
-        Ctrl-C answers with nothing. Lines from before, and words on a question of the agent's, are what they were.
+        Ctrl-C answers "". Earlier lines, and answers to the agent's questions, are handled as usual.
         """
         if self._conversation is None:
             raise NobodyHereError(question)
@@ -179,7 +179,7 @@ class Terminal:
                 self._entered.put_nowait(entered)
 
     async def edit(self, path: Path) -> int:
-        """Opens a file in the person's editor, which has the terminal to itself meanwhile; its exit status."""
+        """Open a file in the person's editor, which gets the terminal meanwhile, and return its exit status."""
         command = shlex.split(self._editor)
         async with in_terminal():
             process = await asyncio.create_subprocess_exec(*command, str(path))
@@ -187,17 +187,17 @@ class Terminal:
                 return await process.wait()
             finally:
                 if process.returncode is None:
-                    # We are told to end; editors put aside what they have when they are.
+                    # This was cancelled; editors save their state when they are terminated.
                     process.terminate()
                     with suppress(TimeoutError):
                         await asyncio.wait_for(process.wait(), _EDITOR_END_SECONDS)
 
     def forget(self, text: str) -> None:
-        """Forgets the lines with this text that could be called up again."""
+        """Remove the lines with this text from the input history."""
         history, buffer = self._session.history, self._session.default_buffer
         newest_first = [line for line in history.load_history_strings() if text.lower() not in line.lower()]
         if isinstance(history, FileHistory):
-            # One step, so that a death in between loses nothing else.
+            # One atomic step, so that a crash loses nothing else.
             path = Path(os.fsdecode(history.filename))
             beside = path.with_name(f"{path.name}.new")
             beside.touch(mode=0o600)
@@ -207,14 +207,14 @@ class Terminal:
         else:
             history = InMemoryHistory(newest_first[::-1])
         self._session.history = buffer.history = history
-        # What was called up by now is read anew.
+        # Reload the lines that the buffer has read already.
         buffer.reset(buffer.document)
 
     async def _work(self, conversation: Conversation, commands: Commands) -> None:
         """Do what was entered in order, while the prompt stays open."""
         while True:
             text, asked, _ = await self._entered.get()
-            # Only a whole line answers: a first letter may begin a message that says anything.
+            # Only a whole line answers, because its first letter may begin any message.
             if await conversation.takes(text, asked):
                 continue
             if text.startswith("/"):
@@ -225,7 +225,7 @@ class Terminal:
         self._session.app.exit(exception=EOFError)
 
     async def _tick(self, conversation: Conversation) -> None:
-        """Redraw when the state line says something else than a moment ago."""
+        """Redraw when the state line has changed."""
         drawn = ""
         while True:
             await asyncio.sleep(_TICK_SECONDS)
@@ -240,18 +240,18 @@ class Terminal:
         console = Console(
             file=out, force_terminal=True, width=self._width(), highlight=False, markup=False, emoji=False
         )
-        # In a group each Text keeps its own way of wrapping, which `print` would take from it.
+        # Inside a Group each Text keeps its wrapping, which `print` would override.
         console.print(Group(*things))
         return out.getvalue()
 
     def _markdown(self, text: str) -> str:
-        """Draws Markdown without the empty lines it puts around some blocks: the screen spaces them."""
+        """Draw Markdown without the empty lines around it, because the screen adds its own."""
         lines = self._ansi(markdown(text)).split("\n")
         filled = [number for number, line in enumerate(lines) if _SEQUENCE.sub("", line).strip()]
         return "\n".join([*lines[filled[0] : filled[-1] + 1], ""]) if filled else ""
 
     def _width(self) -> int:
-        # One column less: a full line would wrap in terminals that move on at once.
+        # One column less, because a full line would wrap in some terminals.
         return max(20, min(_WIDEST, self._session.output.get_size().columns - 1))
 
     async def _print(self, kind: str, text: str, *, tail: str | None = None) -> None:
@@ -260,7 +260,7 @@ class Terminal:
         output = self._session.output
 
         def write() -> None:
-            # The tail goes in the same breath as what it became, so nothing is seen twice.
+            # Replaces the tail together with its finished text, so that no text appears twice.
             if tail is not None:
                 self._tail = tail
             output.enable_autowrap()
@@ -307,7 +307,7 @@ class Terminal:
         if text.strip():
             entered = _Entered(text, self._asked, self._begun_under)
             if not text.startswith("/forget"):
-                # What is to be forgotten is not kept here either.
+                # Text to forget must not stay in the history.
                 buffer.append_to_history()
             self._clear(buffer)
             self._entered.put_nowait(entered)
@@ -321,7 +321,7 @@ class Terminal:
 
     def _clear(self, buffer: Buffer) -> None:
         buffer.reset()
-        # A reset tells nobody.
+        # A reset triggers no event.
         self._begun = False
 
     def _ctrl_c(self, event: KeyPressEvent) -> None:
@@ -340,7 +340,7 @@ class Terminal:
 
 
 class _CommandNames(Completer):
-    """Completes the command at the beginning of a line."""
+    """Completes the command at the start of a line."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -359,7 +359,7 @@ def _fill(history: History, newest_first: list[str]) -> None:
 
 
 def _history(path: Path | None) -> History:
-    """What was typed before, kept for its owner alone; in memory where it cannot be written."""
+    """Return the input history: a private file, or memory if it is not writable."""
     if path is None:
         return InMemoryHistory()
     try:

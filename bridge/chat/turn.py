@@ -1,4 +1,4 @@
-"""The agent's turn as it is watched: text that grows, tools that start and end, and how it ended."""
+"""The agent's turns as shown: growing text, tool calls and endings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Turn:
-    """The turn under way; `doing` is the tool in use, `since` in seconds of the monotonic clock."""
+    """A running turn; `doing` is the tool in use, `since` is in monotonic seconds."""
 
     mission_id: str | None
     since: float
@@ -43,7 +43,10 @@ class Turn:
 
 
 def under_way(sync: StateSync) -> dict[str, Origin]:
-    """The turns of a state, the one that runs last: the session names a mission that may still wait for it."""
+    """Return the turns of a synced state, the running one last.
+
+    The session may name a mission that still waits for it.
+    """
     turns: dict[str, Origin] = {}
     if (named := sync.session.running_mission_id) is not None:
         turns[named] = "person"
@@ -55,53 +58,53 @@ def under_way(sync: StateSync) -> dict[str, Origin]:
 
 
 class Turns:
-    """Shows one turn after another; a mission may wait for the end of a turn that the agent began by itself."""
+    """Shows turns. A mission may wait for the end of a turn that the agent started by itself."""
 
     def __init__(self, screen: Screen) -> None:
         self._under_way: list[Turn] = []
         self._screen = screen
         self._reply = StreamedReply(by_line=screen.by_line)
-        #: The turn that the reply is of.
+        #: The turn that the streamed reply belongs to.
         self._streamed: str | None = None
         self._tools: dict[str, str] = {}
         self._newest_tool = ""
-        #: The calls of the turns under way that are on the screen.
+        #: The shown calls of the running turns.
         self._shown_calls: set[str] = set()
 
     @property
     def current(self) -> Turn | None:
-        """The turn that runs."""
+        """Return the running turn."""
         return self._under_way[-1] if self._under_way else None
 
     def began_by_itself(self, turn_id: str | None) -> bool:
-        """Whether no person asked for a turn that is under way."""
+        """Return whether a running turn was not started by a person."""
         return any(turn.mission_id == turn_id and turn.origin != "person" for turn in self._under_way)
 
     def set_running(self, turns: dict[str, Origin]) -> None:
-        """Believes a snapshot about what runs: ids with who began them, the one that runs last."""
+        """Replace the running turns by those of a snapshot: ids with their origins, the running one last."""
         known = {turn.mission_id: turn for turn in self._under_way}
         now = time.monotonic()
         self._under_way = [known.get(turn_id) or Turn(turn_id, now, origin) for turn_id, origin in turns.items()]
 
     async def lose(self) -> None:
-        """The connection broke: what streams on will have a hole, so the whole text is waited for."""
+        """Wait for the whole text, because the connection broke and deltas were missed."""
         self._reply.lose()
         await self._screen.reply([], "")
 
     async def catch_up(self, events: Iterable[AgentEvent]) -> None:
-        """Shows the calls of the turn under way that were missed, and their outcomes; its text comes with its end."""
+        """Show missed calls and results of the running turn. Its text follows at its end."""
         for event in events:
             is_new_call = isinstance(event, ToolUse) and event.tool_use_id not in self._shown_calls
             if is_new_call or (isinstance(event, ToolResult) and event.tool_use_id in self._tools):
                 await self.show(event, is_ours=True)
 
     async def show_missed(self, turn_id: str | None, text: str) -> None:
-        """Shows the reply of a turn whose end did not come: what of it is not on the screen."""
+        """Show the missing part of the reply of a turn whose end was missed."""
         reply = self._reply if turn_id == self._streamed else StreamedReply(by_line=self._screen.by_line)
         await self._screen.reply(reply.finish(text), "")
 
     async def show(self, event: AgentEvent, *, is_ours: bool) -> None:
-        """Shows one event; `is_ours` says that this client asked for the turn."""
+        """Show one event; `is_ours` if this client started the turn."""
         if isinstance(event, Ending):
             await self._end(event)
             return
@@ -128,7 +131,7 @@ class Turns:
         for turn in self._under_way:
             if turn.mission_id == event.mission_id:
                 return turn
-        # Older sprites named no turn of the agent's own.
+        # Older sprites gave the agent's own turns no id.
         began: Origin = event.origin if isinstance(event, Started) and event.mission_id else "person"
         turn = Turn(event.mission_id, time.monotonic(), began if event.mission_id else "agent")
         self._under_way.append(turn)
@@ -158,12 +161,12 @@ class Turns:
         name = self._tools.pop(event.tool_use_id, "")
         if drawing.shows_itself(name) and not event.is_error:
             return
-        # A result right below its call needs no name; one of several at once does.
+        # A result right below its call needs no name; one of several calls does.
         shown = "" if event.tool_use_id == self._newest_tool and not self._tools else name
         await self._screen.line(drawing.tool_ended(shown, event.summary, is_error=event.is_error))
 
     async def _begin_again(self, event: Started) -> None:
-        """Leaves what the attempt before had said, which is void, and begins a new text."""
+        """Finish the text of the previous, void attempt, and start a new one."""
         if event.mission_id == self._streamed:
             await self._screen.reply(self._reply.finish(), "")
         self._under_way = [turn for turn in self._under_way if turn.mission_id != event.mission_id]

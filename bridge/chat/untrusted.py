@@ -1,12 +1,12 @@
-"""What agents, tools and other people wrote, made safe for a terminal.
+"""Sanitize untrusted text from agents, tools and other people for a terminal.
 
-A control sequence in a file the agent read must not move the cursor, retitle the window or hide a command
-from the person who is asked to allow it. Rich markup never enters: everything is drawn as `Text`.
+A control sequence in a file that the agent read must not move the cursor, change the title or hide a requested
+command. Rich markup has no effect, because everything is drawn as `Text`.
 """
 
 from __future__ import annotations
 
-#: C0 (but tab and newline), DEL, C1, lone surrogates, and the marks that turn the direction of writing.
+#: C0 except tab and newline, DEL, C1, lone surrogates, line separators and bidirectional controls.
 _FORBIDDEN = dict.fromkeys(
     [
         *(code for code in range(0x20) if chr(code) not in "\t\n"),
@@ -21,10 +21,10 @@ _FORBIDDEN = dict.fromkeys(
 
 
 def clean(text: object) -> str:
-    """Returns the text without anything a terminal would obey."""
+    """Return the text without characters that control a terminal."""
     return str(text).translate(_FORBIDDEN)
 
 
 def one_line(text: object) -> str:
-    """Returns the cleaned text with every run of white space as one space."""
+    """Return the cleaned text with each run of white space replaced by one space."""
     return " ".join(clean(text).split())

@@ -1,1 +1,1 @@
-"""Several bridges over one database: which of them owns a sprite."""
+"""Several bridges over one database: which bridge owns a sprite, and how requests are forwarded to it."""

@@ -1,4 +1,4 @@
-"""One request that is passed on: what was read of it, what its client has been answered, and how that breaks off."""
+"""One forwarded request: what was read of it, what its client has received, and how it fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNSURE: Final = "What you sent may have arrived all the same."
 
 
 class HopError(Exception):
-    """The request cannot be passed on, or was not answered; in words. `status` is HTTP's, `code` for programs."""
+    """The request cannot be forwarded or got no answer. `status` is the HTTP status, `code` a code for programs."""
 
     def __init__(self, status: int, code: str, words: str) -> None:
         super().__init__(words)
@@ -29,22 +29,22 @@ class HopError(Exception):
 
 
 class LookAgainError(HopError):
-    """That bridge does not have the sprite, or is not there; nothing of the request's body was read."""
+    """That bridge does not own the sprite or is down. No part of the request's body was read, so a retry is safe."""
 
 
 class Exchange:
-    """One request and what its client has been answered so far."""
+    """One forwarded request and the state of the answer to its client."""
 
     def __init__(self, request: web.Request) -> None:
         self.request = request
-        #: Why the client's body ended early.
+        #: The server's reason for ending the client's body early.
         self.refused: web.HTTPException | None = None
         self.socket: PassedSocket | None = None
         self._has_read = False
         self._response: web.StreamResponse | None = None
 
     async def body(self) -> AsyncIterator[bytes]:
-        """What the client sends, as it comes."""
+        """Yield the client's body as it arrives."""
         self._has_read = True
         try:
             async for chunk in self.request.content.iter_any():
@@ -54,14 +54,14 @@ class Exchange:
             raise
 
     async def begin(self, response: web.StreamResponse) -> None:
-        """The answer begins."""
+        """Start the answer to the client."""
         self._response = response
         with _towards_the_client():
             await response.prepare(self.request)
             await self.request.writer.drain()
 
     async def write(self, chunk: bytes) -> None:
-        """A part of it; returns when the client has room for more."""
+        """Send a part of the answer. Returns when the client has room for more."""
         assert self._response is not None  # noqa: S101 - it has begun
         with _towards_the_client():
             await self._response.write(chunk)
@@ -69,7 +69,7 @@ class Exchange:
     def pass_socket(
         self, answer: aiohttp.ClientResponse, *, max_message_bytes: int, stall_seconds: float
     ) -> PassedSocket:
-        """It has begun, and is a WebSocket's."""
+        """Hand the started answer over to a WebSocket."""
         with _towards_the_client():
             self.socket = PassedSocket(
                 self.request, answer, max_message_bytes=max_message_bytes, stall_seconds=stall_seconds
@@ -77,13 +77,16 @@ class Exchange:
         return self.socket
 
     async def finish(self) -> None:
-        """It is whole."""
+        """End the answer."""
         assert self._response is not None  # noqa: S101 - it has begun
         with _towards_the_client():
             await self._response.write_eof()
 
     async def broken_off(self, error: Exception) -> web.StreamResponse:
-        """What the client gets that waits for a bridge which has gone. HopError where no answer has begun."""
+        """Finish the exchange with a client after the other bridge has gone.
+
+        Close a WebSocket. Raises HopError if no answer has started and ConnectionResetError if it is incomplete.
+        """
         if self.socket is not None and self._response is not None:
             await self.socket.close(WSCloseCode.GOING_AWAY, _GONE)
             return self._response
@@ -91,16 +94,16 @@ class Exchange:
             kind = HopError if self._has_read else LookAgainError
             raise kind(503, "unavailable", f"{_GONE} {_UNSURE if self._has_read else UNREAD}") from error
         if self._response.content_type == "text/event-stream":
-            # Its own line, whatever the other bridge was in the middle of; those who read events take it for one.
+            # A separate line, wherever the other bridge broke off; event stream readers take it for an event.
             words = msgspec.json.encode({"error": {"message": _GONE, "type": "server_error", "code": "unavailable"}})
             with suppress(ClientGoneError):
                 await self.write(b"\n\ndata: " + words + b"\n\n")
-        # What has begun and is not whole must not look as if it were.
+        # An incomplete answer must not look complete.
         raise ConnectionResetError(_GONE) from error
 
 
 class ClientGoneError(ConnectionResetError):
-    """The client went away, and not the other bridge."""
+    """The client disconnected, not the other bridge."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Where a WebSocket's frames begin and end in the bytes of one direction, by their heads alone (RFC 6455, 5.2)."""
+"""Track where a WebSocket's frames start and end in one direction, by their heads alone (RFC 6455, 5.2)."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ _FINAL, _MASKED = 0x80, 0x80
 _OPCODE, _LENGTH = 0x0F, 0x7F
 _CONTINUATION, _CLOSE, _CONTROL = 0x0, 0x8, 0x8
 _MASK_BYTES: Final = 4
-#: The length says that so many more bytes of the head have it.
+#: Length codes, with the number of further bytes that hold the actual length.
 _LONGER: Final = {126: 2, 127: 8}
-#: A close frame's payload may have so many bytes, its code's two among them.
+#: Largest payload of a close frame, including the two bytes of its code.
 _MAX_CLOSE_BYTES = 125
 
 
 class FrameHeads:
-    """Feed it everything that is sent in one direction, in order."""
+    """Frame tracker of one direction. Feed it all bytes in order."""
 
     __slots__ = ("_head", "_left", "has_closed", "message_bytes")
 
     def __init__(self) -> None:
-        #: A head that has not come whole.
+        #: An incomplete frame head.
         self._head = b""
-        #: Bytes of the frame under way that have not come.
+        #: Bytes missing from the current frame.
         self._left = 0
-        #: Whether a close frame has begun.
+        #: Whether a close frame has started.
         self.has_closed = False
-        #: The size of the message under way, or of the last one, as far as its frames say.
+        #: Size of the current message, or of the last one, from its frames' heads.
         self.message_bytes = 0
 
     @property
     def is_between(self) -> bool:
-        """Whether a frame may follow."""
+        """Return whether the position is between two frames."""
         return not self._left and not self._head
 
     def follow(self, data: bytes) -> int:
-        """How many of these bytes end a frame and everything before it; 0 where none ends in them."""
+        """Return the number of these bytes up to the last end of a frame; 0 if no frame ends in them."""
         before = len(self._head)
         if before:
             data, self._head = self._head + data, b""
@@ -57,7 +57,7 @@ class FrameHeads:
         return max(ended - before, 0)
 
     def _begin(self, data: bytes, at: int, size: int) -> int:
-        """Where the payload of the frame that begins here begins, and `_left` its length; 0 for half a head."""
+        """Return the start of the payload of the frame at `at` and store its length in `_left`; 0 for half a head."""
         begin = at + 2
         if begin > size:
             return 0
@@ -81,6 +81,6 @@ class FrameHeads:
 
 
 def close_frame(code: int, reason: str) -> bytes:
-    """A close as a server sends it; what is too long of an ASCII `reason` is left out."""
+    """Return a close frame as a server sends it, with the ASCII `reason` cut to the limit."""
     payload = (code.to_bytes(2, "big") + reason.encode("ascii"))[:_MAX_CLOSE_BYTES]
     return bytes((_FINAL | _CLOSE, len(payload))) + payload

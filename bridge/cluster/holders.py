@@ -1,4 +1,4 @@
-"""Which bridge has which sprite, as operators are told it: read from the leases, whoever asks."""
+"""Which bridge owns which sprite, for operators, read from the leases."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _HOLDERS = "SELECT sprite, address, expires_at - db_now() AS seconds FROM leases
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The bridge that has a sprite, by its address, and for how many seconds more unless it renews its lease."""
+    """The bridge that owns a sprite, and the seconds until its lease expires without renewal."""
 
     address: str
     seconds: float
 
 
 async def holders(database: Database) -> dict[str, Holder]:
-    """By sprite; one that no bridge has is not among them. DatabaseError."""
+    """Return the owners by sprite, without sprites that no bridge owns. Raises DatabaseError."""
     return {row["sprite"]: Holder(row["address"], float(row["seconds"])) for row in await database.statement(_HOLDERS)}

@@ -1,4 +1,4 @@
-"""On which machine, and where, the workspace of each local sprite is: bridges share a database, disks they do not."""
+"""The machine and path of each local sprite's workspace. Bridges share a database, but not disks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 _MACHINE_ID = Path("/etc/machine-id")
 _IS_ID = re.compile(r"[0-9a-f]{32}")
-# Only the first bridge that wants it decides; a folder that was moved is told by `_MOVE`.
+# Only the first claim counts. `_MOVE` updates the path after the folder was moved.
 _CLAIM = "INSERT INTO homes (sprite, machine, path) VALUES (?, ?, ?) ON CONFLICT (sprite) DO NOTHING"
 _LOOK = "SELECT machine, path FROM homes WHERE sprite = ?"
 _MOVE = "UPDATE homes SET path = ? WHERE sprite = ? AND machine = ? AND path = ?"
 
 
 def this_machine() -> str:
-    """What tells this machine from others that share the database."""
+    """Return an id that distinguishes this machine from others that share the database."""
     try:
         name = _MACHINE_ID.read_text().strip()
     except (OSError, UnicodeDecodeError):
@@ -31,16 +31,16 @@ def this_machine() -> str:
 
 
 class Homes:
-    """`path` for each local sprite."""
+    """Workspace paths of local sprites, stored in the shared database."""
 
     def __init__(self, database: Database, machine: str) -> None:
         self._database = database
         self._machine = machine
 
     async def path(self, sprite: str, own: Path, claim: bool) -> Path:
-        """The sprite's workspace: `own` where it has none yet, which is for good once that is claimed.
+        """Return the sprite's workspace: `own` if it has none yet, which becomes permanent with `claim`.
 
-        HostError where it is on another machine, or nobody can say.
+        Raises HostError if the workspace is on another machine or the database is away.
         """
         try:
             home = await self._home(sprite, own, claim)
@@ -62,9 +62,9 @@ class Homes:
             await self._database.statement(_MOVE, (str(own), sprite, self._machine, str(path)))
             return own
         if path.parent.is_dir():
-            # Not made yet, or lost; the host's guard knows which.
+            # Not created yet, or lost; the host's guard knows which.
             return path
-        # The whole data folder is gone: its disk may only not be mounted.
+        # The whole data folder is gone, perhaps only because its disk is not mounted.
         raise HostError(
             f"The workspace of {sprite} was at {path} on this machine, and that folder is not there any more: put it "
             f"back, or make {path.parent} and say `python -m bridge restore {sprite}`.",

@@ -1,8 +1,8 @@
-"""Passes a request on to the bridge that owns the sprite: HTTP with bodies streamed both ways, WebSockets.
+"""Forward requests to the bridge that owns the sprite: HTTP, streamed both ways, and WebSockets.
 
-Nothing is kept: what one side does not take is not read from the other. Bounded are the requests under way (of one
-person, and in all), heads, the time to connect, and the silence of the other bridge. A request is passed on once at
-most, and its body is not read before the other bridge has said that it takes it. Who asks is known by then.
+Bodies are not buffered: a slow receiver pauses the sender. Concurrent requests (per person and in total), heads, the
+time to connect and the silence of the other bridge are limited. A request is forwarded at most once. Its body is
+read only after the other bridge accepted it. The caller is authenticated before.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ log = logging.getLogger(__name__)
 
 _Send = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
 
-#: What one person may have passed on at once: what each door lets them have, together. And everybody.
+#: Concurrent forwarded requests of one person (the sum of the limits per endpoint), and in total.
 MOST_EACH, MOST = 96, 8192
-#: The head of a request, and of an answer.
+#: Limit for the head of a request and of an answer.
 MAX_HEAD_BYTES = 32 * 1024
 _CONNECT_SECONDS = 3.0
-#: Shorter than a bridge keeps a connection that does nothing.
+#: Shorter than a bridge keeps an idle connection.
 _IDLE_SECONDS = 15.0
-#: They are of one connection, or say who asks, which the signature does.
+#: Headers of a single connection, or credentials, which the signature replaces.
 _DROPPED: Final = frozenset(
     "connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer transfer-encoding "
     "upgrade expect authorization cookie forwarded".split()
 )
-#: With those that begin like this a WebSocket's handshake is between the client and the owner.
+#: Headers with this prefix pass between the client and the owner during a WebSocket's handshake.
 _HANDSHAKE: Final = "sec-websocket-"
-#: Said anew by this bridge, whose id is the other's, too.
+#: Set by this bridge itself. The other bridge uses the same request id.
 _OWN: Final = frozenset({"date", "server", "x-request-id"})
 _NEVER_PASSED: Final = (PREFIX.lower(), "x-forwarded-", _HANDSHAKE)
 _NO_BODY: Final = frozenset({204, 304})
-#: What the server has undone by the time that a body is read here: it has another length then.
+#: Content encodings that the server has already decoded, so the body's length differs.
 _UNDONE: Final = frozenset({"gzip", "deflate", "br", "zstd"})
-#: That an owner does not answer is said once of each sprite, for so long and of so many.
+#: An unanswered request is logged once per sprite in this time, for this many sprites at most.
 _AGAIN_SECONDS, _MOST_REMEMBERED = 60.0, 10_000
 _STOPPING: Final = "the bridge stops"
 _NOT_BELIEVED: Final = "not_believed"
@@ -69,7 +69,10 @@ _REASONS: Final = {
 
 
 class Hops:
-    """`async with Hops(seal) as hops:`; `passed_on` for each request. Without a `seal` none is."""
+    """Forwarder: `async with Hops(seal) as hops:`, then `passed_on` for each request.
+
+    Without a `seal` it forwards none.
+    """
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class Hops:
         self._stall_seconds = stall_seconds
         self._under_way: Counter[str] = Counter()
         self._sockets: set[PassedSocket] = set()
-        #: Bridges that did not believe this one the last time: the log says it once.
+        #: Bridges that rejected this bridge's signature the last time, so that the log reports it once.
         self._unbelieving: set[str] = set()
         self._session: aiohttp.ClientSession | None = None
         self._is_ending = False
@@ -98,7 +101,7 @@ class Hops:
         self._pulses = Pulses(self._opened, beat_seconds)
 
     async def __aenter__(self) -> Self:
-        # How many at once is bounded here.
+        # Concurrency is limited in `_counted` instead.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds)
         self._session = aiohttp.ClientSession(
@@ -119,18 +122,19 @@ class Hops:
             await self._session.close()
 
     async def end_all(self) -> None:
-        """Closes the WebSockets that are passed on, since the bridge stops; nothing new is passed on from here."""
+        """Close forwarded WebSockets because the bridge stops. No new request is forwarded after that."""
         self._is_ending = True
         await asyncio.gather(*(socket.close(WSCloseCode.GOING_AWAY, _STOPPING) for socket in tuple(self._sockets)))
 
     def under_way(self) -> dict[str, float]:
-        """How many requests of each person are passed on at the moment."""
+        """Return the number of forwarded requests by person."""
         return {person: count for person, count in self._under_way.items() if count}
 
     async def passed_on(self, request: web.Request, owner: Owner, hop: Hop, client: str) -> web.StreamResponse:
-        """The owner's answer. LookAgainError where it is no owner, HopError where there is no answer.
+        """Forward a request to `owner` and return its answer. `client` is the address of the request's origin.
 
-        `client` is the address that the request came from. ConnectionResetError where the answer broke off.
+        Raises LookAgainError if that bridge does not own the sprite, HopError if there is no answer, and
+        ConnectionResetError if the answer broke off.
         """
         exchange = Exchange(request)
         with self._counted(hop.passed.person):
@@ -150,9 +154,9 @@ class Hops:
                 raise
             except (aiohttp.ClientError, SilentError, OSError, TimeoutError) as error:
                 if exchange.refused is not None:
-                    # What the client sent did not come, or was too much.
+                    # The client's body did not arrive, or was too large.
                     raise exchange.refused from error
-                # With each change of owners everybody who looks at the sprite finds that out.
+                # After each change of owner, everyone who opens the sprite runs into this.
                 log.log(
                     self._complaints.level(hop.passed.person, owner),
                     "a bridge that has a sprite did not answer (%s)",
@@ -191,7 +195,7 @@ class Hops:
             headers.popall(hdrs.CONTENT_ENCODING)
             headers.popall(hdrs.CONTENT_LENGTH, None)
         if hop.passed.by == "operator":
-            # The control socket has no name that means anything elsewhere.
+            # The control socket's host name means nothing on other machines.
             headers.popall(hdrs.HOST, None)
         if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEAD_BYTES:
             raise HopError(431, "head_too_large", f"A request's head may have up to {MAX_HEAD_BYTES >> 10} KiB.")
@@ -199,7 +203,7 @@ class Hops:
         return headers
 
     def _signed(self, target: str, hop: Hop) -> aiohttp.ClientMiddlewareType:
-        """Signs each try: the library repeats a request by itself whose connection broke before an answer."""
+        """Return a middleware that signs each attempt, because aiohttp retries requests on broken connections."""
         seal = self._seal
         if seal is None:
             raise HopError(
@@ -260,14 +264,14 @@ class Hops:
 
 
 class _Complaints:
-    """What was said lately, and of whom: the same is said again after a while only."""
+    """Rate limit for log messages about a person's owner."""
 
     def __init__(self) -> None:
         #: The oldest first.
         self._said: OrderedDict[str, tuple[Owner, float]] = OrderedDict()
 
     def level(self, person: str, owner: Owner) -> int:
-        """At which level it is said that a person's request got no answer from that owner."""
+        """Return the log level for an unanswered request: WARNING, or DEBUG if the same was logged within a minute."""
         now = time.monotonic()
         before = self._said.get(person)
         if before is not None and before[0] == owner and now - before[1] < _AGAIN_SECONDS:
@@ -280,7 +284,7 @@ class _Complaints:
 
 
 def _look_at(headers: Mapping[str, str]) -> None:
-    """Raises where the answer is the other bridge's own refusal, and no door's."""
+    """Raise if the answer is the other bridge's refusal to accept a forwarded request."""
     reason = headers.get(ANSWER)
     if reason == "not-owner":
         raise LookAgainError(503, "unavailable", f"No bridge has your agent for the moment. {UNREAD}")
@@ -293,13 +297,13 @@ def _asks_for_socket(request: web.Request) -> bool:
 
 
 def _handshake(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What one side says of a WebSocket, for the other one."""
+    """Return the handshake headers of one side, for the other side."""
     said = [(name, value) for name, value in headers.items() if name.lower().startswith(_HANDSHAKE)]
     return [(hdrs.CONNECTION, "Upgrade"), (hdrs.UPGRADE, "websocket"), *said]
 
 
 def _passed(headers: Mapping[str, str], dropped: frozenset[str]) -> CIMultiDict[str]:
-    """Headers as they are passed on: without those of one connection, and what only bridges say."""
+    """Return the headers to forward, without those of one connection and those reserved for bridges."""
     named = {name.strip().lower() for name in headers.get(hdrs.CONNECTION, "").split(",")}
     kept: CIMultiDict[str] = CIMultiDict()
     for name, value in headers.items():

@@ -1,8 +1,8 @@
-"""A WebSocket that is passed on: after its handshake bytes go both ways as they come, at the pace of the slower side.
+"""A forwarded WebSocket. After the handshake, bytes pass in both directions at the pace of the slower side.
 
-Nothing is unpacked: messages, pings, closes and their codes are between the client and the owner of the sprite. Only
-the frames' heads are followed, for what this bridge does itself: it refuses a message that is too big, and says between
-two frames why it ends where the owner has gone without a word, or where this bridge stops.
+Messages, pings and closes with their codes pass unchanged between the client and the sprite's owner. This bridge only
+tracks frame heads, for two tasks. It refuses messages that are too large. It also sends its own close frame between two
+frames, when the owner has gone without a close or this bridge stops.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _CLOSE_SECONDS = 5.0
-#: Who takes nothing of what waits for them for so long is not there any more.
+#: A side that takes none of the waiting bytes for this long is disconnected.
 STALL_SECONDS = 60.0
-#: What one read may bring; it is taken out of there before anything else is read.
+#: Buffer of one read, shared by all connections: each read is copied out before the next one.
 _READ = memoryview(bytearray(64 * 1024))
 _GONE = "The bridge that has this sprite went away; come again."
 _TOO_BIG = "The message is too big."
 
 
 class PassedSocket:
-    """One of them, from the moment at which both handshakes are done; `over` returns or raises when it has ended."""
+    """One forwarded WebSocket after both handshakes. `over` returns or raises when it has ended."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class PassedSocket:
         max_message_bytes: int,
         stall_seconds: float = STALL_SECONDS,
     ) -> None:
-        """Takes both connections over. ConnectionResetError where the client has gone by now."""
+        """Take over both connections. Raises ConnectionResetError if the client has gone."""
         self._max_message_bytes = max_message_bytes
         self._client_heads, self._owner_heads = FrameHeads(), FrameHeads()
-        #: What this bridge has to say to the client instead of the owner, and whether it has been said.
+        #: This bridge's own close frame to the client, if any, and whether it was sent.
         self._farewell: bytes | None = None
         self._is_said = False
         self._is_ending, self._is_over = asyncio.Event(), asyncio.Event()
@@ -53,7 +53,7 @@ class PassedSocket:
             raise ConnectionResetError("one of the two has gone")
         self._client = to_client
         self._owner = connection.transport
-        # What came right behind the handshakes.
+        # Bytes that arrived right behind the handshakes.
         early, late = _Early(), _Early()
         cast("Any", client.protocol).set_parser(early)
         client.protocol.keep_alive(False)
@@ -67,7 +67,7 @@ class PassedSocket:
             self._owner_gone()
 
     async def over(self) -> None:
-        """Waits for its end, by whichever side; then the owner's connection is closed."""
+        """Wait until either side ends it, then close the owner's connection."""
         try:
             await self._is_ending.wait()
             await self._left()
@@ -77,21 +77,21 @@ class PassedSocket:
                 _abort_later(self._owner)
 
     async def close(self, code: int, reason: str) -> None:
-        """Tells the client that it ends, and why, within a bound. `reason` is ASCII."""
+        """Send the client a close frame with the reason and wait for its end, for at most 5 s. `reason` is ASCII."""
         self._end(code, reason)
         if self._owner is None or self._owner.is_closing():
             self._owner_gone()
         await self._left()
 
     async def _left(self) -> None:
-        """Waits for the client to answer what it was told, and then not any longer."""
+        """Wait for the client's answer to the close frame, but not longer than the limit."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._is_over.wait()
         self._finish()
         if self._farewell is not None and not self._is_said:
             self._client.abort()
-        # Whoever answers the request closes it, and would wait for ever for what the client does not take.
+        # The request's handler closes the connection and would wait forever for a client that reads nothing.
         _abort_later(self._client)
 
     # --- what comes ---
@@ -101,7 +101,7 @@ class PassedSocket:
         if self._farewell is None:
             self._client.write(data)
         elif not self._is_said:
-            # The owner may be the first to say why.
+            # The owner may send its own close frame first.
             self._is_said = bool(ended) or self._owner_heads.has_closed
             self._client.write(data if self._owner_heads.has_closed or not ended else data[:ended] + self._farewell)
 
@@ -122,12 +122,12 @@ class PassedSocket:
 
     def _owner_gone(self) -> None:
         if self._owner_heads.has_closed:
-            # Whatever was to be said has been said.
+            # A close frame was sent already.
             self._finish()
         else:
             self._end(WSCloseCode.GOING_AWAY, _GONE)
             if not self._is_said:
-                # Half a frame is all that the client will ever have of what comes next.
+                # The client got half a frame, so no close frame can follow.
                 self._client.abort()
                 self._finish()
 
@@ -149,24 +149,24 @@ class PassedSocket:
 
 
 class _Early:
-    """A parser to aiohttp, which gives it what it has read already; nothing is fed to it after that."""
+    """A parser for aiohttp that receives the bytes it has already read. No bytes follow later."""
 
     def __init__(self) -> None:
         self.data = b""
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Keeps it."""
+        """Keep the bytes."""
         self.data += data
         return False, b""
 
     def feed_eof(self) -> None:
-        """There is nothing to be finished."""
+        """Do nothing: there is nothing to finish."""
 
 
 class _Side(asyncio.BufferedProtocol):
-    """One side's connection, taken over from the protocol that spoke HTTP on it, which hears of its end.
+    """One side's connection, taken over from its HTTP protocol, which is still told about the end.
 
-    It reads into one place: a new one for each read, as large as asyncio makes it, costs as much as all of the rest.
+    All reads share one buffer. A new buffer per read, as large as asyncio makes it, costs as much as all the rest.
     """
 
     def __init__(
@@ -187,34 +187,34 @@ class _Side(asyncio.BufferedProtocol):
         transport.set_protocol(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """See asyncio."""
+        """Return the shared buffer."""
         del sizehint
         return _READ
 
     def buffer_updated(self, nbytes: int) -> None:
-        """See asyncio."""
+        """Pass the received bytes on."""
         self._take(bytes(_READ[:nbytes]))
 
     def eof_received(self) -> bool | None:
-        """See asyncio. Who says nothing more does not listen either."""
+        """End this side: a side that stops sending does not read any more either."""
         self._gone()
         return self._former.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """See asyncio."""
+        """End this side and tell the HTTP protocol."""
         self._no_stall()
         self._gone()
         self._former.connection_lost(error)
 
     def pause_writing(self) -> None:
-        """See asyncio: nothing more is read of what this side does not take."""
+        """Stop reading from the other side while this side's buffer is full, and watch for a stall."""
         self._former.pause_writing()
         if self._source is not None:
             self._source.pause_reading()
         self._watch()
 
     def resume_writing(self) -> None:
-        """See asyncio."""
+        """Resume reading from the other side."""
         self._former.resume_writing()
         if self._source is not None:
             self._source.resume_reading()
@@ -234,5 +234,5 @@ class _Side(asyncio.BufferedProtocol):
 
 
 def _abort_later(transport: asyncio.Transport) -> None:
-    """What its side does not take within a bound is not sent any more; nothing comes of it where all was."""
+    """Abort the connection after 5 s, which drops unsent bytes. Harmless if all were sent."""
     asyncio.get_running_loop().call_later(_CLOSE_SECONDS, transport.abort)

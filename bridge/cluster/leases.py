@@ -1,8 +1,8 @@
-"""Ownership where several bridges share one database: a lease on each sprite, renewed while it is needed.
+"""Ownership of sprites where several bridges share a database: one lease per sprite, renewed while it is needed.
 
-The table `leases` says who has a sprite, by the database's clock; `LeaseBook` what this bridge may still act on, by its
-own. All leases of a bridge are renewed by one statement. What is lost, ended or given back is told to the listeners,
-who stop at once.
+The table `leases` holds the owners, by the database's clock. `LeaseBook` holds the leases that this bridge may still
+rely on, by its own clock. One statement renews all leases of a bridge. Listeners are called about each lease that is
+lost, expired or given back, and stop using the sprite at once.
 """
 
 from __future__ import annotations
@@ -30,25 +30,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Says `<sprite>:<epoch>` where a sprite has a new owner.
+#: Carries `<sprite>:<epoch>` when a sprite has a new owner.
 CHANNEL: Final = "sprite_owner"
 AWAY: Final = (
     "The database is away: nobody can say at the moment which bridge has this sprite. Nothing is lost by that; it is "
     "tried again until the database is back."
 )
 _STOPPING = "This bridge is stopping; another one takes the sprite."
-#: What another bridge was found to own is believed so long, unless news of it comes first.
+#: Cache time for another bridge's ownership, unless a notification arrives first.
 _KNOWN_SECONDS = 2.0
-#: So long a database may take to answer before it counts as away.
+#: A database that takes longer to answer counts as away.
 _ANSWER_SECONDS = 4.0
-#: So many are given back by one statement.
+#: Leases given back per statement.
 _AT_ONCE = 200
 #: Of an epoch.
 _DIGITS = 19
 
-# Each is one statement that is a transaction by itself: of two that take the same sprite at once, the second sees what
-# the first one wrote. An owner that takes its sprite again keeps the epoch: nobody acted in between, so there is nobody
-# to tell apart.
+# Each statement is one transaction: of two concurrent takes of a sprite, the second sees the first one's row. An owner
+# that takes its own sprite again keeps the epoch, because no other bridge acted in between.
 _TAKE = """
 INSERT INTO leases (sprite, owner, address, epoch, expires_at) VALUES (?, ?, ?, 1, db_now() + ?)
 ON CONFLICT (sprite) DO UPDATE SET
@@ -62,7 +61,7 @@ RETURNING epoch, CASE WHEN epoch <> ? THEN db_notify(?, sprite || ':' || epoch) 
 _BEAT = """
 UPDATE leases SET expires_at = db_now() + ? WHERE owner = ? AND expires_at > db_now() RETURNING sprite, epoch
 """
-# A beat that began before and is still under way must not take it for one to renew: its `db_now()` is older.
+# Zero, so that a concurrent renewal with an older `db_now()` does not renew the lease.
 _GIVE_BACK = "UPDATE leases SET expires_at = 0 WHERE owner = ? AND expires_at > db_now() AND sprite IN ({})"
 _GIVE_ALL_BACK = "UPDATE leases SET expires_at = 0 WHERE owner = ? AND expires_at > db_now()"
 _OWNER = "SELECT owner, address, epoch FROM leases WHERE sprite = ? AND expires_at > db_now()"
@@ -80,9 +79,11 @@ class _Known:
 
 
 class Leases:
-    """`async with Leases(database, address, on_death) as leases:`; an Ownership. At the end all are given back.
+    """Leases of sprites, an Ownership: `async with Leases(database, address, on_death) as leases:`.
 
-    `address` is where other bridges reach this one; `owner` its name, another one after each start.
+    All are given back at the end.
+
+    `address` is this bridge's URL for other bridges. `owner` is its name, which is new after each start.
     """
 
     def __init__(
@@ -101,13 +102,13 @@ class Leases:
         self._book = book or LeaseBook()
         self._listeners: list[OnChange] = []
         self._known: dict[str, _Known] = {}
-        #: The epochs that this bridge had: taken again, they are no news.
+        #: Epochs that this bridge had. Taking one of them again sends no notification.
         self._had: dict[str, int] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._granted = asyncio.Event()
         self._is_leaving = False
         self._stack = AsyncExitStack()
-        #: Whether the database answered the last time, and since when (monotonic) each question to it waits.
+        #: Whether the database answered last time, and the start (monotonic) of each pending query.
         self.is_connected = True
         self._asked_at: dict[object, float] = {}
 
@@ -152,7 +153,7 @@ class Leases:
 
     @property
     def away(self) -> str:
-        """See Ownership. A server that only says nothing any more is noticed here before it has been given up."""
+        """See Ownership. Also detects a server that does not answer, before the query times out."""
         is_silent = any(time.monotonic() - asked_at > BEAT_SECONDS for asked_at in self._asked_at.values())
         return AWAY if is_silent or not self.is_connected else ""
 
@@ -168,7 +169,7 @@ class Leases:
         """See Ownership."""
         self._is_leaving = True
         self._tell(sprite for sprite in self._book.sprites() if self._book.drop(sprite))
-        # Where it fails, the others wait until they have expired.
+        # If this fails, other bridges wait until the leases expire.
         with suppress(NotOwnedError):
             await self._ask(_GIVE_ALL_BACK, self.owner)
 
@@ -177,12 +178,12 @@ class Leases:
         self._listeners.append(on_change)
 
     async def refused(self, sprite: str, epoch: int, newest: int = 0) -> None:
-        """The sprite has seen a larger epoch than `epoch`, by which this bridge spoke to it.
+        """Drop the lease `epoch`, because the sprite has seen a larger epoch.
 
-        The lease is dropped. Where the database says all the same that this bridge has the sprite, it is the database
-        that is behind (it is a new one, or was taken back to a backup), or somebody else has the sprite's token: the
-        next epoch is then larger than any that counting can have reached, by the time in seconds, and than the one that
-        the sprite tells of. One that no bridge can have is not believed: no sprite would take what follows it.
+        The database may still list this bridge as the owner. Then the database is behind (new, or restored from a
+        backup), or another party has the sprite's token. In that case the next epoch is the time in seconds, which
+        counting cannot have reached, or one above the sprite's `newest` if that is larger. `newest` is capped at
+        `EPOCHS_AHEAD` from now, since no sprite would accept later epochs.
         """
         if self._book.epoch(sprite) in {None, epoch} and self._book.drop(sprite):
             self._tell([sprite])
@@ -193,7 +194,7 @@ class Leases:
                 await self._ask(_OUTGROW, least, least, sprite, self.owner, epoch)
 
     def moved(self, text: str) -> None:
-        """News of CHANNEL, which anybody may send who has the database."""
+        """Handle a notification of CHANNEL. Untrusted: every client of the database can send one."""
         sprite, _, number = text.rpartition(":")
         self._known.pop(sprite, None)
         epoch = self._book.epoch(sprite)
@@ -234,7 +235,7 @@ class Leases:
         return other
 
     async def _beat_on(self) -> None:
-        """Renews all leases, gives back what nobody needs, and notices where the database is away."""
+        """Renew all leases, give unused ones back, and notice that the database is away."""
         while True:
             began = self._book.now()
             with suppress(NotOwnedError):
@@ -249,11 +250,12 @@ class Leases:
             if self._book.epoch(sprite) == epoch:
                 self._book.granted(sprite, epoch, asked_at)
         self._tell(sprite for sprite in had - kept.keys() if self._book.drop(sprite))
-        # What had ended here by our own clock was renewed there all the same: whoever wants it need not wait.
+        # These had expired by the local clock, but were renewed in the database: give them back, so that others need
+        # not wait.
         await self._give_back(kept.keys() - had)
 
     async def _give_back(self, sprites: Iterable[str]) -> None:
-        """What somebody wants again at this moment is kept."""
+        """Give leases back, except those that are being taken at this moment."""
         async with AsyncExitStack() as turns:
             given: list[str] = []
             for sprite in sprites:
@@ -268,7 +270,7 @@ class Leases:
                 await self._ask(_GIVE_BACK.format(", ".join("?" * len(some))), self.owner, *some)
 
     async def _watch(self) -> None:
-        """Tells of leases that ended by this bridge's clock, at that moment."""
+        """Report leases at the moment they expire by the local clock."""
         while True:
             self._granted.clear()
             if ended := self._book.take_ended():
@@ -283,7 +285,7 @@ class Leases:
             self.moved(text)
 
     async def _ask(self, sql: str, *parameters: object) -> list[Any]:
-        """Runs a statement. NotOwnedError where the database does not answer in time, or refuses."""
+        """Run a statement. Raises NotOwnedError if the database fails or does not answer in time."""
         question = object()
         self._asked_at[question] = time.monotonic()
         try:
@@ -305,7 +307,7 @@ class Leases:
     # --- here ---
 
     def _turn(self, sprite: str) -> asyncio.Lock:
-        """Held while the database is asked about a sprite: what it says of it is noted in the order in which it was."""
+        """Return the lock of a sprite. It keeps answers of the database in the order of the questions."""
         return self._turns.setdefault(sprite, asyncio.Lock())
 
     def _tell(self, sprites: Iterable[str]) -> None:

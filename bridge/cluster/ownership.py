@@ -1,7 +1,7 @@
-"""Which bridge owns a sprite: what the rest of a bridge asks, and the answer where there is one bridge only.
+"""Which bridge owns a sprite: the interface for the rest of a bridge, and its implementation for a single bridge.
 
-A sprite belongs to one bridge at a time. That bridge talks to it, wakes it and ships its log; each of the others passes
-people on to it.
+A sprite belongs to one bridge at a time. That bridge talks to it, wakes it and replicates its log. All other bridges
+forward requests to it.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from sprite.protocol.shipping import Lease
 
-#: Is told of each sprite whose owner changed, as far as this bridge knows; called in the loop, may not block or raise.
+#: Called in the event loop for each sprite whose owner changed, as far as this bridge knows. Must not block or raise.
 OnChange = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Another bridge that owns a sprite: where it is reached, and the number of its ownership."""
+    """Another bridge that owns a sprite: its URL and the epoch of its ownership."""
 
     address: str
     epoch: int
 
 
 class NotOwnedError(Exception):
-    """This bridge cannot act on a sprite at the moment; in words a person understands."""
+    """This bridge cannot act on a sprite at the moment. The message is for people."""
 
     @property
     def for_operators(self) -> str:
-        """The same for who runs bridges: says where to ask instead, which is nothing that people need to know."""
+        """Return the message for operators, which may name the bridge to use instead."""
         return str(self)
 
 
@@ -50,55 +50,55 @@ class OwnedElsewhere(NotOwnedError):  # noqa: N818 - it is an answer: the caller
 
 
 class Ownership(Protocol):
-    """What a bridge owns, and who owns the rest."""
+    """The sprites that this bridge owns, and the owners of the others."""
 
     async def own(self, sprite: str) -> Lease | None:
-        """Takes a sprite, or returns the lease that this bridge has; None where there are no leases.
+        """Take a sprite, or return this bridge's lease; None without leases.
 
-        What nobody uses (`using`) is given back after a while. OwnedElsewhere where another bridge has it,
-        NotOwnedError where nobody can say.
+        An unused lease (see `using`) is given back after a while. Raises OwnedElsewhere if another bridge owns the
+        sprite, and NotOwnedError if the owner is unknown.
         """
         ...
 
     async def owner_of(self, sprite: str) -> Owner | None:
-        """The other bridge that owns it; None where nobody does, or this bridge. NotOwnedError: nobody can say."""
+        """Return the other bridge that owns it, or None. Raises NotOwnedError if the owner is unknown."""
         ...
 
     def holds(self, sprite: str) -> bool:
-        """Whether this bridge owns it surely at this moment."""
+        """Return whether this bridge certainly owns the sprite now."""
         ...
 
     @property
     def away(self) -> str:
-        """Why nobody can say at this moment who owns what, in words for people; "" where that can be said."""
+        """Return why owners are unknown at the moment, as a message for people, or "" if they are known."""
         ...
 
     def using(self, sprite: str) -> AbstractContextManager[None]:
-        """Keeps what is owned while the block runs; does not take it."""
+        """Keep a lease while the block runs. Does not take one."""
         ...
 
     def epoch(self, sprite: str) -> int | None:
-        """The number of this bridge's ownership; None where it has none, or there are no leases."""
+        """Return the epoch of this bridge's ownership; None if it has none or there are no leases."""
         ...
 
     async def refused(self, sprite: str, epoch: int, newest: int = 0) -> None:
-        """The sprite has seen a larger epoch than the one by which this bridge spoke to it: the lease is dropped.
+        """Drop the lease `epoch`, because the sprite has seen a larger one.
 
-        `newest` is which, by the sprite's word.
+        `newest` is the larger epoch as reported by the sprite.
         """
         ...
 
     async def give_all_back(self) -> None:
-        """Lets others have everything at once, and takes nothing any more: the bridge ends."""
+        """Give all leases back at once and take no new ones: the bridge ends."""
         ...
 
     def add_listener(self, on_change: OnChange) -> None:
-        """Tells of each change from here on."""
+        """Call `on_change` for each change from now on."""
         ...
 
 
 class SoleOwnership:
-    """One bridge alone owns every sprite, without a lease."""
+    """Ownership of a single bridge: it owns every sprite, without leases."""
 
     async def own(self, sprite: str) -> Lease | None:
         """See Ownership."""

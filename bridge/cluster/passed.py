@@ -1,8 +1,7 @@
-"""A request that one bridge passes on to another: what it says of itself, and how that is signed and believed.
+"""A request that one bridge forwards to another: its headers, their signature and its verification.
 
-The signature stands for the person, who was recognised where the request arrived: no cookie and no token travels
-between bridges. It is an HMAC over everything that decides what may be done: method, path and query, time, person, what
-they came in by, the ownership that the sender counts on, the request's id. Good for half a minute, once.
+The signature replaces the person's cookie or token, which never travels between bridges. It is an HMAC over method,
+path and query, time, person, credential, expected epoch and request id. It is valid for 30 seconds, once.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from typing import Final, Literal
 import msgspec
 from aiohttp import web
 
-#: Whatever begins with this is said by bridges to each other; from anybody else it is neither believed nor passed on.
+#: Prefix of headers reserved for bridges. From other clients they are neither trusted nor forwarded.
 PREFIX: Final = "X-Bridge-"
 HOP: Final = "X-Bridge-Hop"
-#: In an answer: that the other bridge itself refuses, and why; everything else is the door's own word.
+#: In an answer: the other bridge itself refuses, with the reason. Other errors come from the endpoint.
 ANSWER: Final = "X-Bridge-Answer"
 _PERSON, _TIME, _SIGNATURE = "X-Bridge-Person", "X-Bridge-Time", "X-Bridge-Signature"
 _WAY, _EPOCH, _REQUEST = "X-Bridge-Way", "X-Bridge-Epoch", "X-Bridge-Request"
-#: The clocks of two bridges may differ by so much.
+#: Allowed difference between two bridges' clocks.
 CLOCK_SECONDS: Final = 30.0
-#: Signatures that are remembered: so many requests in a minute are far more than a bridge can answer.
+#: Remembered signatures: far more than the requests a bridge can answer in a minute.
 _MOST_REMEMBERED = 200_000
 _KEY_CONTEXT = b"sprite: one bridge passes a request on to another"
 
@@ -37,10 +36,10 @@ Refusal = Literal["not-owner", "unsigned", "late", "replayed"]
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Whose request it is, and what they came in by.
+    """The person of a request and the credential they used.
 
-    `way_in` is the hash of a session or of a token, in hex, which ends the request when it is revoked; None for who
-    comes by the control socket. `scopes` is None for a full token, and for whoever has none.
+    `way_in` is the hash of a session or token, in hex. Its revocation ends the request. It is None for the control
+    socket. `scopes` is None for a full token, and for sessions and operators.
     """
 
     person: str
@@ -52,19 +51,19 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """What is believed of a request that was passed on: who it is from, the ownership it counts on, its id."""
+    """Verified facts about a forwarded request: its person and credential, the expected epoch and the request id."""
 
     passed: Passed
     epoch: int
     request_id: str
 
 
-#: On a request that another bridge passed on, and that is believed.
+#: Set on a verified request from another bridge.
 PASSED: Final = web.RequestKey("passed", Passed)
 
 
 class HopRefusedError(Exception):
-    """What says that it is passed on is not believed; `reason` is for the other bridge."""
+    """A forwarded request failed verification; `reason` is for the other bridge."""
 
     def __init__(self, reason: Refusal) -> None:
         super().__init__(reason)
@@ -72,16 +71,16 @@ class HopRefusedError(Exception):
 
 
 class Seal:
-    """Signs what this bridge passes on, and believes what others have signed. `clock` gives Unix seconds."""
+    """Sign forwarded requests and verify those of other bridges. `clock` returns Unix seconds."""
 
     def __init__(self, secret: str, clock: Callable[[], float] = time.time) -> None:
         self._key = hmac.digest(secret.encode("utf-8", "surrogateescape"), _KEY_CONTEXT, "sha256")
         self._clock = clock
-        #: Signatures that were believed, with the time until which they would be believed again; oldest first.
+        #: Accepted signatures with the time until which a replay would be valid, oldest first.
         self._seen: OrderedDict[str, float] = OrderedDict()
 
     def headers(self, method: str, target: str, hop: Hop) -> dict[str, str]:
-        """What goes along with a request; `target` is its path and query as they are sent."""
+        """Return the signed headers of a request; `target` is its path and query as sent."""
         way = base64.urlsafe_b64encode(msgspec.json.encode(hop.passed)).decode()
         said = {
             HOP: "1",
@@ -94,12 +93,12 @@ class Seal:
         return {**said, _SIGNATURE: self._signature(method, target, said)}
 
     def opened(self, method: str, target: str, headers: Mapping[str, str]) -> Hop:
-        """What a request says that was passed on. HopRefusedError where it is not to be believed."""
+        """Verify a forwarded request and return its facts. Raises HopRefusedError."""
         given = headers.get(_SIGNATURE, "").encode("utf-8", "surrogateescape")
         signature = self._signature(method, target, headers)
         if headers.get(HOP) != "1" or not hmac.compare_digest(given, signature.encode()):
             raise HopRefusedError("unsigned")
-        # From here on a bridge speaks.
+        # The signature is valid, so the headers come from a bridge.
         passed = msgspec.json.decode(base64.urlsafe_b64decode(headers[_WAY]), type=Passed)
         if passed.person != headers[_PERSON]:
             raise HopRefusedError("unsigned")
@@ -110,7 +109,7 @@ class Seal:
         return Hop(passed, int(headers[_EPOCH]), headers[_REQUEST])
 
     def _once(self, signature: str, now: float) -> None:
-        # A clock that runs ahead is believed as long again.
+        # Twice the limit, because a clock that runs ahead keeps a signature valid for longer.
         while self._seen and next(iter(self._seen.values())) < now:
             self._seen.popitem(last=False)
         if signature in self._seen or len(self._seen) >= _MOST_REMEMBERED:
@@ -119,12 +118,12 @@ class Seal:
 
     def _signature(self, method: str, target: str, said: Mapping[str, str]) -> str:
         parts = [method, target, *(said.get(name, "") for name in (_TIME, _PERSON, _WAY, _EPOCH, _REQUEST))]
-        # Each part with its length before it: what ends one cannot begin the next.
+        # Each part has its length in front, so that no two lists of parts give the same bytes.
         encoded = [part.encode("utf-8", "surrogateescape") for part in parts]
         message = b"".join(b"%d:%b" % (len(part), part) for part in encoded)
         return hmac.new(self._key, message, hashlib.sha256).hexdigest()
 
 
 def target_of(request: web.Request) -> str:
-    """The path and query of a request as they are signed, and sent on: a host in them is none of ours to go to."""
+    """Return the path and query as signed and sent. A host in the request line is ignored."""
     return request.rel_url.raw_path_qs

@@ -1,7 +1,7 @@
-"""The other bridges over the same database: which run, whether each believes what this one passes on, and their keys.
+"""The other bridges over the same database: which ones run, whether they accept this one's signature, and their keys.
 
-Every bridge says in the table `bridges` that it is there, and asks the others at their addresses. What is wrong is told
-in words to who runs the bridges, in the log once, before a person meets it.
+Every bridge registers in the table `bridges` and probes the others at their addresses. Each problem is logged once,
+with instructions for the operator, before a person runs into it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Where a bridge says whether it believes who asks.
+#: Path at which a bridge answers whether it accepts the caller's signature.
 PATH: Final = "/healthz/peer"
 _LOOK_SECONDS: Final = 20.0
-#: A bridge that has not said that it is there for so long is not.
+#: A bridge that did not register for this long counts as gone.
 GONE_SECONDS: Final = 60.0
-#: One that was killed leaves its row, which nobody needs after that.
+#: A killed bridge leaves its row, which is deleted after this time.
 _FORGOTTEN_SECONDS = 86400.0
 _ANSWER_SECONDS = 5.0
-#: One that is just starting, or just stopping, is no trouble.
+#: One miss is normal while a bridge starts or stops.
 _MISSES_TO_SAY = 2
 
 _HERE = """
@@ -72,7 +72,7 @@ _OTHER_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A bridge that runs: where it is reached, and the ids of its store's keys, the one that seals first."""
+    """A running bridge: its URL and the ids of its store keys, the encrypting one first."""
 
     name: str
     address: str
@@ -80,14 +80,15 @@ class Peer:
 
 
 async def running(database: Database) -> list[Peer]:
-    """The bridges that run over a database, by address. DatabaseError."""
+    """Return the running bridges of a database, by address. Raises DatabaseError."""
     return [_peer(row) for row in await database.statement(_RUNNING, (GONE_SECONDS,))]
 
 
 class Peers:
-    """`async with Peers(...) as peers:`. `address` is where others reach this bridge, `store_keys` gives its keys' ids.
+    """Registration and probing of bridges: `async with Peers(...) as peers:`.
 
-    Without a `seal` it passes nothing on.
+    `address` is this bridge's URL for others, `store_keys` returns the ids of its keys. Without a `seal` this bridge
+    forwards nothing.
     """
 
     def __init__(
@@ -129,11 +130,11 @@ class Peers:
         try:
             await self._database.statement(_GONE, (self._name,))
         except DatabaseError as refused:
-            # It is not there any more a minute from now all the same.
+            # The row expires in a minute anyway.
             log.debug("the row of this bridge stays (%s)", refused.code)
 
     def troubles(self) -> list[str]:
-        """What is wrong between this bridge and others, in words for who runs them; by address."""
+        """Return the problems between this bridge and others, as messages for operators, by address."""
         return [words for _, words in sorted(self._troubles.items())]
 
     async def _look_on(self) -> None:
@@ -141,7 +142,7 @@ class Peers:
             try:
                 await self._look()
             except DatabaseError as error:
-                # Leases say that it is away.
+                # Leases already log that the database is away.
                 log.debug("the other bridges are not known (%s)", error.code)
             await asyncio.sleep(self._look_seconds)
 
@@ -164,7 +165,7 @@ class Peers:
         self._misses = {peer.name: count for peer in others if (count := self._misses.get(peer.name))}
 
     async def _trouble(self, peer: Peer) -> str:
-        """What is wrong with one, in words; "" where nothing is."""
+        """Return what is wrong with a bridge, as a message, or "" if all is well."""
         if self._seal is None:
             return _UNSEALED.format(address=peer.address)
         answer = await self._answer(peer, self._seal)
@@ -179,7 +180,7 @@ class Peers:
         return ""
 
     async def _answer(self, peer: Peer, seal: Seal) -> str | None:
-        """Why it does not believe this bridge, "" where it does; None where it says nothing, or is not there."""
+        """Return the reason for which it rejects this bridge, "" if it accepts it, None if it does not answer."""
         assert self._session is not None  # noqa: S101 - it has begun
         headers = seal.headers("GET", PATH, Hop(Passed("", "operator", None), 0, uuid.uuid4().hex[:16]))
         try:

@@ -1,7 +1,6 @@
-"""Whether the bridges that requests are passed on to still live: one that is stopped or cut off ends nothing by itself.
+"""Heartbeats to bridges that requests are forwarded to. A suspended or unreachable bridge closes no connection itself.
 
-While anything is passed on to a bridge it is asked for a sign of life every two seconds. After three in vain everything
-that waits for it ends.
+While requests are forwarded to a bridge, it is probed every two seconds. After three failures all of them end.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _MISSED = 3
 
 
 class SilentError(Exception):
-    """The other bridge has given no sign of life for too long."""
+    """The other bridge has failed too many probes."""
 
 
 @dataclass(slots=True)
@@ -36,7 +35,7 @@ class _Peer:
 
 
 class Pulses:
-    """`async with pulses.felt(address):` around what waits for a bridge; `session` opens connections to it."""
+    """Wrap a forwarded request in `async with pulses.felt(address):`. `session` returns the HTTP session for probes."""
 
     def __init__(self, session: Callable[[], aiohttp.ClientSession], beat_seconds: float = BEAT_SECONDS) -> None:
         self._session = session
@@ -45,12 +44,12 @@ class Pulses:
         self._tasks = TaskSet()
 
     async def close(self) -> None:
-        """Asks nobody any more."""
+        """Stop all probes."""
         await self._tasks.close()
 
     @asynccontextmanager
     async def felt(self, address: str) -> AsyncIterator[None]:
-        """Runs the block while the bridge lives. SilentError from within it as soon as it seems not to."""
+        """Run the block while the bridge answers probes. Raises SilentError inside it once it stops answering."""
         peer = self._peers.setdefault(address, _Peer())
         if peer.beating is None or peer.beating.done():
             peer.beating = self._tasks.start(self._beat(address, peer), "pulse")
@@ -91,6 +90,6 @@ class Pulses:
                 asyncio.timeout(self._beat_seconds),
                 self._session().get(f"{address}/healthz", allow_redirects=False),
             ):
-                # Whatever it answers, somebody does.
+                # Any answer counts.
                 return True
         return False

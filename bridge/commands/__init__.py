@@ -1,1 +1,1 @@
-"""The bridge's commands, above everything they start or ask."""
+"""The bridge's commands. This package may import everything that they start or query."""

@@ -1,4 +1,4 @@
-"""`python -m bridge audit`: what operators did."""
+"""`python -m bridge audit`: show the operators' actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BROKEN = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
+    """Add the options."""
     parser.add_argument(
         "--since",
         metavar="TIME",
@@ -54,7 +54,7 @@ async def _audit(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _seconds(text: str | None) -> float:
-    """Unix seconds; 0 where nothing was said."""
+    """Return the time in Unix seconds; 0 for None."""
     if text is None:
         return 0.0
     try:

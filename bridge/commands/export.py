@@ -1,6 +1,6 @@
-"""`python -m bridge export NAME [FILE]`: everything of a person's agent as one file, wherever the agent lives.
+"""`python -m bridge export NAME [FILE]`: a person's agent as one archive, from wherever the agent lives.
 
-Asked of the running bridge, or of the host when none runs. Written aside and put in its place once it is whole.
+Asks the running bridge, or the host if none runs. Writes to a temporary file and renames it once it is complete.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from sprite.protocol.whole_file import whole_file
 _FAILED = 1
 _STDOUT = "-"
 _CHUNK_BYTES = 1 << 18
-#: A VM that is asleep is woken, and brought up to date, before the first byte comes.
+#: A sleeping VM is woken and updated before the first byte arrives.
 _SILENT_SECONDS = 1800.0
-#: What a VM sends is bounded by the disk: so much of it stays free.
+#: An archive from a VM is limited only by the disk, of which this much stays free.
 _LEFT_FREE_BYTES = 256 * 1024 * 1024
 _LOOK_EVERY_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Whose archive, where from (None: as is best), and as of when (Unix seconds; None: the newest).
+    """A requested archive: the person, the source (None: the best one) and the time (Unix seconds; None: the newest).
 
-    `into` is what it is made into, for the audit log; "" where it is to stay one.
+    `into` names the target of a restore for the audit log; "" for a plain export.
     """
 
     name: str
@@ -61,14 +61,14 @@ class Wanted:
 
     @property
     def query(self) -> dict[str, str]:
-        """The same for the control socket."""
+        """Return the query parameters for the control socket."""
         asked = {"from": self.source, "as_of": None if self.as_of is None else str(self.as_of), "into": self.into}
         asked["leave_out_damaged"] = "1" if self.leave_out_damaged else None
         return {name: text for name, text in asked.items() if text}
 
 
 def add_leave_out_damaged(parser: argparse.ArgumentParser) -> None:
-    """Add the option of commands that read the store."""
+    """Add the option `--leave-out-damaged` for commands that read the store."""
     parser.add_argument(
         "--leave-out-damaged",
         action="store_true",
@@ -78,7 +78,7 @@ def add_leave_out_damaged(parser: argparse.ArgumentParser) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `export`."""
+    """Add the options of `export`."""
     parser.epilog = (
         "The archive is plain text (docs/archive.md); `python -m sprite import FILE` makes a workspace of it."
     )
@@ -111,7 +111,7 @@ async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
     target: AbstractContextManager[BinaryIO] = (
         nullcontext(sys.stdout.buffer) if to_stdout else whole_file(path, force=arguments.force, error=ControlError)
     )
-    # Stdout may be the archive.
+    # On stderr, because stdout may be the archive.
     with Steps(Console(stderr=True, highlight=False)) as show:
         try:
             with target as stream:
@@ -129,14 +129,14 @@ async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class Received:
-    """An archive that came: how many bytes, and what is not in it, in words."""
+    """A received archive: its size in bytes and a message about left-out parts."""
 
     size: int = 0
     left_out: str = ""
 
 
 async def receive(settings: Settings, wanted: Wanted, stream: BinaryIO, show: Steps) -> Received:
-    """Writes the archive as it comes. HostError or ControlError where it is not whole."""
+    """Write the archive to `stream` as it arrives. Raises HostError or ControlError if it is incomplete."""
     received, looked = Received(), 0
     show("connecting", f"Asking for {wanted.name}'s agent.")
     async with AsyncExitStack() as stack:
@@ -207,7 +207,7 @@ def _refuse_full_disk(stream: BinaryIO) -> None:
 
 
 def _refuse_partial(stream: BinaryIO) -> None:
-    """ControlError unless the end of an archive is there; an import checks every byte."""
+    """Raise ControlError unless the archive's last entry is present. An import checks every byte."""
     try:
         with zipfile.ZipFile(stream) as archive:
             if archive.namelist()[-1:] == [MANIFEST]:

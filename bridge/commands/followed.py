@@ -1,4 +1,4 @@
-"""Work of the running bridge's whose steps are shown as they come: a deploy, a restore."""
+"""Work of the running bridge that reports its steps as they happen: a deploy or a restore."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bridge.hosts.steps import Steps
 from bridge.operating.control import ControlError
 
 _FAILED = 1
-#: A first deploy creates a machine and installs packages there; a restore sends a life's files as well.
+#: A first deploy creates a machine and installs packages. A restore also transfers all of the agent's files.
 _LONGEST_SECONDS = 3600.0
 
 
@@ -22,7 +22,7 @@ class _Step(msgspec.Struct):
 
 
 async def follow_steps(session: aiohttp.ClientSession, path: str, query: Mapping[str, str] | None = None) -> int:
-    """Asks for the work and shows its steps; the exit status. ControlError where it is refused, or cut off."""
+    """Start the work and show its steps. Return the exit status. Raises ControlError if it is refused or cut off."""
     last = _Step("failed", "The bridge ended in the middle of it.")
     try:
         async with asyncio.timeout(_LONGEST_SECONDS), session.post(path, params=query) as response:

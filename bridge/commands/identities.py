@@ -1,4 +1,4 @@
-"""`python -m bridge users identities|link-identity|unlink-identity|remove-passkey`: what people log in by."""
+"""`python -m bridge users identities|link-identity|unlink-identity|remove-passkey`: login methods of people."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bridge.operating.audit import CLI
 from bridge.operating.control import ControlError
 
 if TYPE_CHECKING:
-    # argparse names its own type only for checkers.
+    # argparse names this type only for type checkers.
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 
 def add_commands(commands: Commands) -> None:
-    """Adds the commands to `users`."""
+    """Add the commands to `users`."""
     listing = commands.add_parser("identities", help="who a person is at the OpenID provider, and their passkeys")
     _add_name(listing, "somebody here")
     listing.add_argument("--json", action="store_true", help="for programs")

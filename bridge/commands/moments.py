@@ -14,7 +14,7 @@ _AGO: Final = re.compile(rf"(\d{{1,6}}) ({'|'.join(_UNITS)})s? ago", re.IGNORECA
 
 
 def add_as_of(parser: argparse.ArgumentParser) -> None:
-    """Adds `--as-of`."""
+    """Add `--as-of`."""
     parser.add_argument(
         "--as-of",
         metavar="TIME",
@@ -23,7 +23,10 @@ def add_as_of(parser: argparse.ArgumentParser) -> None:
 
 
 def moment(text: str, now: float) -> float:
-    """A time as it was typed, in Unix seconds; `now` likewise. ControlError where it is none, or is yet to come."""
+    """Parse a typed time into Unix seconds, relative to `now`.
+
+    Raises ControlError if it is invalid or in the future.
+    """
     text = text.strip()
     if (found := _AGO.fullmatch(text)) is not None:
         return now - int(found[1]) * _UNITS[found[2].lower()]
@@ -38,7 +41,7 @@ def moment(text: str, now: float) -> float:
 
 
 def ago(seconds: float) -> str:
-    """How long ago something was, in the largest unit that fits."""
+    """Return an age in the largest unit that fits."""
     name, size = next(((name, size) for name, size in reversed(_UNITS.items()) if seconds >= size), ("second", 1))
     count = max(0, int(seconds / size))
     return "just now" if count == 0 else f"{count} {name}{'' if count == 1 else 's'} ago"

@@ -1,4 +1,4 @@
-"""`python -m bridge move-database`: what a bridge has in bridge.db, into the Postgres that it is to use from now on."""
+"""`python -m bridge move-database`: copy bridge.db into the Postgres that the bridge will use from now on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bridge.sql.moving import continue_numbers, copy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `move-database`."""
+    """Add the options of `move-database`."""
     parser.epilog = (
         "Stop the bridge first, and set BRIDGE_DATABASE_URL to a new database. All of it is moved or nothing. "
         "bridge.db stays as it is, and is not used while BRIDGE_DATABASE_URL is set."
@@ -38,7 +38,7 @@ async def _move(settings: Settings, _arguments: argparse.Namespace) -> int:
         return counts
 
     with data_folder.owned(settings):
-        # As old as it may be, it is at the newest version then.
+        # Opening an old file migrates it to the newest version.
         async with open_database(path), open_database(settings.database) as target:
             counts = await target.write(move)
             await Audit(target).note(CLI, "move-database", "all", outcome=DONE)

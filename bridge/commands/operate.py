@@ -1,4 +1,4 @@
-"""`python -m bridge users|status|deploy`: asked of the running bridge, or done on its data folder when none runs."""
+"""`python -m bridge users|status|deploy|notify`: ask the running bridge, or work on its data folder if none runs."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class _Users(msgspec.Struct):
     users: list[Person]
 
 
-#: Bounds a look at how the bridge is.
+#: Limits the status query.
 _PROBE_SECONDS = 5.0
 
 
 class _Status(msgspec.Struct):
-    """What is known of sprites."""
+    """The known state of sprites."""
 
     sprites: list[Row]
-    #: What the operator should know of beside it, in words.
+    #: Current troubles, as messages for the operator.
     trouble: str = ""
 
 
@@ -48,7 +48,7 @@ class _Status(msgspec.Struct):
 
 
 def add_users_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `users`."""
+    """Add the options of `users`."""
     commands = parser.add_subparsers(
         required=True,
         metavar="add|list|link|revoke|restore|role|identities|link-identity|unlink-identity|remove-passkey|token|tokens|"
@@ -81,7 +81,7 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_notify_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `notify`."""
+    """Add the options of `notify`."""
     commands = parser.add_subparsers(required=True, metavar="key|test")
     key = commands.add_parser("key", help="the key with which a receiver checks what SPRITE_NOTIFY_URL is sent")
     add_data(key)
@@ -93,7 +93,7 @@ def add_notify_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_status_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `status`."""
+    """Add the options of `status`."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="whose agent (default: everybody's)")
     parser.add_argument("--json", action="store_true", help="for programs")
     add_data(parser)
@@ -101,7 +101,7 @@ def add_status_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `deploy`."""
+    """Add the options of `deploy`."""
     parser.add_argument("name", metavar="NAME", help="the person whose sprite it is")
     parser.add_argument(
         "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
@@ -111,7 +111,7 @@ def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs one of the commands; the exit status."""
+    """Run one of the commands and return its exit status."""
     work: Work = arguments.work
     try:
         settings = from_environment(data=arguments.data, provider=getattr(arguments, "provider", "local"))

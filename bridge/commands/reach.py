@@ -1,4 +1,4 @@
-"""What operators' commands speak to: the bridge that runs on a data folder, or the folder itself where none runs."""
+"""Access for operators' commands: the running bridge of a data folder, or the folder itself if no bridge runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from bridge.operating import control
 from bridge.operating.alone import people_alone
 from bridge.operating.control import NoBridgeError
 
-#: A bridge that owns the folder but does not answer is just starting, or just stopping.
+#: A bridge that owns the folder but does not answer is starting or stopping.
 _STARTING_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 
 
 @asynccontextmanager
 async def running_bridge(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    """The running bridge; NoBridgeError when no bridge owns the data folder. One that is starting is waited for."""
+    """Yield a session with the running bridge, after waiting for one that is starting.
+
+    Raises NoBridgeError if no bridge owns the data folder.
+    """
     deadline = time.monotonic() + _STARTING_SECONDS
     async with AsyncExitStack() as stack:
         while True:
@@ -43,7 +46,7 @@ async def running_bridge(settings: Settings) -> AsyncIterator[aiohttp.ClientSess
 
 @asynccontextmanager
 async def bridge_or_acts(settings: Settings) -> AsyncIterator[tuple[aiohttp.ClientSession | None, Any]]:
-    """The running bridge and None, or None and the acts on the data folder, which is ours meanwhile."""
+    """Yield a session with the running bridge and None, or None and the acts on the data folder, owned meanwhile."""
     async with AsyncExitStack() as stack:
         session = acts = None
         try:
@@ -54,16 +57,16 @@ async def bridge_or_acts(settings: Settings) -> AsyncIterator[tuple[aiohttp.Clie
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
-    """Adds `--data`."""
+    """Add `--data`."""
     parser.add_argument("--data", type=Path, metavar="DIR", help="default: SPRITE_DATA, else data/ in the checkout")
 
 
 def day(at: float) -> str:
-    """A day, in UTC."""
+    """Return the date in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
 def say(*lines: str) -> None:
-    """Prints lines, at once."""
+    """Print lines and flush."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()

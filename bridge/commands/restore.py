@@ -1,6 +1,6 @@
-"""`python -m bridge restore NAME`: a lost agent is made again of what this bridge keeps of it.
+"""`python -m bridge restore NAME`: rebuild a lost agent from its replica on this bridge.
 
-Asked of the running bridge, or done on its data folder when none runs.
+Asks the running bridge, or works on its data folder if none runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FAILED = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `restore`."""
+    """Add the options of `restore`."""
     parser.epilog = (
         "Where the agent is still there, nothing is changed without --over or --new-machine. What --over replaces is "
         "put aside, never deleted. Ended in the middle, the same command makes it whole."
@@ -99,7 +99,10 @@ async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _restore_to(settings: Settings, folder: Path, wanted: Wanted) -> int:
-    """A workspace of what is kept, which is nobody's sprite yet: `python -m sprite serve` has an agent live in it."""
+    """Import the replica into a folder as a workspace without a sprite.
+
+    `python -m sprite serve` starts an agent in it.
+    """
     with Steps() as show, tempfile.TemporaryDirectory(prefix="restore-") as scratch:
         archive = Path(scratch, f"{wanted.name}.zip")
         try:
@@ -118,7 +121,7 @@ async def _restore_to(settings: Settings, folder: Path, wanted: Wanted) -> int:
 
 
 def _ask(name: str) -> None:
-    """ControlError unless a person at a terminal types the name."""
+    """Raise ControlError unless a person at a terminal types the name."""
     if not sys.stdin.isatty():
         raise ControlError("--new-machine destroys a VM: say --yes as well, where nobody can be asked.")
     sys.stderr.write(

@@ -1,4 +1,4 @@
-"""`python -m bridge serve`: a bridge until a signal ends it, and the lines that say where it is."""
+"""`python -m bridge serve`: run a bridge until a signal ends it, and print its address."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from sprite.common.tasks import TaskDiedError
 
 log = logging.getLogger(__name__)
 
-#: A chat's own bridge stops its sprite first, which stores what was said.
+#: A chat's own bridge stops its sprite first, which flushes the conversation.
 _GIVING_WAY_SECONDS = 120.0
 _POLL_SECONDS = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `serve`."""
+    """Add the options of `serve`."""
     parser.add_argument("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 picks a free one (default: {DEFAULT_PORT})")
     parser.add_argument("--data", type=Path, metavar="DIR", help="default: SPRITE_DATA, else data/ in the checkout")
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """The settings that flags and environment make; OperatorError names what is wrong."""
+    """Return the settings from flags and the environment. OperatorError names an invalid one."""
     daily, monthly = arguments.daily_usd, arguments.monthly_usd
     return from_environment(
         data=arguments.data,
@@ -86,7 +86,7 @@ def _followed(arguments: argparse.Namespace) -> Path | None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves until a signal; the exit status."""
+    """Serve until a signal and return the exit status."""
     try:
         settings = settings_of(arguments)
         logs.set_up(settings.log_file)
@@ -112,20 +112,20 @@ async def _serve(settings: Settings) -> None:
         await stop.wait()
         log.info("stopping")
         if sys.stderr.isatty():
-            # A terminal that is gone takes no words any more.
+            # Writing to a closed terminal fails.
             with suppress(OSError):
                 sys.stderr.write("bridge: stopping; what is said is being stored (once more Ctrl-C ends at once)\n")
 
 
 async def _take_over(settings: Settings, stop: asyncio.Event) -> None:
-    """Asks a chat's own bridge on this folder to end; whoever else has it keeps it."""
+    """Ask a chat's own bridge on this folder to end. Any other owner keeps the folder."""
     if not data_folder.is_taken(settings):
         return
     try:
         async with control_session(settings.run) as session:
             await ask(session, "POST", "/give-way")
     except ControlError:
-        # It serves, too, or is no bridge that answers: who has the folder is said in a moment.
+        # That bridge serves people, too, or does not answer. The caller reports the owner in a moment.
         return
     deadline = time.monotonic() + _GIVING_WAY_SECONDS
     while data_folder.is_taken(settings) and not stop.is_set() and time.monotonic() < deadline:
@@ -134,17 +134,17 @@ async def _take_over(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def end_on_signals(stop: asyncio.Event) -> None:
-    """The first SIGINT, SIGTERM or SIGHUP asks for an end in order, a second one ends the process at once."""
+    """End in order on the first SIGINT, SIGTERM or SIGHUP, and end the process at once on the second."""
     loop = asyncio.get_running_loop()
 
     def end(number: int) -> None:
         if stop.is_set():
-            # Local sprites notice that we are gone, and end by themselves.
+            # Local sprites notice that the bridge is gone, and end by themselves.
             os._exit(128 + number)
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # nohup has it ignored, and means it.
+        # nohup ignores the signal on purpose.
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, end, number)
 
@@ -168,5 +168,5 @@ def _greet(settings: Settings, bridge: Bridge) -> None:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of stdout has closed it, which is no reason to stop.
+        # A closed stdout is no reason to stop.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,6 @@
-"""`python -m bridge store ...`: what is kept of whom, whether all of it is there, and with which key it is sealed.
+"""`python -m bridge store ...`: list, check and delete replicas, and rotate their encryption key.
 
-Works on the store itself, beside a bridge that runs on it or without one.
+Works on the store itself, with or without a running bridge.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from bridge.store.upkeep import checked, pieces_of_other_keys, sealed_anew
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
 
 _FAILED = 1
-#: The subject of an act on whatever is stored.
+#: The subject of an act on the whole store.
 _ALL = "all"
 _ALL_SEALED = "There was nothing to do: all that is stored is sealed with the key in use."
 _OF_GONE = f"(A bridge that was killed counts for {GONE_SECONDS:.0f} s more.)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the commands of `store`."""
+    """Add the commands of `store`."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     every: tuple[tuple[str, str, Work], ...] = (
         ("list", "what is kept of whom: how old, how large", _list),
@@ -70,7 +70,7 @@ async def _store(settings: Settings) -> AsyncIterator[SealedStore]:
 
 @asynccontextmanager
 async def _store_beside(settings: Settings) -> AsyncIterator[tuple[SealedStore, Database | None]]:
-    """The store, and the database in which it is where bridges share one."""
+    """Yield the store, and the shared database if there is one."""
     async with AsyncExitStack() as stack:
         database = None
         if settings.database_url is not None:
@@ -85,14 +85,14 @@ async def _known(store: SealedStore, name: str) -> None:
 
 @asynccontextmanager
 async def _act(settings: Settings, action: str, subject: str) -> AsyncIterator[None]:
-    """Writes into the audit log that it is done from here on, and with the block's end how it ended."""
+    """Record in the audit log that the act starts, and its outcome at the end of the block."""
     await _note(settings, action, subject)
     async with outcome_noted(partial(_note, settings, action, subject)):
         yield
 
 
 async def _note(settings: Settings, action: str, subject: str, outcome: str = "") -> None:
-    # The bridge that is asked to write it may have begun or ended meanwhile.
+    # Looked up each time: the bridge may have started or stopped since the first line.
     async with bridge_or_acts(settings) as (session, acts):
         if session is not None:
             line = {"action": action, "subject": subject, "outcome": outcome}
@@ -169,7 +169,7 @@ async def _rotate(settings: Settings, _arguments: argparse.Namespace) -> int:
                     say("Going on where a rotation ended.")
             await _seal_anew(store, sprites)
             if isinstance(keys, KeyFile):
-                # Who came meanwhile has sealed with the new key already.
+                # Other processes that opened the store meanwhile already encrypt with the new key.
                 keys.drop_older()
         if isinstance(keys, KeyFile):
             say(f"Done. The key of before is not in {settings.store_key} any more, and opens nothing that is stored.")
@@ -183,7 +183,7 @@ async def _of_other_keys(store: SealedStore, sprites: list[str]) -> int:
 
 
 def _advice(settings: Settings) -> str:
-    """How the key is rotated, where it is none of a file."""
+    """Return how to rotate a key that is not in a key file."""
     if settings.store_keys is None:
         return (
             "That key is made of BRIDGE_CLUSTER_SECRET. To have another one, set BRIDGE_STORE_KEY for every bridge, "
@@ -198,7 +198,7 @@ def _advice(settings: Settings) -> str:
 
 
 async def _agreed(settings: Settings, keys: Keyring, database: Database | None) -> None:
-    """OperatorError where a bridge that runs could not read what is sealed anew, or would seal with another key."""
+    """Raise OperatorError if a running bridge lacks the new key or still encrypts with another one."""
     bridges: list[tuple[str, Sequence[str]]] = []
     try:
         async with running_bridge(settings) as session:

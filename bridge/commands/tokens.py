@@ -1,4 +1,4 @@
-"""`python -m bridge users token|tokens|revoke-token`: tokens of people, for programs."""
+"""`python -m bridge users token|tokens|revoke-token`: people's tokens for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bridge.operating.audit import CLI
 from bridge.operating.operator_api import AskedToken, MadeToken
 
 if TYPE_CHECKING:
-    # argparse names its own type only for checkers.
+    # argparse names this type only for type checkers.
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
@@ -28,7 +28,7 @@ class _Tokens(msgspec.Struct):
 
 
 def add_commands(commands: Commands) -> None:
-    """Adds the commands to `users`."""
+    """Add the commands to `users`."""
     scopes = "".join(f"  {scope:<13}{meaning}\n" for scope, meaning in MEANING.items())
     make = commands.add_parser(
         "token",

@@ -1,1 +1,1 @@
-"""Who may come in, and what is checked around each request."""
+"""Authentication and authorization, and the checks around each request."""

@@ -1,8 +1,8 @@
-"""Who comes through the doors for other programs: by a person's token in the Authorization header, and by nothing else.
+"""Authentication of programs: by a person's token in the Authorization header only.
 
-Every such door asks here before it does anything. A cookie opens none of them, so no page elsewhere can have a browser
-knock, and a token in an address would stand in logs. What goes on for a program ends at once when its token is revoked,
-or its person: `entered` is left by RevokedError then, wherever its block waits.
+Every API endpoint enters here first. Cookies do not count, so no foreign page can make a browser send a valid request.
+Tokens in URLs do not count either, because URLs appear in logs. When a token or its person is revoked, running requests
+end at once: `entered` raises RevokedError wherever its block waits.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from bridge.door.tokens import PersonTokens, Scope
 
-#: Requests of one person that are answered at the same time; streams last for minutes.
+#: Concurrent requests of one person; streams last for minutes.
 MAX_GUESTS_PER_PERSON = 32
 
 
 class DoorError(BridgeError):
-    """Why a program does not get what it asks for, in words; each door says them in its own shape.
+    """A program's request is refused; each endpoint uses its own format for the message.
 
-    `status` is HTTP's, `code` for programs, `retry_after` in seconds.
+    `status` is the HTTP status, `code` is for programs, `retry_after` is in seconds.
     """
 
     def __init__(self, status: int, code: str, words: str, *, retry_after: int | None = None) -> None:
@@ -41,7 +41,7 @@ class DoorError(BridgeError):
         self.retry_after = retry_after
 
     def headers(self) -> dict[str, str]:
-        """What belongs to it in any shape."""
+        """Return the headers that belong to the refusal in any format."""
         headers = {"Cache-Control": "no-store"}
         if self.status == 401:  # noqa: PLR2004 - unauthorized
             headers["WWW-Authenticate"] = "Bearer"
@@ -51,11 +51,11 @@ class DoorError(BridgeError):
 
 
 class NotAdmittedError(DoorError):
-    """This program may not come in."""
+    """The program is not authenticated or not authorized."""
 
 
 class RevokedError(NotAdmittedError):
-    """The token was revoked meanwhile, or its person was."""
+    """The token or its person was revoked during the request."""
 
     def __init__(self) -> None:
         super().__init__(401, "unauthorized", "This token was revoked.")
@@ -68,9 +68,9 @@ class _Guest:
 
 
 class Admission:
-    """`async with admission.entered(request, scope) as holder:` around whatever a door does for a program.
+    """Running requests of programs: `async with admission.entered(request, scope) as holder:` in every endpoint.
 
-    `is_open` says whether the bridge takes new visitors.
+    `is_open` returns whether the bridge accepts requests.
     """
 
     def __init__(self, tokens: PersonTokens, is_open: Callable[[], bool]) -> None:
@@ -81,9 +81,9 @@ class Admission:
 
     @asynccontextmanager
     async def entered(self, request: web.Request, scope: Scope | None) -> AsyncIterator[Holder]:
-        """Whose request it is, whose token has this scope (None: any), while the block answers it.
+        """Authenticate a request that needs `scope` (None: any token) and yield the token's holder.
 
-        NotAdmittedError where there is no such token; RevokedError from within the block as soon as it is revoked.
+        Raises NotAdmittedError without such a token, and RevokedError inside the block as soon as it is revoked.
         """
         try:
             async with asyncio.timeout(None) as until:
@@ -100,19 +100,19 @@ class Admission:
             raise
 
     def revoked(self, key: bytes) -> None:
-        """Ends what goes on with one token."""
+        """End the running requests of one token."""
         self._end({guest for guest in self._guests if guest.holder.key == key})
 
     def end_person(self, person: str) -> None:
-        """Ends what goes on for a person."""
+        """End the running requests of a person."""
         self._end({guest for guest in self._guests if guest.holder.person == person})
 
     def ways_in(self) -> set[tuple[str, str | None]]:
-        """Whoever is answered, and by which token."""
+        """Return the persons and token hashes of the running requests."""
         return {(guest.holder.person, guest.holder.key.hex()) for guest in self._guests}
 
     def counts(self) -> dict[str, int]:
-        """How many requests of each person are being answered."""
+        """Return the number of running requests by person."""
         counts: dict[str, int] = {}
         for guest in self._guests:
             counts[guest.holder.person] = counts.get(guest.holder.person, 0) + 1
@@ -125,7 +125,7 @@ class Admission:
         while True:
             revocations = self._revocations
             holder = _passed(request[PASSED]) if PASSED in request else await self._found(token)
-            # One that was revoked between the look and here would not be ended by that.
+            # Look up again: a revocation during the lookup would not end this request.
             if revocations == self._revocations:
                 break
         if holder is None:
@@ -157,7 +157,7 @@ class Admission:
 
 
 def _passed(passed: Passed) -> Holder | None:
-    """Whose token another bridge has found; None where the request came without one."""
+    """Return the token's holder as found by another bridge; None if the request had no token."""
     if passed.by != "token" or passed.way_in is None:
         return None
     return Holder(passed.person, passed.label, passed.scopes, bytes.fromhex(passed.way_in))

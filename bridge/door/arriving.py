@@ -1,4 +1,4 @@
-"""A browser whose person has proved who they are, by whichever way: its new session, and the end of the one it had."""
+"""The new session of a browser after a login by OIDC or passkey, and the end of its previous one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Arriving:
-    """Lets them in."""
+    """The last step of a login by OIDC or passkey."""
 
     def __init__(self, doorkeeper: Doorkeeper, people: People, visitors: Visitors) -> None:
         self._doorkeeper = doorkeeper
@@ -25,7 +25,7 @@ class Arriving:
         self._visitors = visitors
 
     async def logged_in(self, request: web.Request, person: str, response: web.Response) -> bool:
-        """Gives the browser a session by this response; False for somebody who may not come in."""
+        """Give the browser a session with this response. Return False if the person was revoked."""
         left = await self._doorkeeper.browser(request)
         session = await self._people.new_session(person)
         if session is None:
@@ -33,12 +33,12 @@ class Arriving:
         request[PERSON] = person
         self._doorkeeper.remember(response, session)
         if left is not None and left.session is not None:
-            # Nobody has its cookie any more.
+            # No browser has its cookie any more.
             await self._people.end_session(left.session)
             await self._visitors.end_way_in(left.person, way_in_of(left.session))
         return True
 
 
 def sent_to(path: str) -> web.Response:
-    """A redirect to a path of ours, whatever was asked for."""
+    """Return a redirect to a path of this bridge, or to `/` for any other target."""
     return web.Response(status=303, headers={"Location": return_path(path), "Cache-Control": "no-store"})

@@ -1,8 +1,8 @@
-"""The doors to a person's sprite, at any bridge: answered here where this bridge has it, else by the one that has.
+"""Routing of sprite requests: answered here if this bridge owns the sprite, else forwarded to its owner.
 
-Which doors these are, and by what each knows its person, stands in one table. Here the person is only recognised, so
-that their sprite's owner can be found: what they may do is the door's to say, at the bridge where it opens. What nobody
-is known by is answered by the door here, in its own words. One bridge alone needs nothing of this.
+One table lists these routes and their credentials. Here the person is only identified, to find their sprite's owner.
+The owning bridge's endpoint authorizes the request. The local endpoint answers requests without valid credentials. A
+single bridge needs none of this.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _By = Literal["anything", "token", "cookie"]
 
-#: The doors behind which a sprite is, and what a person is known by there: a cookie, a token, or a full one of either.
+#: Routes that need a sprite, with their credentials: a cookie, any token, or `anything` (a cookie or a full token).
 DOORS: Final[dict[str, _By]] = {
     "/ws": "anything",
     "/ws/why": "anything",
@@ -44,14 +44,14 @@ DOORS: Final[dict[str, _By]] = {
     "/v1/chat/completions": "token",
     "/mcp": "token",
 }
-#: The same as routes are called; what a bridge passes on comes by one of these.
+#: The same as names of routes. Forwarded requests arrive on these only.
 ROUTES: Final = frozenset(path.replace(":.+", "") for path in DOORS)
-#: A sprite may have changed hands while its owner was being asked; once is enough for that.
+#: The sprite may change its owner during the first attempt; one retry is enough for that.
 _LOOKS = 2
 
 
 class Crossing:
-    """`guarded(routes)` is what the application is given; `seal` is None where bridges share no secret."""
+    """The router: pass `guarded(routes)` to the application. `seal` is None if the bridges share no secret."""
 
     def __init__(
         self,
@@ -69,22 +69,22 @@ class Crossing:
         self._hops = hops
         self._seal = seal
         self._revocations = revocations
-        #: What is wrong between this bridge and others, in words for who runs them.
+        #: Returns the problems between this bridge and others, as messages for operators.
         self.troubles = troubles
 
     def guarded(self, routes: Sequence[web.RouteDef]) -> list[web.RouteDef]:
-        """The routes; those behind which a sprite is are answered by the bridge that has it."""
+        """Return the routes, with those in DOORS wrapped to be answered by the sprite's owner."""
         return [
             web.get(PATH, self._believed, allow_head=False),
             *(self._route(route) if route.path in DOORS else route for route in routes),
         ]
 
     async def end_all(self) -> None:
-        """Closes what is passed on, since the bridge stops."""
+        """Close forwarded WebSockets because the bridge stops."""
         await self._hops.end_all()
 
     async def for_person(self, request: web.Request, person: str, handler: _Handler) -> web.StreamResponse:
-        """Answers a request of who came by the control socket."""
+        """Answer a request from the control socket."""
         request.setdefault(REQUEST_ID, secrets.token_hex(8))
         return await self._led(request, Passed(person, "operator", None), handler)
 
@@ -100,7 +100,7 @@ class Crossing:
         return web.RouteDef(route.method, route.path, cross, {**route.kwargs, "expect_handler": _expect})
 
     async def _recognised(self, request: web.Request, by: _By) -> Passed | None:
-        """Who it is from; None where the door is not for them, which it says itself."""
+        """Return the person and credential; None if the endpoint itself has to refuse."""
         token = bearer(request)
         if token is None:
             caller = None if by == "token" else await self._doorkeeper.browser(request)
@@ -113,7 +113,7 @@ class Crossing:
     # --- out ---
 
     async def _led(self, request: web.Request, passed: Passed, handler: _Handler) -> web.StreamResponse:
-        """Answered here or by the owner of the person's sprite."""
+        """Answer a request here, or forward it to the owner of the person's sprite."""
         request[PERSON] = passed.person
         fault: HopError | NotOwnedError
         for look in range(_LOOKS):
@@ -129,12 +129,15 @@ class Crossing:
             except HopError as error:
                 return _failed(request, error.status, error.code, str(error))
         if web.WebSocketResponse().can_prepare(request).ok:
-            # Pages and terminals are told how it stands as it changes, and come again when they are asked to.
+            # Pages and terminals get status updates over the socket and reconnect when asked to.
             return await handler(request)
         return _failed(request, 503, "unavailable", str(fault))
 
     async def _owner(self, sprite: str, *, is_sure: bool) -> Owner | None:
-        """The other bridge that has it; None where this one has it from here on. What is not sure is a moment old."""
+        """Return the other bridge that owns the sprite; None once this one does.
+
+        Unless `is_sure`, the cached owner counts.
+        """
         if not is_sure and (owner := await self._ownership.owner_of(sprite)) is not None:
             return owner
         try:
@@ -146,7 +149,7 @@ class Crossing:
     # --- in ---
 
     async def _believed(self, request: web.Request) -> web.StreamResponse:
-        """Tells another bridge whether what it passes on would be believed here."""
+        """Answer another bridge's probe whether its signature is accepted here."""
         if self._seal is None:
             return _refused(request, "unsigned")
         try:
@@ -156,7 +159,7 @@ class Crossing:
         return web.Response(status=204, headers={"Cache-Control": "no-store"})
 
     async def _taken(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Answers what another bridge passes on; passes nothing on."""
+        """Answer a request forwarded by another bridge. Never forwards it again."""
         if self._seal is None:
             return _refused(request, "unsigned")
         try:
@@ -176,7 +179,7 @@ class Crossing:
 
 
 async def _expect(request: web.Request) -> None:
-    """A body that is passed on is asked for by the bridge that takes it, so that it can still be sent elsewhere."""
+    """Delay `100 Continue` for a forwarded request until it is accepted: its body may still go to another bridge."""
     if HOP not in request.headers:
         await _go_on(request)
 
@@ -188,7 +191,7 @@ async def _go_on(request: web.Request) -> None:
     if expected.lower() != "100-continue":
         raise web.HTTPExpectationFailed
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    # Of the answer's own head nothing is written yet.
+    # Resets the count, because no part of the answer's own head has been written.
     request.writer.output_size = 0
 
 
@@ -198,7 +201,7 @@ def _failed(request: web.Request, status: int, code: str, words: str) -> web.Res
 
 
 def _refused(request: web.Request, reason: Refusal) -> web.Response:
-    """What another bridge is told, which tells its client in its own words."""
+    """Return the refusal for another bridge, which translates it for its client."""
     if reason == "not-owner":
         status, title = 421, "This bridge does not have that sprite"
     else:

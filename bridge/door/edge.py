@@ -1,6 +1,6 @@
-"""Around every request: an id, the Host, bounds on what a client may cost, headers, one log line, the counters.
+"""Middleware for all requests: request id, Host check, limits, headers, log line and metrics.
 
-The boundary at which a fault becomes an answer; knows no route's meaning.
+Turns exceptions into answers. Independent of the routes' meaning.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: A body has to have arrived by then: 2 Mbit/s for the largest one.
+#: Limit for the arrival of a body: 2 Mbit/s for the largest one.
 _BODY_SECONDS = 120.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
-#: Asked every few seconds by machines: counted, not logged.
+#: Polled every few seconds by machines: counted, but not logged.
 _QUIET = frozenset({"/healthz", "/healthz/peer", "/readyz", "/metrics", "/-/{version}/{name}", "/{name}"})
-#: The doors for other programs below /v1/; everything else there is the model proxy's, which has bounds of its own.
+#: API endpoints below /v1/. All other paths there belong to the model proxy, which has its own limits.
 _DOORS = frozenset({"/v1/observations", "/v1/memory/boot", "/v1/chat/completions"})
-#: Probes know an address, not a name.
+#: Probes use an IP address, not a name.
 _ANY_HOST = frozenset({"/healthz", "/healthz/peer", "/readyz"})
-#: Anybody can ask for anything as often as they like: all of it is counted, so much of it is logged.
+#: Rate limit for log lines of unauthenticated requests, which have no other limit. All are counted.
 _STRANGERS_LINES_PER_SECOND, _STRANGERS_LINES_AT_ONCE = 1.0, 100.0
 _BEGUN_AS: Final = web.RequestKey("begun_as", int)
 _HEADERS = {
@@ -58,9 +58,9 @@ _HEADERS = {
 
 
 class Edge:
-    """The middleware of the public application; `is_secure` where people come by https.
+    """The middleware of the public application. `is_secure`: people connect over https.
 
-    `has_peers` where other bridges pass on requests, each of which `Crossing` believes or refuses.
+    `has_peers`: other bridges forward requests, which `Crossing` verifies.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Edge:
         self._headers = _HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if is_secure else {})
 
     def middleware(self) -> Middleware:
-        """What the application is to be given."""
+        """Return the middleware."""
 
         @web.middleware
         async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -89,7 +89,7 @@ class Edge:
         return around
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        """An `on_response_prepare` signal; what the model proxy passes on stays as it came."""
+        """Add headers, as an `on_response_prepare` signal. The model proxy's answers stay unchanged."""
         request[_BEGUN_AS] = response.status
         if REQUEST_ID in request and not _is_models(request):
             response.headers["X-Request-Id"] = request[REQUEST_ID]
@@ -109,11 +109,11 @@ class Edge:
             status = response.status
             return response
         finally:
-            # Also where the client has gone: its handler is cancelled or its connection broken, which is status 499.
+            # Also after a disconnect, which cancels the handler or breaks the connection: status 499.
             if slow is not None:
                 slow.cancel()
             if request.get(_BEGUN_AS) == HTTPStatus.SWITCHING_PROTOCOLS:
-                # However a WebSocket ends.
+                # However the WebSocket ended.
                 status = HTTPStatus.SWITCHING_PROTOCOLS
             self._note(request, status, time.monotonic() - began)
 
@@ -127,10 +127,10 @@ class Edge:
         except web.HTTPException as refused:
             return _refusal(request, refused)
         except ConnectionError:
-            # The client has gone in mid-answer; aiohttp ends what is left.
+            # The client disconnected in mid-answer; aiohttp cleans up.
             raise
         except DatabaseAwayError:
-            # The database says in the log that it is away, once.
+            # The database itself logs that it is away, once.
             if _BEGUN_AS in request:
                 raise ConnectionResetError("an answer that has begun cannot become another") from None
             return messages.page(
@@ -142,7 +142,7 @@ class Edge:
                 headers={"Retry-After": "2"},
             )
         except Exception as error:
-            # A fault of ours must not end the connection without an answer, nor show its words.
+            # A bug must neither end the connection without an answer nor reveal its message.
             log.exception("a request failed", extra={"request_id": request[REQUEST_ID], "route": _route(request)})
             if _BEGUN_AS in request:
                 raise ConnectionResetError("an answer that has begun cannot become another") from error
@@ -155,7 +155,7 @@ class Edge:
             )
 
     def _may_name(self, request: web.Request) -> bool:
-        """Whether it may name the host that it does: one that is ours, or that the bridge which passes it on knows."""
+        """Return whether the request's Host is allowed: a name of this bridge, or any host in a forwarded request."""
         route = _route(request)
         is_passed_on = self._has_peers and HOP in request.headers and route in ROUTES
         return is_passed_on or route in _ANY_HOST or self._doorkeeper.is_known_host(request)
@@ -185,13 +185,13 @@ class Edge:
 
 
 def _route(request: web.Request) -> str:
-    """The route's pattern, such as /files/{path}: what a person asked for is not noted."""
+    """Return the route's pattern, such as /files/{path}, so that logs leave out the requested path."""
     resource = request.match_info.route.resource
     return "unknown" if resource is None else resource.canonical
 
 
 def _is_models(request: web.Request) -> bool:
-    """Whether it is the model proxy's."""
+    """Return whether the request is for the model proxy."""
     return request.path.startswith("/v1/") and request.path not in _DOORS
 
 
@@ -201,7 +201,7 @@ def _give_up(request: web.Request) -> None:
 
 
 def _refusal(request: web.Request, refused: web.HTTPException) -> web.Response:
-    """Refusals of aiohttp's own and of handlers, in our words."""
+    """Return aiohttp's and handlers' refusals as a page."""
     if isinstance(refused, web.HTTPNotFound):
         return messages.page(request, 404, "There is nothing here", code="not_found")
     if isinstance(refused, web.HTTPRequestEntityTooLarge):

@@ -1,7 +1,7 @@
-"""A person's files: as downloads, and as previews that can do nothing.
+"""A person's files as downloads and as inert previews.
 
-Both come from the sprite as they are read. A download is never shown. A preview is of few kinds, each said and never
-guessed; whatever is opened of it has an origin of its own, no script and no way to load anything.
+Both are streamed from the sprite. A download is never displayed. A preview has one of a few fixed content types,
+without sniffing. Opened previews have an opaque origin, no scripts and no requests.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from aiohttp import web
 from bridge.door import messages
 from bridge.hosts.host import Host, HostError, NoSuchFileError
 
-#: A download opened by a browser after all has no origin, no script, nothing.
+#: For a download that a browser opens anyway: opaque origin, no scripts, no requests.
 SANDBOX = "default-src 'none'; sandbox; frame-ancestors 'none'"
-#: The same, in a frame of the page. A drawing may have styles, and nothing else that is not in its own text.
+#: The same in a frame of the page. An SVG may use its own styles only.
 _PREVIEW = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'self'"
-#: Of a text so much is shown.
+#: The shown part of a text.
 MAX_TEXT_BYTES = 256 * 1024
 _IMAGES = {
     ".png": "image/png",
@@ -33,14 +33,14 @@ _IMAGES = {
     ".bmp": "image/bmp",
 }
 _DRAWING = ".svg"
-#: Browsers show one in a viewer of their own, which heeds no sandbox and shows the file no page of ours; so it is one.
+#: Browsers show a PDF in their own viewer, which ignores the sandbox but isolates the file. So it must be a real PDF.
 _PDF, _PDF_BEGINS, _PDF_WITHIN = ".pdf", b"%PDF-", 1024
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file that is there: its first bytes, and the others as they come."""
+    """An existing file: its first bytes and an iterator over the rest."""
 
     name: str
     first: bytes
@@ -49,7 +49,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """How a file is shown: as what, and how much of it."""
+    """Format of an answer: its content type, its largest size and its headers."""
 
     content_type: str
     most_bytes: int | None = None
@@ -57,7 +57,7 @@ class _Shown:
 
 
 async def serve(request: web.Request, host: Host, person: str) -> web.StreamResponse:
-    """GET /files/PATH: a file of a person's own sprite as it comes, or with `?preview` to be looked at."""
+    """Answer GET /files/PATH with a file of the person's sprite, or with a preview of it for `?preview`."""
     async with AsyncExitStack() as stack:
         try:
             file = await _opened(stack, host, person, request.match_info["path"])
@@ -76,9 +76,9 @@ async def serve(request: web.Request, host: Host, person: str) -> web.StreamResp
 async def _opened(stack: AsyncExitStack, host: Host, person: str, path: str) -> _File:
     chunks = await host.fetch(person, path)
     if isinstance(chunks, AsyncGenerator):
-        # Where the client goes away in the middle, the file is closed now and not when somebody looks.
+        # Closes the file at once after a disconnect, instead of at garbage collection.
         stack.push_async_callback(chunks.aclose)
-    # Only with the first bytes is it known whether there is such a file.
+    # A missing file is only noticed at the first bytes.
     return _File(path.rpartition("/")[2], await anext(chunks, b""), chunks)
 
 
@@ -91,7 +91,7 @@ def _as_download(file: _File) -> _Shown:
 
 
 def _as_preview(request: web.Request, file: _File) -> _Shown | None:
-    """How a file can be shown; None if it is of no kind that can."""
+    """Return the format of a preview, or None for other kinds of files."""
     headers = {
         "Content-Disposition": "inline",
         "Content-Security-Policy": _PREVIEW,
@@ -103,14 +103,14 @@ def _as_preview(request: web.Request, file: _File) -> _Shown | None:
     if suffix == _PDF and _PDF_BEGINS in file.first[:_PDF_WITHIN]:
         return _Shown("application/pdf", headers=headers)
     if suffix == _DRAWING and request.headers.get("Sec-Fetch-Dest") == "image":
-        # Browsers run nothing of a drawing that is a picture of a page; anywhere else it is a text.
+        # As an image in a page, a browser runs no scripts of an SVG. Elsewhere it is sent as text.
         return _Shown("image/svg+xml", headers=headers)
     charset = _charset(file.first)
     return None if charset is None else _Shown(f"text/plain; charset={charset}", MAX_TEXT_BYTES, headers)
 
 
 def _charset(first: bytes) -> str | None:
-    """In what a text seems to be written, by its first bytes; None if it is no text."""
+    """Guess a text's encoding from its first bytes; None for binary data."""
     if first.startswith(_UTF_16):
         return "utf-16"
     if b"\0" in first:

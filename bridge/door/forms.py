@@ -1,4 +1,4 @@
-"""Forms of our own pages, as browsers send them: read within bounds."""
+"""Form data of the bridge's own pages, read with limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_FIELDS = 20
 
 
 async def small_form(request: web.Request) -> dict[str, str]:
-    """The first value of each field; nothing where it is too large to be a form of ours."""
+    """Return the first value of each field; empty for a form that is too large."""
     body = await body_within(request, MAX_SMALL_BODY_BYTES)
     try:
         fields = parse_qs((body or b"").decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)

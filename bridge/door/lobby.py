@@ -1,6 +1,6 @@
-"""The public port's connections: strangers' and those of people and sprites that are known.
+"""Limit for the public port's connections, with separate limits for authenticated and unauthenticated clients.
 
-A connection is known from its first request on that was somebody's; until then it may have to give way (see arrivals).
+A connection counts as authenticated from its first authenticated request. Until then it may be evicted (see arrivals).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from aiohttp.typedefs import Middleware
 from bridge.observing.request_keys import PERSON, SPRITE
 from sprite.common.arrivals import Arrivals, room
 
-#: What one bridge can serve; a machine that allows fewer descriptors has fewer.
+#: Connections that one bridge can serve; fewer if the machine allows fewer file descriptors.
 _MOST_CONNECTIONS = 32768
-#: Of one person, or one sprite: pages, downloads, model calls. An idle one of theirs gives way to the next.
+#: Per person or sprite: pages, downloads and model calls. The next one evicts an idle one.
 _MOST_EACH = 128
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 61\r\n"
@@ -25,7 +25,7 @@ _FULL = (
 
 
 class Lobby:
-    """Give the application its `middleware`, and `note` as an `on_response_prepare` signal."""
+    """The connection limiter: add its `middleware` to the application, and `note` as `on_response_prepare` signal."""
 
     def __init__(self) -> None:
         self._answering: set[asyncio.BaseTransport] = set()
@@ -38,7 +38,7 @@ class Lobby:
         return transport in self._answering
 
     def entered(self, transport: asyncio.Transport) -> None:
-        """A connection has come: the one that has to give way to it is closed."""
+        """Count a new connection. Closes the one to evict, or the new one with status 503."""
         gone = self._arrivals.enter(transport)
         if gone is transport:
             transport.write(_FULL)
@@ -47,15 +47,15 @@ class Lobby:
             _close(gone)
 
     def left(self, transport: asyncio.BaseTransport) -> None:
-        """It has ended."""
+        """Remove an ended connection."""
         self._arrivals.leave(transport)
 
     def make_room(self) -> None:
-        """Closes a stranger's connection, if there is one: its descriptor is needed."""
+        """Close an unauthenticated connection, if there is one, because its file descriptor is needed."""
         _close(self._arrivals.give_way())
 
     def middleware(self) -> Middleware:
-        """Knows for each connection whether a request is being answered, and whose it was."""
+        """Return the middleware that tracks which connections are answering a request."""
 
         @web.middleware
         async def around(
@@ -73,7 +73,7 @@ class Lobby:
         return around
 
     async def note(self, request: web.Request, _response: web.StreamResponse) -> None:
-        """An answer begins: by now it is known whose request it is."""
+        """Attribute a connection to its person or sprite, which are known when the answer starts."""
         name = f"person {request[PERSON]}" if PERSON in request else ""
         name = f"sprite {request[SPRITE]}" if SPRITE in request else name
         if request.transport is not None and name:
@@ -86,7 +86,7 @@ def _close(transport: asyncio.BaseTransport | None) -> None:
 
 
 class Counted(asyncio.Protocol):
-    """A protocol whose connection is counted in the lobby while it lasts."""
+    """A protocol wrapper that counts its connection in the limiter."""
 
     def __init__(self, protocol: asyncio.Protocol, lobby: Lobby) -> None:
         self._protocol = protocol
@@ -94,30 +94,30 @@ class Counted(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
+        """Count the connection and pass the call on."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a TCP connection has one
         self._transport = transport
         self._protocol.connection_made(transport)
         self._lobby.entered(transport)
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
+        """Pass the call on."""
         self._protocol.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """See asyncio."""
+        """Pass the call on."""
         return self._protocol.eof_received()
 
     def pause_writing(self) -> None:
-        """See asyncio."""
+        """Pass the call on."""
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """See asyncio."""
+        """Pass the call on."""
         self._protocol.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """See asyncio."""
+        """Remove the connection and pass the call on."""
         if self._transport is not None:
             self._lobby.left(self._transport)
         self._protocol.connection_lost(error)

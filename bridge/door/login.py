@@ -1,8 +1,7 @@
-"""The door: login links, session cookies, Bearer tokens, and from where a request may come.
+"""Login: login links, session cookies, Bearer tokens, and origin checks.
 
-Owns what a browser must prove before anything else happens. A request's own words are never believed: the cookie
-is signed and its session looked up, the Origin of everything that acts must be ours, and so must the Host, or a
-page elsewhere could have its name point at this machine (DNS rebinding).
+No claim of a request is trusted. The cookie is signed and its session is looked up. Every action needs this bridge's
+Origin. The Host must be known, or a foreign page could point its name at this machine (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from bridge.door.sealed_cookie import SealedCookie
 from bridge.door.wrong_links import WrongLinks
 from bridge.observing.request_keys import PERSON
 
-#: The request came with a token that is good for other doors.
+#: Set if the request has a token with scopes, which only the API accepts.
 _SCOPED: Final = web.RequestKey("scoped", bool)
 _T = TypeVar("_T", bound=msgspec.Struct)
 _REMEMBERED_HOSTS = 64
@@ -57,10 +56,10 @@ _PROBLEMS: dict[LinkProblem, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a request comes from.
+    """The authenticated person of a request.
 
-    `way_in` is what has to be good for as long as they stay: the hash of a browser's session, or of a program's Bearer
-    token, in hex. `session` is the browser's, where it came to this bridge itself.
+    `way_in` must stay valid while they are connected: the hash of a session or Bearer token, in hex. `session` is the
+    browser's session if the request came to this bridge directly.
     """
 
     person: str
@@ -69,7 +68,7 @@ class Caller:
 
 
 class Doorkeeper:
-    """Tells who a request comes from. `port` is what the bridge listens on."""
+    """Authenticates requests. `port` is the bridge's listening port."""
 
     def __init__(self, settings: Settings, people: People, cookie_key: bytes, port: int) -> None:
         self._people = people
@@ -78,35 +77,34 @@ class Doorkeeper:
         public = urlsplit(settings.public_url or "")
         self._is_secure = public.scheme == "https"
         self._is_proxied = settings.public_url is not None
-        # Cookies do not know ports: two bridges on one machine must not log each other out.
-        # Several bridges that are one service have one cookie, whichever port each has.
+        # Cookies ignore ports, so bridges on one machine need different names. Bridges of one service share a cookie.
         self._which = str(port) if settings.database_url is None else "shared"
         self._cookie = "__Host-bridge" if self._is_secure else f"bridge-{self._which}"
         self._public_origin = _origin(settings.public_url) if settings.public_url else None
         names = {public.hostname, urlsplit(settings.address or "").hostname, settings.host.strip("[]").lower()}
         self._hosts = names - {None, "0.0.0.0", "::"}  # noqa: S104
-        # Without a name of its own, a bridge that listens for others cannot know what it is called.
+        # Without a configured name, a bridge on a public interface cannot know its host names.
         self._any_host = not settings.is_loopback and settings.public_url is None
         is_here = settings.is_loopback and settings.public_url is None
         folder = "" if settings.data == default_data() else f" --data {shlex.quote(str(settings.data))}"
         here = (_NEW_LINK_HERE, f"`{_NEW_LINK_COMMAND}{folder}`")
-        #: How to come by a login link, as paragraphs of a page.
+        #: Instructions to get a login link, as paragraphs of a page.
         self.new_link = here if is_here else _NEW_LINK_ELSEWHERE
-        # Asked with every call of a model, and nearly always the same.
+        # Checked with every model call, and nearly always the same host.
         self._is_ours = lru_cache(_REMEMBERED_HOSTS)(self._names_us)
         self._wrong = WrongLinks()
-        #: The provider's name on its button, where there is one.
+        #: The single sign-on provider's name for its button, if any.
         self._provider = None if settings.oidc is None else settings.oidc.name
-        #: Who asks for passkeys here; None where browsers keep none.
+        #: The WebAuthn relying party; None if browsers store no passkeys for this address.
         self.party = party_of(settings.public_url, port)
 
     # --- who ---
 
     async def caller(self, request: web.Request) -> Caller | None:
-        """Who a request comes from, by Bearer token or cookie; None if it is from no one.
+        """Authenticate a request by Bearer token or cookie. Return None if that fails.
 
-        Where there is a token, right or wrong, the cookie does not count: who sends one is a program, which is not
-        asked for its Origin. A token with scopes is for other doors (see admission.py), and comes from no one here.
+        With any token, even a wrong one, the cookie is ignored: only programs send tokens, and they need no Origin.
+        Tokens with scopes are rejected here (see admission.py).
         """
         if PASSED in request:
             return self._passed(request, request[PASSED])
@@ -122,14 +120,14 @@ class Doorkeeper:
         return None if holder is None else Caller(holder.person, None, holder.key.hex())
 
     def _passed(self, request: web.Request, passed: Passed) -> Caller | None:
-        """Who was recognised by the bridge that the request came to."""
+        """Return the caller that another bridge authenticated."""
         if passed.scopes is not None:
             request[_SCOPED] = True
             return None
         return Caller(passed.person, None, passed.way_in)
 
     async def browser(self, request: web.Request) -> Caller | None:
-        """Who is logged in in the browser that sends it, by its cookie alone."""
+        """Authenticate a browser by its cookie alone."""
         if PASSED in request:
             passed = request[PASSED]
             return Caller(passed.person, None, passed.way_in) if passed.by == "session" else None
@@ -140,7 +138,7 @@ class Doorkeeper:
         return None if person is None else Caller(person, session, way_in_of(session))
 
     async def who_looks(self, request: web.Request) -> Caller | web.Response:
-        """Who is logged in in the browser that opens a page of ours; else what it is answered."""
+        """Return the caller who opens a page of the bridge, or the response that asks for a login."""
         caller = await self.browser(request)
         if caller is None:
             return self.logged_out(request)
@@ -148,11 +146,11 @@ class Doorkeeper:
         return caller
 
     async def who_acts(self, request: web.Request) -> Caller | web.Response:
-        """The same of one that asks for something to be done, which no page elsewhere may have it do."""
+        """Return the caller of an action, or a refusal. Foreign origins are refused."""
         return await self.who_looks(request) if self.is_same_origin(request) else foreign_origin(request)
 
     def is_forged(self, request: web.Request) -> bool:
-        """Whether a page that is not ours may have sent it. A page cannot have a browser send a Bearer token."""
+        """Return whether a foreign page may have sent the request. Pages cannot make browsers send a Bearer token."""
         has_cookie = request[PASSED].by == "session" if PASSED in request else bearer(request) is None
         return has_cookie and not self.is_same_origin(request)
 
@@ -168,7 +166,7 @@ class Doorkeeper:
     # --- from where ---
 
     def is_known_host(self, request: web.Request) -> bool:
-        """Whether the request was meant for us."""
+        """Return whether the Host is a name of this bridge."""
         return self._any_host or self._is_ours(request.host)
 
     def _names_us(self, host: str) -> bool:
@@ -179,56 +177,59 @@ class Doorkeeper:
         return name is not None and (name in self._hosts or is_loopback(name))
 
     def is_same_origin(self, request: web.Request) -> bool:
-        """Whether a page of ours sends it; a browser names the page's origin with whatever acts."""
+        """Return whether the Origin is this bridge. Browsers send it with every action."""
         origin = request.headers.get("Origin")
         if origin is None or (sent := _origin(origin)) is None:
             return False
-        # Behind a proxy that speaks https for us, the browser's scheme is not ours.
+        # Behind a TLS proxy, the browser's scheme differs from the bridge's.
         return sent == self._public_origin or sent[1:] == (_origin(f"{sent[0]}://{request.host}") or ())[1:]
 
     def address(self, request: web.Request) -> str:
-        """Where the request comes from, as far as it can be told."""
+        """Return the client's address as far as it is known."""
         if self._is_proxied and request.remote and _is_private(request.remote):
-            # The last entry is the one our own proxy wrote.
+            # The bridge's own proxy wrote the last entry.
             forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
             return forwarded or request.remote
         return request.remote or ""
 
     def is_operator_machine(self, request: web.Request) -> bool:
-        """Whether it comes from this very machine; behind a proxy everything seems to."""
+        """Return whether the request comes from this machine.
+
+        Always False behind a proxy, where all requests seem to.
+        """
         return not self._is_proxied and is_loopback(request.remote or "")
 
     def sealed_cookie(self, purpose: str, type_: type[_T]) -> SealedCookie[_T]:
-        """A short-lived cookie for what an exchange began with, in the browsers that come to this bridge."""
+        """Return a short-lived cookie for the start of an exchange in this browser."""
         return SealedCookie(self._key, purpose, type_, is_secure=self._is_secure, which=self._which)
 
     def form_token(self, caller: Caller) -> str:
-        """What a form of ours carries, so that no other page can send it for this browser; one for each session."""
+        """Return the CSRF token for forms of a session."""
         return hmac.new(self._key, f"form {caller.session}".encode(), hashlib.sha256).hexdigest()
 
     def is_own_form(self, request: web.Request, caller: Caller, token: str) -> bool:
-        """Whether a form was sent from a page of ours that this session was shown."""
+        """Return whether a form was sent from a page that the bridge showed to this session."""
         right = self.form_token(caller).encode()
         return self.is_same_origin(request) and hmac.compare_digest(token.encode("utf-8", "surrogateescape"), right)
 
     # --- in and out ---
 
     async def renew(self, response: web.Response, caller: Caller) -> None:
-        """Lets the session of somebody who comes back live on; the cookie is theirs already."""
+        """Extend the session of a returning browser."""
         if caller.session is not None and await self._people.renew_session(caller.session):
             self.remember(response, Session(caller.person, caller.session))
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """GET /login?token=T. A browser is asked first, and posts the answer; not by the local person's own link."""
+        """Answer GET /login?token=T. Browsers confirm the login first, except with the local person's own link."""
         if "prefetch" in (request.headers.get("Sec-Purpose", "") + request.headers.get("Purpose", "")):
-            # A browser that only looks ahead would use the link up.
+            # A prefetch would use the link up.
             return web.Response(status=503, headers={"Cache-Control": "no-store"})
         browser = await self.browser(request)
         if "token" not in request.query:
             return self.logged_out(request) if browser is None else _to_the_page()
         link = await self._link(request)
         if not isinstance(link, Link):
-            # The link was for getting in, and this browser is in.
+            # The link was for logging in, and this browser is logged in.
             return self._wrong_link(request, link) if browser is None else _to_the_page()
         if browser is not None and browser.person != link.person:
             return page(
@@ -255,7 +256,7 @@ class Doorkeeper:
         return await self._redeemed(request)
 
     async def change_person(self, request: web.Request) -> web.StreamResponse:
-        """POST /login?token=T: the answer to the question. A session that the browser leaves is the caller's to end."""
+        """Answer POST /login?token=T, the confirmation. The caller must end the browser's previous session."""
         if not self.is_same_origin(request):
             return foreign_origin(request)
         return await self._redeemed(request)
@@ -274,7 +275,7 @@ class Doorkeeper:
         return "unknown" if token is None else await self._people.found_link(token)
 
     def _wrong_link(self, request: web.Request, problem: LinkProblem) -> web.Response:
-        """Counts it; it has been compared by then, so that no number of wrong ones keeps a right one out."""
+        """Count a wrong link. It was compared before, so wrong ones never block a valid one."""
         address = self.address(request)
         wait = self._wrong.wait(address)
         self._wrong.count(address)
@@ -293,7 +294,7 @@ class Doorkeeper:
         return page(request, 401, title, detail, *self.new_link, code=f"link_{problem}", ways=ways)
 
     async def logout(self, request: web.Request) -> web.StreamResponse:
-        """POST /logout: the session is over, here and in the browser."""
+        """Answer POST /logout: end the session here and in the browser."""
         if not self.is_same_origin(request):
             return foreign_origin(request)
         session = self._session_of(request)
@@ -304,7 +305,7 @@ class Doorkeeper:
         return response
 
     def logged_out(self, request: web.Request) -> web.Response:
-        """What somebody gets who is not logged in."""
+        """Return the response for unauthenticated requests."""
         if _SCOPED in request:
             return page(
                 request,
@@ -325,7 +326,7 @@ class Doorkeeper:
         )
 
     def ways_in(self, request: web.Request) -> list[Way]:
-        """How else a browser may come in, and then back to what it asked for."""
+        """Return the other login methods of a browser, with the way back to the requested path."""
         back = back_to(request.path_qs) if request.method == "GET" else ""
         ways = [] if self._provider is None else [Way(f"Log in with {self._provider}", f"/oidc/login{back}")]
         if self.party is not None and self.party.is_at(request.host):
@@ -333,7 +334,7 @@ class Doorkeeper:
         return ways
 
     def remember(self, response: web.Response, session: Session) -> None:
-        """Has a browser keep a session."""
+        """Set the session cookie."""
         response.set_cookie(
             self._cookie,
             self._signer.sign(session.id).decode(),
@@ -341,18 +342,18 @@ class Doorkeeper:
             path="/",
             httponly=True,
             secure=self._is_secure or None,
-            # Lax, not Strict: a link to the page from a mail or a chat should find its reader logged in.
+            # Lax, not Strict, so that readers who follow a link from a mail or a chat are logged in.
             samesite="Lax",
         )
 
 
 def way_in_of(session: str) -> str:
-    """What a browser's session is called where it opens nothing."""
+    """Return a session's public id, its hash."""
     return token_sha256(session).hex()
 
 
 def foreign_origin(request: web.Request) -> web.Response:
-    """What a page elsewhere gets."""
+    """Return the refusal for a foreign Origin."""
     return page(
         request,
         403,
@@ -363,7 +364,7 @@ def foreign_origin(request: web.Request) -> web.Response:
 
 
 def foreign_host(request: web.Request) -> web.Response:
-    """What a request gets that names another machine."""
+    """Return the refusal for an unknown Host."""
     return page(
         request,
         421,
@@ -375,7 +376,7 @@ def foreign_host(request: web.Request) -> web.Response:
 
 
 def bearer(request: web.Request) -> str | None:
-    """The Bearer token that a request carries, "" where it is missing; None where it carries none."""
+    """Return the request's Bearer token, "" if it is empty, None without one."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 
@@ -386,7 +387,7 @@ def _token(request: web.Request) -> str | None:
 
 
 def _is_browser(request: web.Request) -> bool:
-    """Whether somebody may have been led here who does not know by whose link."""
+    """Return whether a browser sent the request, whose user may not know whose link it is."""
     return "Sec-Fetch-Mode" in request.headers or request.headers.get("User-Agent", "").startswith("Mozilla/")
 
 
@@ -395,7 +396,7 @@ def _to_the_page() -> web.Response:
 
 
 def _origin(url: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port; None for what is no origin ("null", garbage)."""
+    """Return scheme, host and port; None for an invalid origin such as "null"."""
     try:
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]

@@ -1,6 +1,6 @@
-"""Short pages for people who cannot come in, or asked for what is not there: what happened, and what to do.
+"""Short pages for refusals and missing things: what happened, and what to do.
 
-The same words go to programs as JSON. Nothing that a visitor sent is ever repeated on them.
+Programs get the same text as JSON. The pages never repeat a visitor's input.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ a { color: var(--mark); }
 .way { margin: 1.1rem 0; }
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-#: Nothing but the one style sheet above is loaded, and nothing runs.
+#: Allows only the style sheet above, and no scripts.
 _POLICY = "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action {forms}; frame-ancestors 'none'"
 POLICY = _POLICY.format(style=_STYLE_HASH, forms="'none'")
-#: A form goes back to where it came from. Told no referrer at all, browsers would send it with the Origin "null".
+#: Forms post to this bridge. With no referrer at all, browsers would send the Origin "null".
 _ASKING = {
     "Content-Security-Policy": _POLICY.format(style=_STYLE_HASH, forms="'self'"),
     "Referrer-Policy": "same-origin",
@@ -69,12 +69,11 @@ def page(
     question: tuple[str, str] | None = None,
     ways: Sequence[Way] = (),
 ) -> web.Response:
-    """Says it as a page to a browser, as JSON to anything else: `{"error": {"code", "message"}}`.
+    """Return a page for browsers, or JSON for other clients: `{"error": {"code", "message"}}`.
 
-    The JSON has the shape of the Messages API's errors as well (`type`), since its clients meet it here, too.
-
-    In a paragraph, text between backquotes is a name, or something to type. A `question` ends in a button, which posts
-    to the page's own address, and a link to `/`: the words of both. `ways` are links on from there.
+    The JSON also has the format of Messages API errors (`type`), whose clients connect here, too. In paragraphs,
+    backquotes mark names and text to type. A `question` adds a button that posts to the page's own address, and a link
+    to `/`: the labels of both. `ways` are further links.
     """
     headers = {"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})}
     if "text/html" not in request.headers.get("Accept", ""):
@@ -92,7 +91,7 @@ def page(
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A link on from a page: what it says, and a path of ours."""
+    """A further link on a page: its label and a path on this bridge."""
 
     words: str
     address: str
@@ -100,7 +99,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Something to be ticked; `name` and `value` are what the form then sends."""
+    """A checkbox; the form sends `name` and `value`."""
 
     name: str
     value: str
@@ -109,9 +108,9 @@ class Tick:
 
 
 def choices(title: str, *paragraphs: str, ticks: Sequence[Tick], yes: str, no: str, leads_to: str) -> web.Response:
-    """A page that asks a person to choose; it posts to its own address, with `refused` where they press `no`.
+    """Return a page with choices. It posts to its own address, with `refused` if the person presses `no`.
 
-    `leads_to` is where the answer to that may lead, as a source of a Content-Security-Policy.
+    `leads_to` is the allowed redirect target of the answer, as a Content-Security-Policy source.
     """
     fields = "".join(
         _TICK.format(
@@ -130,9 +129,9 @@ def choices(title: str, *paragraphs: str, ticks: Sequence[Tick], yes: str, no: s
 
 
 def document(title: str, body: str, *, style: str = "", script: str | None = None, status: int = 200) -> web.Response:
-    """A whole page of our own markup, with forms that post to us; `body` is HTML, in which all that is told is escaped.
+    """Return a whole page with the bridge's own markup and forms. `body` is HTML with all values escaped.
 
-    `style` comes after that of all short pages. `script` is the address of the one script that may run, if any.
+    `style` follows the common styles. `script` is the address of the only script that may run, if any.
     """
     whole = _STYLE + style
     digest = base64.b64encode(hashlib.sha256(whole.encode()).digest()).decode()
@@ -155,7 +154,7 @@ def _way(way: Way) -> str:
 
 
 def _paragraph(text: str) -> str:
-    """What is nothing but something to type gets a box of its own."""
+    """Return a paragraph. Text that consists of one backquoted part gets a box."""
     is_whole = text.startswith("`") and text.endswith("`") and text.count("`") == 2  # noqa: PLR2004 - a pair
     return f'<p class="whole">{_marked(text)}</p>' if is_whole else f"<p>{_marked(text)}</p>"
 

@@ -1,9 +1,8 @@
-"""The page's files: which there are, and how a browser may keep and use them.
+"""The page's files, and their caching and security headers.
 
-Only files that were found below `web/` at the start are served; no path of a request ever reaches the disk. The
-page's modules are named relative to each other, so they are served below `/-/VERSION/`, kept by the browser for
-good, and a new version is a new address. The service worker has one address for good, and is told the version and the
-files it may keep.
+Only files found below `web/` at start-up are served; no request path reaches the disk. The page's modules import each
+other by relative paths. So they are served below `/-/VERSION/` and cached forever, and a new version has new URLs. The
+service worker has one fixed URL, and gets the version and the list of files to cache.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from bridge.door.files import SANDBOX
 _WEB = Path(__file__).resolve().parents[1] / "web"
 _INDEX = "index.html"
 _WORKER = "sw.js"
-#: What the worker keeps: the page's program. Pictures come when they are needed.
+#: Files for the worker to cache: the page's program. Pictures load on demand.
 _KEPT = frozenset({".css", ".js", ".svg"})
 _SERVED = frozenset({".html", ".css", ".js", ".svg", ".png", ".ico", ".json", ".webmanifest"})
 _COMPRESSED = frozenset({".html", ".css", ".js", ".svg", ".json", ".webmanifest"})
-#: Everything comes from us, no markup becomes script. Of the two Trusted Types policies one is lit-html's, and one lets
-#: the service worker's address through. What is framed is a PDF, in the browser's own viewer.
+#: Everything comes from this bridge, and markup never becomes script. One Trusted Types policy is lit-html's, the other
+#: allows the service worker's URL. Frames are for PDFs in the browser's own viewer.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'none'; frame-src 'self'; manifest-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types lit-html service-worker"
 )
-#: The service worker fetches from us, and loads no other script.
+#: The service worker requests only this bridge, and loads no other script.
 _WORKER_POLICY = "default-src 'none'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'"
 _FOR_GOOD = "public, max-age=31536000, immutable"
 _ASK_FIRST = "no-cache"
-#: What the page's head names.
+#: References in the page's head.
 _REFERENCE = re.compile(r'(?P<before>\b(?:src|href)=")(?:\./|/)?(?P<name>[a-z0-9_][^":?#]*)"')
 
 
@@ -53,7 +52,7 @@ class _Asset:
 
 
 class Pages:
-    """The page as it was on disk when this was made; it says so where the offline model answers."""
+    """The page's files as read from disk at creation. `offline_model` marks the page."""
 
     def __init__(self, folder: Path = _WEB, *, offline_model: bool = False) -> None:
         bodies = {
@@ -75,7 +74,7 @@ class Pages:
         self._assets = {name: _asset(name, body) for name, body in bodies.items()}
 
     def index(self, request: web.Request) -> web.Response:
-        """GET /, for somebody who is logged in."""
+        """Answer GET / for a logged-in person."""
         if _INDEX not in self._assets:
             return messages.page(request, 404, "This bridge was installed without its page", code="no_page")
         response = self._answer(request, self._assets[_INDEX], _ASK_FIRST)
@@ -83,11 +82,11 @@ class Pages:
         return response
 
     async def asset(self, request: web.Request) -> web.Response:
-        """GET /-/VERSION/NAME, GET /NAME: the same for everyone, so no login is needed."""
+        """Answer GET /-/VERSION/NAME and GET /NAME. No login is needed, because the files are the same for everyone."""
         asset = self._assets.get(request.match_info["name"])
         if asset is None or request.match_info["name"] == _INDEX:
             return messages.page(request, 404, "There is nothing here", code="not_found")
-        # A page that was opened before an update asks for an older version, and gets what there is now.
+        # A page opened before an update requests an older version, and gets the current file.
         is_current = request.match_info.get("version") == self._version
         response = self._answer(request, asset, _FOR_GOOD if is_current else _ASK_FIRST)
         is_worker = request.match_info["name"] == _WORKER
@@ -95,7 +94,10 @@ class Pages:
         return response
 
     def _with_files(self, worker: str, names: Iterable[str]) -> str:
-        """The worker with this version, and what of it to keep: its bytes change with any file, so browsers update."""
+        """Insert the version and the files to cache into the worker.
+
+        Any change of a file changes it, so browsers update.
+        """
         kept = sorted(name for name in names if Path(name).suffix in _KEPT and name != _WORKER)
         return worker.replace("const VERSION = '';", f"const VERSION = {json.dumps(self._version)};", 1).replace(
             "const FILES = [];", f"const FILES = {json.dumps(kept)};", 1
@@ -126,6 +128,6 @@ def _asset(name: str, body: bytes) -> _Asset:
     content_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
     if suffix in {".js", ".css", ".html", ".svg", ".json"}:
         content_type = {".js": "text/javascript"}.get(suffix, content_type) + "; charset=utf-8"
-    # Without a date in it, the same bytes are the same everywhere.
+    # Without a timestamp, so that all bridges produce the same bytes.
     compressed = gzip.compress(body, 9, mtime=0) if suffix in _COMPRESSED else None
     return _Asset(body, compressed, content_type, f'"{hashlib.sha256(body).hexdigest()[:16]}"')

@@ -1,7 +1,7 @@
-"""Who may come in: people, their login links and browser sessions, all in the database; `tokens` are for programs.
+"""People, their login links and browser sessions, in the database; `tokens` are for programs.
 
-Owns the rules (a link works once and not for ever, a revoked person is out at once) and their SQL; knows no HTTP.
-What is handed out is random and stored as SHA-256 only, so the database opens no door.
+Owns the rules and their SQL: a link works once and expires, and revoking a person takes effect at once. Has no HTTP.
+Secrets are random and stored as SHA-256 only, so the database alone grants no access.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ log = logging.getLogger(__name__)
 
 LINK_SECONDS = 24 * 3600.0
 SESSION_SECONDS = 30 * 24 * 3600.0
-#: A session is given its full time again when it is used, once a day at most.
+#: A used session gets its full time again, once a day at most.
 _RENEWAL_SECONDS = 24 * 3600.0
 _TOKEN_BYTES = 32
 
 LinkProblem = Literal["unknown", "used", "expired"]
-#: An operator may do on the operator's page what the command line does.
+#: Operators may use the operator's page, which does the same as the command line.
 Role = Literal["person", "operator"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class PeopleError(BridgeError):
-    """A person cannot be added or changed, in words for the operator."""
+    """A person cannot be added or changed; the message is for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A person as the operator sees one; times in Unix seconds. `sessions` are the browsers logged in."""
+    """A person as shown to operators; times in Unix seconds. `sessions` counts logged-in browsers."""
 
     name: str
     created_at: float
@@ -51,7 +51,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A browser that is logged in: whose it is, and the secret that its cookie carries."""
+    """A logged-in browser: its person and its cookie's secret."""
 
     person: str
     id: str
@@ -59,13 +59,13 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A login link that would open: whose it is."""
+    """A valid login link's person."""
 
     person: str
 
 
 class People:
-    """Everyone who may come in. `local_operates`: whoever started the bridge on this machine is an operator."""
+    """All people. `local_operates`: the local person, who started the bridge on this machine, is an operator."""
 
     def __init__(self, database: Database, *, local_operates: bool = False) -> None:
         self._database = database
@@ -73,11 +73,11 @@ class People:
         self.tokens = PersonTokens(database)
 
     async def prepare(self) -> None:
-        """Drops what has expired, and adds the local person; called once at the start."""
+        """Delete expired rows and add the local person. Called once at the start."""
 
         def drop(tx: Transaction) -> None:
             now = time.time()
-            # A used link is remembered for its time: opening it again says why it does not work.
+            # A used link is kept for a while, so that opening it again explains the problem.
             tx.execute("DELETE FROM login_links WHERE expires_at < ?", (now - LINK_SECONDS,))
             tx.execute("DELETE FROM sessions WHERE expires_at < ?", (now,))
             tx.execute(
@@ -87,7 +87,7 @@ class People:
         await self._database.write(drop)
 
     async def cookie_key(self) -> bytes:
-        """The key that signs cookies, made at the first start. It opens nothing alone: sessions are looked up too."""
+        """Return the key that signs cookies, created at the first start. Sessions are looked up in addition."""
 
         def take(tx: Transaction) -> bytes:
             row = tx.execute("SELECT key FROM cookie_key").fetchone()
@@ -104,7 +104,7 @@ class People:
     # --- for the operator ---
 
     async def add(self, name: str) -> tuple[str, str]:
-        """Adds a person; returns a login link's token and a Bearer token, neither of which can be shown again."""
+        """Add a person. Return the tokens of a login link and of a program, neither of which can be shown again."""
         if NAME.fullmatch(name) is None:
             raise PeopleError(f"{name!r} is no name here: up to 39 of a-z, 0-9 and -, beginning with a letter.")
         if name == LOCAL_PERSON:
@@ -125,7 +125,7 @@ class People:
         return await self._database.write(insert)
 
     async def restore(self, name: str) -> tuple[str, str]:
-        """Lets a revoked person in again; returns a new login link's token and a new Bearer token."""
+        """Restore a revoked person. Return the tokens of a new login link and of a program."""
 
         def update(tx: Transaction) -> tuple[str, str]:
             found = tx.execute("UPDATE people SET revoked_at = NULL WHERE name = ? AND revoked_at IS NOT NULL", (name,))
@@ -136,7 +136,7 @@ class People:
         return await self._database.write(update)
 
     async def link(self, name: str) -> str:
-        """Returns a new login link's token."""
+        """Create a login link and return its token."""
 
         def insert(tx: Transaction) -> str:
             _require(tx, name)
@@ -145,11 +145,11 @@ class People:
         return await self._database.write(insert)
 
     async def require(self, name: str) -> None:
-        """PeopleError with words unless the person may come in."""
+        """Raise PeopleError unless the person exists and is not revoked."""
         await self._database.read(lambda db: _require(db, name))
 
     async def require_known(self, name: str) -> None:
-        """PeopleError unless there is such a person, who may have been revoked."""
+        """Raise PeopleError unless the person exists; they may be revoked."""
 
         def look(tx: Transaction) -> None:
             if tx.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone() is None:
@@ -158,22 +158,22 @@ class People:
         await self._database.read(look)
 
     async def may_come(self, name: str) -> bool:
-        """Whether there is such a person, who was not revoked."""
+        """Return whether the person exists and is not revoked."""
         return (
             await self._name("SELECT name AS person FROM people WHERE name = ? AND revoked_at IS NULL", name)
             is not None
         )
 
     async def revoke(self, name: str) -> None:
-        """Ends every session, link, token and passkey of a person; open connections are the caller's to end.
+        """Revoke a person and delete their sessions, links, tokens and passkeys. The caller ends open connections.
 
-        The local person is logged out, and may log in again.
+        The local person is only logged out, and may log in again.
         """
 
         def update(tx: Transaction) -> None:
             _require(tx, name)
             if name != LOCAL_PERSON:
-                # Who is let in again is not an operator by that.
+                # A restored person is not an operator automatically.
                 tx.execute("UPDATE people SET revoked_at = ?, role = 'person' WHERE name = ?", (time.time(), name))
             for table in ("login_links", "sessions", "person_tokens", "passkeys"):
                 tx.execute(f"DELETE FROM {table} WHERE person = ?", (name,))  # noqa: S608 - our own table names
@@ -182,7 +182,7 @@ class People:
         await self._database.write(update)
 
     async def everyone(self) -> list[Person]:
-        """All people, the revoked ones too, oldest first."""
+        """Return all people, including revoked ones, oldest first."""
         rows = await self._database.read(
             lambda db: db.execute(
                 "SELECT name, created_at, last_seen_at, revoked_at, role, "
@@ -200,7 +200,7 @@ class People:
         ]
 
     async def role(self, name: str) -> Role | None:
-        """What a person may do here; None for nobody, or for somebody who was revoked."""
+        """Return a person's role; None if they are unknown or revoked."""
 
         def find(db: Transaction) -> str | None:
             row = db.execute("SELECT role FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
@@ -210,7 +210,7 @@ class People:
         return None if found is None else self._role_of(name, found)
 
     async def change_role(self, name: str, role: Role) -> bool:
-        """Makes a person an operator, or one no more; False where they were that already."""
+        """Set a person's role. Return False if they had it already."""
         if name == LOCAL_PERSON and self._local_operates:
             if role == "operator":
                 return False
@@ -231,11 +231,11 @@ class People:
         return "operator" if is_operator else "person"
 
     async def any_added(self) -> bool:
-        """Whether someone was added who may come in."""
+        """Return whether any person besides the local one was added and not revoked."""
         return any(person.revoked_at is None and person.name != LOCAL_PERSON for person in await self.everyone())
 
     async def local_link(self) -> str:
-        """A login link's token for the local person; their earlier ones end."""
+        """Create a login link for the local person and return its token. Earlier unused ones end."""
 
         def insert(tx: Transaction) -> str:
             tx.execute("DELETE FROM login_links WHERE person = ? AND used_at IS NULL", (LOCAL_PERSON,))
@@ -246,18 +246,18 @@ class People:
     # --- at the door ---
 
     async def found_link(self, token: str) -> Link | LinkProblem:
-        """Whose login link it is, which is not used up by that; or why it opens nothing."""
+        """Return a login link's person without using it up, or why it does not work."""
         return await self._database.read(lambda db: _usable(db, token))
 
     async def redeem(self, token: str) -> Session | LinkProblem:
-        """Uses a login link up: a new session, or why there is none."""
+        """Use a login link up and return a new session, or why there is none."""
 
         def use(tx: Transaction) -> Session | LinkProblem:
             now = time.time()
             link = _usable(tx, token)
             if not isinstance(link, Link):
                 return link
-            # Of two bridges at which a link is opened at once, one finds it unused.
+            # If two bridges redeem a link at once, only one finds it unused.
             taken = tx.execute(
                 "UPDATE login_links SET used_at = ? WHERE token_sha256 = ? AND used_at IS NULL",
                 (now, token_sha256(token)),
@@ -269,7 +269,7 @@ class People:
         return await self._database.write(use)
 
     async def new_session(self, name: str) -> Session | None:
-        """Logs a browser in whose person has proved who they are; None for somebody who may not come in."""
+        """Create a session for an authenticated person; None if they are revoked."""
 
         def insert(tx: Transaction) -> Session | None:
             row = tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
@@ -278,13 +278,13 @@ class People:
         return await self._database.write(insert)
 
     async def of_session(self, session_id: str) -> str | None:
-        """Whose session it is; None when it is over or never was."""
+        """Return a session's person; None if it has ended or never existed."""
         return await self._name(
             "SELECT person FROM sessions WHERE id_sha256 = ? AND expires_at > ?", token_sha256(session_id), time.time()
         )
 
     async def renew_session(self, session_id: str) -> bool:
-        """Gives a session its full time again; False where it is a day old at most, or over."""
+        """Extend a session to its full time. Return False if that happened within a day, or it has ended."""
         now = time.time()
         found = await self._database.statement(
             "UPDATE sessions SET expires_at = ? WHERE id_sha256 = ? AND expires_at BETWEEN ? AND ? RETURNING person",
@@ -293,9 +293,9 @@ class People:
         return bool(found)
 
     async def end_sessions(self, name: str) -> list[bytes]:
-        """Logs all browsers of a person out; returns what each came in by. What they have open is the caller's to end.
+        """End all sessions and unused login links of a person. Return the sessions' hashes.
 
-        Login links that nobody has used end as well.
+        The caller ends open connections.
         """
 
         def delete(tx: Transaction) -> list[bytes]:
@@ -309,7 +309,7 @@ class People:
         return await self._database.write(delete)
 
     async def end_session(self, session_id: str) -> None:
-        """Logs a browser out."""
+        """End a session."""
         key = token_sha256(session_id)
 
         def delete(tx: Transaction) -> None:
@@ -320,7 +320,7 @@ class People:
         await self._database.write(delete)
 
     async def seen(self, name: str) -> None:
-        """Notes that a person is here, where the disk allows; a failed note keeps no one out."""
+        """Record a person's visit. A failed write is only logged."""
         try:
             await self._database.statement("UPDATE people SET last_seen_at = ? WHERE name = ?", (time.time(), name))
         except DatabaseError as error:
@@ -335,7 +335,7 @@ class People:
 
 
 def login_link(url: str, token: str) -> str:
-    """The address that logs a browser in, once."""
+    """Return the URL that logs a browser in, once."""
     return f"{url}/login?token={token}"
 
 

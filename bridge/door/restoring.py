@@ -1,6 +1,6 @@
-"""A lost agent is made again of what is kept of it: for its person at `POST /restore`, for operators at their socket.
+"""Restore of a lost agent from its replica: for its person at `POST /restore`, for operators at the control socket.
 
-Everybody who looks at the sprite meanwhile is told how far it is.
+Everyone who has the sprite open sees the progress.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from bridge.relay.relay import Relay
 
 
-#: What a person may ask for, and what has to be offered for that; see LinkState.
+#: A person's choices, and the offer that each requires; see LinkState.
 _OFFERED: Final = {"restore": None, "replace": "replace", "over": "choose", "keep": "choose"}
 
 
 class Restoring:
-    """A restorer, the relay that tells pages and terminals of it, and whether this bridge has the sprite."""
+    """Restores and exports of sprites, with the relay that reports progress and the ownership of sprites."""
 
     def __init__(self, restorer: Restorer, relay: Relay, ownership: Ownership) -> None:
         self._restorer = restorer
@@ -53,11 +53,11 @@ class Restoring:
         return await self._restorer.kept_words(sprite)
 
     def using(self, sprite: str) -> AbstractContextManager[None]:
-        """Keeps the sprite, where this bridge has it, while the block runs."""
+        """Keep the sprite's lease, if this bridge has one, while the block runs."""
         return self._ownership.using(sprite)
 
     async def restore(self, sprite: str, asked: Asked, report: Report) -> Restored:
-        """See Restorer. NotOwnedError where another bridge has the sprite."""
+        """Restore a sprite; see Restorer. Raises NotOwnedError if another bridge owns it."""
 
         def tell(phase: Phase, words: str) -> None:
             report(phase, words)
@@ -68,14 +68,14 @@ class Restoring:
             with self._ownership.using(sprite):
                 return await self._restorer.restore(sprite, asked, tell)
         finally:
-            # Whoever waits for it does not wait for the next attempt.
+            # Clients that wait for the sprite get it now, without waiting for the next attempt.
             self._relay.nudge(sprite)
 
     def door(self, doorkeeper: Doorkeeper) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """`POST /restore`, for the person whose sprite it is: the newest that is kept, over nothing that is there.
+        """Return the handler of `POST /restore`: restores the person's newest replica, without replacing anything.
 
-        `?how=` says more, which is done only where the person's page offers it: `replace` puts it on a new machine,
-        `over` in the place of what is there, `keep` leaves the agent as it is.
+        `?how=` selects another way, accepted only while the person's page offers it. `replace` uses a new machine,
+        `over` replaces the current agent, `keep` leaves the agent as it is.
         """
 
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -89,9 +89,9 @@ class Restoring:
         return answer
 
     async def asked_by(self, person: str, how: str, *, actor: str | None = None) -> Restored:
-        """What the person asked for, or `actor` for them, done.
+        """Do what the person, or `actor` for them, asked for.
 
-        RestoreRefusedError where it is not what is offered now.
+        Raises RestoreRefusedError if it is not offered now.
         """
         if how not in _OFFERED:
             raise RestoreRefusedError(f"how is {', '.join(_OFFERED)}, or is not said.")
@@ -104,7 +104,7 @@ class Restoring:
         return await self.restore(person, asked, lambda _phase, _words: None)
 
     async def answer(self, request: web.Request, person: str, *, actor: str | None = None) -> web.StreamResponse:
-        """The same, for a person who is known by now; `actor` is who asks for it, where that is another."""
+        """Answer a restore request of an authenticated person; `actor` is the requester, if different."""
         request[PERSON] = person
         try:
             done = await self.asked_by(person, request.query.get("how", "restore"), actor=actor)

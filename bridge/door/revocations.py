@@ -1,7 +1,7 @@
-"""What was revoked ends at every bridge: at once where the database tells of it, within seconds where that was missed.
+"""Revocations take effect at every bridge: at once by notification, or within seconds by polling.
 
-Who revokes ends at its own bridge what goes on there. The others hear of it (`tell_revoked` in tokens.py), and each
-asks the database now and then whether what is open here may still be.
+The revoking bridge ends its own connections. It notifies the others (`tell_revoked` in tokens.py), and each also polls
+the database for the credentials of its open connections.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A revocation that nobody told of ends what is open within this.
+#: Interval of polls for missed revocations.
 CHECK_SECONDS = 10.0
-#: A request that another bridge passed on was signed within this; what was revoked meanwhile is looked up again.
+#: Longer than a forwarded request's signature is valid: revocations within this time are looked up again.
 _RECENT_SECONDS = 90.0
 _MOST_RECENT = 10_000
 _AT_ONCE = 500
 
 _WAY_IN = re.compile(r"(?:[0-9a-f]{2}){1,64}")
 
-#: A person, and what they came in by: the hash of a session or a token, in hex; None for the control socket.
+#: A person and their credential: the hash of a session or token, in hex; None for the control socket.
 WayIn = tuple[str, str | None]
 
 
 class Revocations:
-    """`async with Revocations(...) as revocations:` where several bridges share a database."""
+    """Revocations of bridges that share a database: `async with Revocations(...) as revocations:`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Revocations:
         self._admission = admission
         self._on_death = on_death
         self._check_seconds = check_seconds
-        #: When something of a person's was revoked lately; the oldest first.
+        #: Time of each person's latest revocation, oldest first.
         self._recent: OrderedDict[str, float] = OrderedDict()
         self._stack = AsyncExitStack()
 
@@ -77,7 +77,7 @@ class Revocations:
         await self._stack.aclose()
 
     async def is_good(self, passed: Passed) -> bool:
-        """Whether who came to another bridge may still come in; looked up where they had something revoked lately."""
+        """Return whether a forwarded credential is still valid. Looked up only after a recent revocation."""
         revoked_at = self._recent.get(passed.person)
         if revoked_at is None or time.monotonic() - revoked_at > _RECENT_SECONDS:
             return True
@@ -88,7 +88,10 @@ class Revocations:
             await self.heard(told)
 
     async def heard(self, told: str) -> None:
-        """News of REVOKED, which anybody may send who has the database: a person, or a person and a way in."""
+        """Handle a notification of REVOKED: a person, or a person and a credential.
+
+        Untrusted: any database client can send it.
+        """
         person, _, way_in = told.partition(" ")
         if way_in and _WAY_IN.fullmatch(way_in) is None:
             return
@@ -108,7 +111,7 @@ class Revocations:
                 await self._end(person, way_in)
 
     async def _gone(self, ways: set[WayIn]) -> set[WayIn]:
-        """Those that may not come in any more."""
+        """Return the credentials that are revoked."""
         if not ways:
             return set()
 

@@ -1,4 +1,4 @@
-"""The public routes: what there is, who may have it, and who answers."""
+"""The public routes, with their access checks."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from bridge.observing.request_keys import PERSON
 from bridge.relay.relay import Relay
 from sprite.protocol.messages import MAX_FRAME_BYTES
 
-#: A frame above the protocol's limit still gets an answer in words; far above it ends the connection.
+#: A frame above the protocol's limit still gets an error message. One far above it ends the connection.
 MAX_MESSAGE_BYTES = 2 * MAX_FRAME_BYTES
-#: A client that has gone without a word is noticed after this and a half.
+#: A silent disconnect is noticed after one and a half of these intervals.
 _TOO_MANY = "Too many pages and terminals"
 _HEARTBEAT_SECONDS = 30.0
 
 
 class Readiness:
-    """Whether the bridge takes new visitors: not before everything is open, and not while it stops.
+    """Whether the bridge accepts connections: not before everything is open, and not while it stops.
 
-    `is_well` is asked as well by who probes: whether what it needs does work.
+    `is_well` returns whether the bridge can write its data; probes check it, too.
     """
 
     def __init__(self, is_well: Callable[[], bool]) -> None:
@@ -41,7 +41,7 @@ class Readiness:
 
 
 class Routes:
-    """Handlers that know who asks, and hand on to who answers."""
+    """Handlers that authenticate requests and pass them on."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Routes:
         self._pages = Pages(offline_model=settings.uses_offline_model)
 
     def table(self) -> list[web.RouteDef]:
-        """The routes; the catch-all for the page's files comes last."""
+        """Return the routes. The catch-all for the page's files comes last."""
         return [
-            # HEAD / is the model proxy's.
+            # HEAD / belongs to the model proxy.
             web.get("/", self._index, allow_head=False),
-            # HEAD is a scanner's or a preview's: it must not use the link up.
+            # Scanners and link previews use HEAD, which must not use the link up.
             web.get("/login", self._doorkeeper.login, allow_head=False),
             web.post("/login", self._change_person),
             web.post("/logout", self._logout),
@@ -85,7 +85,7 @@ class Routes:
         ]
 
     async def serve_socket(self, request: web.Request, person: str, way_in: str | None = None) -> web.StreamResponse:
-        """A WebSocket of a person who is known by now; it ends with their `way_in`: a session or a token, if any."""
+        """Serve a WebSocket of an authenticated person. Revoking `way_in`, the hash of a session or token, ends it."""
         request[PERSON] = person
         if not self._readiness.is_ready:
             return messages.page(request, 503, "The bridge is stopping", code="stopping", headers={"Retry-After": "2"})
@@ -151,7 +151,7 @@ class Routes:
         return await self.serve_socket(request, caller.person, caller.way_in)
 
     async def _why(self, request: web.Request) -> web.Response:
-        """Tells a page why its WebSocket is refused, which its browser does not: `{"message"}`, "" where it is not."""
+        """Return why a page's WebSocket is refused, which browsers hide: `{"message"}`, "" if it is not."""
         caller = await self._doorkeeper.caller(request)
         words = "" if self._readiness.is_ready else "The bridge is starting, or stopping."
         if caller is not None and not self._visitors.may_enter(caller.person):
@@ -172,7 +172,7 @@ class Routes:
         if not self._readiness.is_ready:
             return web.Response(status=503, text="stopping\n")
         try:
-            # A disk or a server that is gone is noticed here.
+            # Detects a broken disk or an unreachable server.
             await self._database.answer()
         except (DatabaseAwayError, TimeoutError):
             return web.Response(status=503, text="the database is away\n")
@@ -201,5 +201,5 @@ class Routes:
 
 
 def _goes_on(response: web.StreamResponse) -> bool:
-    """Whether it was done, and the browser is sent on to the page."""
+    """Return whether the response is a redirect, which means success."""
     return response.status == web.HTTPSeeOther.status_code

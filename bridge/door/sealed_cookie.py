@@ -1,6 +1,6 @@
-"""A short-lived cookie that only the bridge can write: what an exchange with a third party began with, in this browser.
+"""A short-lived signed cookie for the start of an exchange with a third party, in one browser.
 
-What it holds is signed, not hidden, and is good for some minutes. `Spent` sees to it that an answer is taken once.
+Its content is signed, not encrypted, and valid for some minutes. `Spent` makes sure that each answer counts once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from bridge.database import Database, Transaction
 
-#: A person may have to find their telephone first.
+#: A person may have to find their phone first.
 SECONDS: Final = 600
 _MAX_CHARACTERS = 4096
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class SealedCookie(Generic[_T]):
-    """One kind of them: `purpose` is part of its name and its signature, `which` bridge of its name on plain http."""
+    """One kind of cookie: `purpose` is part of its name and signature, `which` bridge of its name on plain http."""
 
     def __init__(self, key: bytes, purpose: str, type_: type[_T], *, is_secure: bool, which: str) -> None:
         self._signer = TimestampSigner(key, salt=f"bridge {purpose}", digest_method=hashlib.sha256)
@@ -36,7 +36,7 @@ class SealedCookie(Generic[_T]):
         self._name = f"__Host-bridge-{purpose}" if is_secure else f"bridge-{purpose}-{which}"
 
     def give(self, response: web.Response, value: _T) -> None:
-        """Has the browser keep it; an earlier one is replaced."""
+        """Set the cookie. Replaces an earlier one."""
         response.set_cookie(
             self._name,
             self._signer.sign(base64_encode(msgspec.json.encode(value))).decode(),
@@ -49,7 +49,7 @@ class SealedCookie(Generic[_T]):
         )
 
     def of(self, request: web.Request) -> _T | None:
-        """What this browser began with; None where that is too long ago, or was never here."""
+        """Return the cookie's value; None if it expired or was not set by this bridge."""
         cookie = request.cookies.get(self._name, "")
         if len(cookie) > _MAX_CHARACTERS:
             return None
@@ -59,22 +59,22 @@ class SealedCookie(Generic[_T]):
             return None
 
     def take_back(self, response: web.Response) -> None:
-        """Has the browser forget it."""
+        """Delete the cookie."""
         response.del_cookie(self._name, path="/", secure=self._is_secure or None, httponly=True, samesite="Lax")
 
 
 class Spent:
-    """Challenges and states that were answered: each is good for one answer, at whichever bridge it arrives."""
+    """Used challenges and states. Each is valid for one answer, at any bridge."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def spend(self, challenge: str) -> bool:
-        """Whether it is answered for the first time."""
+        """Mark a challenge as used. Return whether this was its first use."""
 
         def insert(tx: Transaction) -> bool:
             now = time.time()
-            # Older ones are refused by their cookie's age.
+            # Answers to older ones are refused because of their cookie's age.
             tx.execute("DELETE FROM spent_challenges WHERE expires_at < ?", (now,))
             found = tx.execute(
                 "INSERT INTO spent_challenges (challenge_sha256, expires_at) VALUES (?, ?) ON CONFLICT DO NOTHING",

@@ -1,4 +1,4 @@
-"""Bodies of requests: read within a bound; small JSON objects, refused in words."""
+"""Request bodies with size limits, and small JSON objects with error messages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bridge.door import messages
 
 _T = TypeVar("_T")
 
-#: A subscription of a browser's is the largest of them, with room to spare.
+#: The largest is a browser's push subscription, with room to spare.
 MAX_SMALL_BODY_BYTES = 8192
 
 
 async def body_within(request: web.Request, most: int) -> bytes | None:
-    """The request's body; None where it has more than so many bytes, of which no more are read."""
+    """Return the request's body; None if it has more than `most` bytes, without reading the rest."""
     if (request.content_length or 0) > most:
         return None
     body = bytearray()
@@ -28,9 +28,9 @@ async def body_within(request: web.Request, most: int) -> bytes | None:
 
 
 async def small_body(request: web.Request, type_: type[_T], example: str) -> _T | web.Response:
-    """The request's body as that type; a response to give instead where it is too large or something else.
+    """Return the request's body as that type, or the error response if it is too large or invalid.
 
-    `example` is a body that would do, for people to read.
+    `example` is a valid body for the error message.
     """
     body = await body_within(request, MAX_SMALL_BODY_BYTES)
     if body is None:

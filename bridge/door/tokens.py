@@ -1,8 +1,7 @@
-"""Bearer tokens of people, for programs: what each may open, how it is made, listed and ended.
+"""People's Bearer tokens for programs: creation, lookup and revocation.
 
-A *full* token is whatever its person is: it opens the WebSocket, files and every door. A token with *scopes* opens the
-doors that these name, and nothing else. Owns the table `person_tokens`; knows no HTTP. A token is random and stored as
-SHA-256 only.
+A *full* token has all access of its person: the WebSocket, files and the API. A token with *scopes* opens only the
+endpoints that these name. Owns the table `person_tokens`; has no HTTP. Tokens are random and stored as SHA-256 only.
 """
 
 from __future__ import annotations
@@ -24,41 +23,41 @@ log = logging.getLogger(__name__)
 
 Scope = Literal["memory:read", "observe", "ask", "actions"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-#: What each is good for, in words.
+#: The meaning of each scope for people.
 MEANING: dict[Scope, str] = {
     "memory:read": "reads and searches memory",
     "observe": "adds turns that other programs recorded",
     "ask": "hands missions to the agent, which costs what the model costs",
     "actions": "adds to the list of things to do",
 }
-#: What a token may do where nobody chose: nothing that has the agent act.
+#: Default scopes: those that do not let the agent act.
 DEFAULT_SCOPES: tuple[Scope, ...] = ("memory:read", "observe", "actions")
-#: The label of the token that a person is given when they are added.
+#: The label of a new person's token.
 FULL_LABEL = "full"
 
-#: Makes a token known to scanners of leaked secrets, and to people who find one.
+#: Makes a token recognizable for scanners of leaked secrets, and for people who find one.
 _PREFIX = "bridge-person-"
 _TOKEN_BYTES = 32
-#: Far above a token of ours; hashing what a stranger sends is bounded.
+#: Far above a valid token's length. Limits the hashing of untrusted input.
 _MAX_TOKEN_CHARACTERS = 256
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
-#: When a token was last used is noted so often at most.
+#: Shortest time between two records of a token's last use.
 _NOTED_SECONDS = 60.0
 _REMEMBERED = 4096
 _HOLDER = "SELECT person, label, scopes, token_sha256 FROM person_tokens JOIN people ON name = person"
 
 
-#: The database's channel on which other bridges hear what was revoked: a person, or one token or session of theirs.
+#: Database channel for revocations: a person, or one of their tokens or sessions.
 REVOKED = "revoked"
 
 
 class TokenError(BridgeError):
-    """A token cannot be made or ended, in words for the operator."""
+    """A token cannot be created or revoked; the message is for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whose token it is and what it may open; `scopes` is None for a full one. `key` tells tokens apart."""
+    """A token's person and access; `scopes` is None for a full one. `key` identifies the token."""
 
     person: str
     label: str
@@ -66,13 +65,13 @@ class Holder:
     key: bytes
 
     def may(self, scope: Scope) -> bool:
-        """Whether the token opens what has this scope."""
+        """Return whether the token grants this scope."""
         return self.scopes is None or scope in self.scopes
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as its owner sees it, who cannot see the token itself; times in Unix seconds, `scopes` None: full."""
+    """A token as shown to its owner, without its text; times in Unix seconds, `scopes` None for a full one."""
 
     label: str
     scopes: list[Scope] | None
@@ -81,16 +80,16 @@ class Token:
 
 
 class PersonTokens:
-    """Everyone's tokens."""
+    """All people's tokens."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._noted: dict[bytes, float] = {}
 
     async def make(self, person: str, label: str | None, scopes: Iterable[str] | None) -> tuple[str, Token]:
-        """A new token, which cannot be shown again, and what it is; `scopes` None makes a full one.
+        """Create a token. Return its text, which cannot be shown again, and its description; `scopes` None: a full one.
 
-        TokenError for a name, a label or a scope that cannot be.
+        Raises TokenError for an invalid name, label or scope.
         """
         chosen = None if scopes is None else chosen_scopes(scopes)
         if label is not None and _LABEL.fullmatch(label) is None:
@@ -98,7 +97,7 @@ class PersonTokens:
 
         def insert(tx: Transaction) -> tuple[str, Token]:
             if person == LOCAL_PERSON:
-                # Is always there; this bridge may never have been started yet.
+                # The local person always exists, but this bridge may never have been started.
                 tx.execute(
                     "INSERT INTO people (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
                     (person, time.time()),
@@ -117,7 +116,7 @@ class PersonTokens:
         return await self._database.write(insert)
 
     async def of(self, person: str) -> list[Token]:
-        """A person's tokens, oldest first."""
+        """Return a person's tokens, oldest first."""
 
         def find(db: Transaction) -> list[Token]:
             _require(db, person)
@@ -127,7 +126,7 @@ class PersonTokens:
         return await self._database.read(find)
 
     async def revoke(self, person: str, label: str) -> bytes:
-        """Ends a token; returns its `key`. What goes on with it is the caller's to end."""
+        """Revoke a token and return its `key`. The caller ends its running requests."""
 
         def delete(tx: Transaction) -> bytes:
             _require(tx, person)
@@ -143,7 +142,7 @@ class PersonTokens:
         return await self._database.write(delete)
 
     async def holder(self, token: str) -> Holder | None:
-        """Whose token it is; None for any that is not, or no longer, one."""
+        """Return a token's holder; None if it is unknown or revoked."""
         if not is_persons(token) or len(token) > _MAX_TOKEN_CHARACTERS:
             return None
         key = token_sha256(token)
@@ -151,7 +150,7 @@ class PersonTokens:
         def find(db: Transaction) -> Holder | None:
             row = db.execute(f"{_HOLDER} WHERE token_sha256 = ? AND revoked_at IS NULL", (key,)).fetchone()
             if row is None:
-                # What a program was granted is known by the access token that it was given last.
+                # An OAuth grant is looked up by its current access tokens.
                 row = db.execute(
                     f"{_HOLDER} JOIN granted_access USING (person, label) "
                     "WHERE access_sha256 = ? AND expires_at > ? AND revoked_at IS NULL",
@@ -166,7 +165,7 @@ class PersonTokens:
         return await self._database.read(find)
 
     async def used(self, holder: Holder) -> None:
-        """Notes that a token is used, once a minute at most and where the disk allows."""
+        """Record a token's use, once a minute at most. A failed write is only logged."""
         now = time.time()
         if now - self._noted.get(holder.key, 0.0) < _NOTED_SECONDS:
             return
@@ -182,17 +181,17 @@ class PersonTokens:
 
 
 def tell_revoked(tx: Transaction, person: str, key: bytes | None = None) -> None:
-    """Has every bridge end what goes on for a person, or by one of their tokens or sessions, known by its hash."""
+    """Notify all bridges to end a person's connections, or those of one token or session, by its hash."""
     tx.execute("SELECT db_notify(?, ?)", (REVOKED, person if key is None else f"{person} {key.hex()}"))
 
 
 def is_persons(token: str) -> bool:
-    """Whether it looks like a person's token, and not like a sprite's."""
+    """Return whether a token has the format of a person's, not of a sprite's."""
     return token.startswith(_PREFIX)
 
 
 def new_token(tx: Transaction, person: str, label: str, scopes: list[Scope] | None) -> tuple[str, float]:
-    """Writes a new token; returns it, this once, and when it was made."""
+    """Store a new token. Return its text, only now, and its creation time."""
     token, now = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES), time.time()
     own_secrets.hold_passing(token)
     tx.execute(
@@ -203,7 +202,7 @@ def new_token(tx: Transaction, person: str, label: str, scopes: list[Scope] | No
 
 
 def chosen_scopes(names: Iterable[str]) -> list[Scope]:
-    """The scopes of these names, in the order of SCOPES. TokenError for a name that is none, or where there is none."""
+    """Return the named scopes in the order of SCOPES. Raises TokenError for an unknown name or no names."""
     wanted = set(names)
     if not wanted or (unknown := wanted.difference(SCOPES)):
         what = f"{min(unknown)!r} is no scope." if wanted else "A token needs a scope."
@@ -224,7 +223,7 @@ def _names() -> Iterable[str]:
 
 
 def _require(db: Transaction, person: str) -> None:
-    """TokenError unless the person may come in."""
+    """Raise TokenError unless the person exists and is not revoked."""
     row = db.execute("SELECT revoked_at FROM people WHERE name = ?", (person,)).fetchone()
     if row is None:
         raise TokenError(f"There is nobody called {person!r}. `users list` names everyone.")

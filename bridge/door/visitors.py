@@ -1,7 +1,4 @@
-"""Who is connected right now: the open WebSockets of each person, how many they may be, and how they are ended.
-
-Knows nothing of what travels over them.
-"""
+"""Track open WebSockets by person: their limit, and how they are closed. Independent of their messages."""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ _CLOSE_SECONDS = 5.0
 
 @dataclass(slots=True, eq=False)
 class Visitor:
-    """An open WebSocket, or one that is about to be."""
+    """A WebSocket that is open or about to be."""
 
     person: str
     way_in: str | None
     socket: web.WebSocketResponse
-    #: It was to be closed, perhaps before it was open.
+    #: Set when it has to close, perhaps before it was open.
     is_ended: bool = False
 
 
@@ -36,22 +33,22 @@ class Visitors:
         self._of: defaultdict[str, set[Visitor]] = defaultdict(set)
 
     def counts(self) -> dict[str, int]:
-        """How many each person has open."""
+        """Return the number of open WebSockets by person."""
         return {person: len(visitors) for person, visitors in self._of.items() if visitors}
 
     def ways_in(self) -> set[tuple[str, str | None]]:
-        """Whoever is here, and what they came in by."""
+        """Return the persons and credentials of the open WebSockets."""
         return {(visitor.person, visitor.way_in) for visitors in self._of.values() for visitor in visitors}
 
     def may_enter(self, person: str) -> bool:
-        """Whether the person may open one more."""
+        """Return whether the person may open one more."""
         return len(self._of[person]) < MAX_SOCKETS_PER_PERSON
 
     @contextmanager
     def inside(self, person: str, way_in: str | None, socket: web.WebSocketResponse) -> Iterator[Visitor]:
-        """Counts a WebSocket while the block runs; `way_in` is the hash of a browser's session or of a token, if any.
+        """Count a WebSocket while the block runs; `way_in` is the hash of a session or token, if any.
 
-        From before its handshake on, or any number could be let in at once.
+        Starts before the handshake, because otherwise concurrent handshakes would exceed the limit.
         """
         visitor = Visitor(person, way_in, socket)
         self._of[person].add(visitor)
@@ -61,16 +58,16 @@ class Visitors:
             self._of[person].discard(visitor)
 
     async def end_person(self, person: str) -> None:
-        """Closes what a person has open, who may no longer come in."""
+        """Close the WebSockets of a revoked person."""
         await _close(self._of[person], WSCloseCode.POLICY_VIOLATION, b"revoked")
 
     async def end_way_in(self, person: str, way_in: str) -> None:
-        """Closes what one browser has open, which has logged out, or what a token opened, which was revoked."""
+        """Close the WebSockets of a session that was logged out, or of a revoked token."""
         gone = {visitor for visitor in self._of[person] if visitor.way_in == way_in}
         await _close(gone, WSCloseCode.POLICY_VIOLATION, b"logged out")
 
     async def end_all(self) -> None:
-        """Closes everything, since the bridge stops; pages know to come back (1001)."""
+        """Close all WebSockets because the bridge stops. Code 1001 tells pages to reconnect."""
         everyone = {visitor for visitors in self._of.values() for visitor in visitors}
         await _close(everyone, WSCloseCode.GOING_AWAY, b"the bridge stops")
 
@@ -84,7 +81,7 @@ async def _close(visitors: set[Visitor], code: int, reason: bytes) -> None:
         if visitor.socket.prepared
     ]
     if closing:
-        # A peer that does not answer is not waited for: its connection ends with the server's.
+        # A peer that does not answer is not awaited: its connection ends with the server's.
         _, waiting = await asyncio.wait(closing, timeout=_CLOSE_SECONDS)
         for task in waiting:
             task.cancel()

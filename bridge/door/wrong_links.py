@@ -1,6 +1,6 @@
-"""How many wrong login links came from where, lately. Pure, but for the clock.
+"""Rate limit for wrong login links, by address. Pure, except for the clock.
 
-A link cannot be guessed: counting keeps the noise down, and decides nothing about a right one.
+Links cannot be guessed, so the count only reduces noise. It never affects a valid link.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-#: So many from one address within so long are answered one by one.
+#: Failures of one address within a minute that get individual answers.
 WRONG_LINKS = 10
 _SECONDS = 60.0
 _ADDRESSES = 1000
 
 
 class WrongLinks:
-    """Remembers the newest of the `addresses` that sent one last; `clock` gives monotonic seconds."""
+    """Remembers recent failures of the newest `addresses`; `clock` returns monotonic seconds."""
 
     def __init__(self, addresses: int = _ADDRESSES, clock: Callable[[], float] = time.monotonic) -> None:
         self._addresses = addresses
@@ -24,14 +24,14 @@ class WrongLinks:
         self._at: OrderedDict[str, deque[float]] = OrderedDict()
 
     def wait(self, address: str) -> float:
-        """Seconds until a wrong link from there is one of few again; 0 while it is."""
+        """Return the seconds until a failure from this address gets an individual answer; 0 if it does now."""
         at = self._at.get(address)
         if at is None or len(at) < WRONG_LINKS:
             return 0.0
         return max(0.0, at[0] + _SECONDS - self._clock())
 
     def count(self, address: str) -> None:
-        """One more from there."""
+        """Count a failure."""
         self._at.setdefault(address, deque(maxlen=WRONG_LINKS)).append(self._clock())
         self._at.move_to_end(address)
         if len(self._at) > self._addresses:

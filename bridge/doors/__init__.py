@@ -1,1 +1,1 @@
-"""The doors for other programs: each speaks its own HTTP, is opened by a person's token, and leads to their sprite."""
+"""The HTTP API for programs. Each endpoint authenticates with a person's token and reaches their sprite."""

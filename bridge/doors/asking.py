@@ -1,8 +1,8 @@
-"""A program's mission: handed to a person's sprite, and everything that the sprite says of it until its end.
+"""A program's mission: sent to a person's sprite, with the events that follow until its end.
 
-Not a page: it hears its own mission alone, has no state to draw, and nothing is replayed to it. Durable events come
-once each, whatever breaks between bridge and sprite; pieces of text may be lost then, which it is told of (`Cut`). An
-end that was missed is looked for in the chat.
+A program receives only its mission's events, without state and replay. Durable events arrive exactly once,
+even if the link to the sprite breaks. Text deltas may be lost then, which `Cut` reports. A missed end is looked up in
+the chat.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What waits for a program that reads slowly; pieces of text that wait are one. Beyond it the program is given up.
+#: Limits of the queue for a slow program, in which waiting text deltas are merged. Beyond them the request fails.
 _MAX_WAITING_CHARS, _MAX_WAITING = 8 * 2**20, 10_000
-#: How far back in the chat the end of a mission is looked for.
+#: Pages of the chat to search for the end of a mission.
 _PAGES = 20
-#: A mission that nobody waits for any more is stopped within this, or goes on.
+#: Limit for stopping an abandoned mission; after that it goes on.
 _TAKE_BACK_SECONDS = 60.0
-#: The ids of missions that programs gave keys for; no page's message has one of these.
+#: Namespace for the ids of missions with an idempotency key. Messages of the page have random ids.
 _NAMED = uuid.UUID("8e7e0d57-9d0a-4c1b-9a5e-5b5b8c7a6a41")
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The sprite has the mission; `position` missions are before it. `is_known`: it had it from an earlier call."""
+    """The sprite accepted the mission, with `position` missions in front. `is_known`: from an earlier call."""
 
     position: int = 0
     is_known: bool = False
@@ -63,20 +63,20 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The link to the sprite broke: the text that is growing has a hole from here on, until it comes whole."""
+    """The link to the sprite broke: the current text has a gap until the whole text arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Nothing was heard for a while; the mission goes on, or waits for the sprite."""
+    """No event arrived for a while; the mission goes on, or waits for the sprite."""
 
 
-#: An AgentEvent that is an Ending is the last.
+#: An AgentEvent that is an Ending is the last one.
 Heard = Taken | Cut | Quiet | AgentEvent | PermissionRequest | PermissionResolved
 
 
 class AskError(Exception):
-    """The mission was not taken, or nothing more will be heard of it, in words. `code` is the sprite's, or ours."""
+    """The mission was refused, or no more events will arrive. `code` comes from the sprite or the bridge."""
 
     def __init__(self, code: str, words: str) -> None:
         super().__init__(words)
@@ -84,14 +84,14 @@ class AskError(Exception):
 
 
 def mission_id_of(person: str, key: str | None) -> str:
-    """A mission's id: a new one, or (by a program's own key) the same one for the same key."""
+    """Return a mission's id: a random one, or the same one for the same idempotency key of the person."""
     if key is None:
         return str(uuid.uuid4())
     return str(uuid.uuid5(_NAMED, f"{person} {key}".encode(errors="replace").decode()))
 
 
 class Asking:
-    """`async with Asking(relay) as asking:`, then `asking.asked(...)` for each mission."""
+    """Missions of programs: `async with Asking(relay) as asking:`, then `asking.asked(...)` for each mission."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
@@ -116,11 +116,12 @@ class Asking:
         goes_on: bool = False,
         quiet_seconds: float | None = None,
     ) -> AsyncIterator[AsyncIterator[Heard]]:
-        """Hands a mission over, and yields what is heard of it until its ending; AskError where that will not come.
+        """Send a mission to the sprite and yield an iterator of its events up to the ending.
 
-        `asked_by` names the program whose words these are; None only where they are the person's own.
-        The VM is woken for it, and kept awake. Where the block is left before the end, the mission is stopped (or
-        taken back, if it waits), unless it `goes_on`. With `quiet_seconds` there is something to yield that often.
+        The iterator raises AskError if the ending will not arrive. `asked_by` names the program that wrote the text;
+        None only for a person's own words. The VM is woken and kept awake. Leaving the block early stops the mission,
+        or withdraws it while it waits, unless `goes_on`. With `quiet_seconds`, a silent mission yields `Quiet` at that
+        interval.
         """
         ear = _Ear(mission_id)
         with self._relay.held(person) as room, room.heard_by(ear):
@@ -137,7 +138,7 @@ class Asking:
                     self.stop(person, mission_id)
 
     def stop(self, person: str, mission_id: str) -> None:
-        """Has a mission stopped, or taken back if it waits; returns at once."""
+        """Start to stop a mission, or to withdraw it if it waits. Return at once."""
         self._tasks.start(self._stop(person, mission_id), "stop a mission")
 
     async def _stop(self, person: str, mission_id: str) -> None:
@@ -148,14 +149,14 @@ class Asking:
 
 
 class _Ear:
-    """What was heard of one mission, in order, until it is taken."""
+    """The queue of one mission's events, in order."""
 
     def __init__(self, mission_id: str) -> None:
         self.mission_id = mission_id
-        #: Whether the sprite may have been sent it.
+        #: Whether the mission may have been sent to the sprite.
         self.may_have_left = False
         self.has_ended = False
-        #: A state stands for events that were not heard: the end may be among them.
+        #: Set when events were missed, perhaps the end: a StateSync replaces them.
         self.has_hole = asyncio.Event()
         self._is_answered = False
         self._questions: set[str] = set()
@@ -165,7 +166,7 @@ class _Ear:
         self._filled = asyncio.Event()
 
     async def all(self, quiet_seconds: float | None) -> AsyncIterator[Heard]:
-        """Everything until the ending; AskError instead of it where it will not come."""
+        """Yield the events up to the ending. Raises AskError if it will not arrive."""
         heard: Heard | None = None
         while not isinstance(heard, Ending):
             heard = await self._next(quiet_seconds)
@@ -186,7 +187,7 @@ class _Ear:
         return heard
 
     def put(self, heard: Heard) -> None:
-        """The next one; nothing comes after an ending."""
+        """Add an event. Events after an ending are dropped."""
         if self.has_ended or self._fault is not None:
             return
         last = self._waiting[-1] if self._waiting else None
@@ -202,13 +203,13 @@ class _Ear:
         self._filled.set()
 
     def fail(self, code: str, words: str) -> None:
-        """Nothing more will be heard."""
+        """End the events with an AskError."""
         if not self.has_ended and self._fault is None:
             self._fault = AskError(code, words)
             self._filled.set()
 
     def answered(self, answer: ServerPayload) -> None:
-        """The sprite's answer to the mission; the first one counts."""
+        """Handle the sprite's answer to the mission. Only the first one counts."""
         if self._is_answered:
             return
         self._is_answered = True
@@ -229,7 +230,7 @@ class _Ear:
         payload = message.payload
         if message.reply_to is not None:
             if message.reply_to == self.mission_id:
-                # Here, where it stands before what follows it.
+                # Handled here, so that it is queued before the events that follow it.
                 self.answered(payload)
         elif isinstance(payload, StateSync):
             self.has_hole.set()
@@ -268,7 +269,7 @@ async def _hand_over(room: Room, ear: _Ear, mission: Mission) -> None:
 
 
 async def _look_again(room: Room, ear: _Ear) -> None:
-    """Looks for the mission's end whenever it may have been missed."""
+    """Look up the mission's end whenever it may have been missed."""
     while True:
         await ear.has_hole.wait()
         ear.has_hole.clear()
@@ -284,7 +285,7 @@ async def _look_again(room: Room, ear: _Ear) -> None:
 
 
 async def _lines(room: Room, mission_id: str) -> list[ChatMessage]:
-    """The mission's lines of the chat, the newest first; none where it is not in the chat, or long ago."""
+    """Return the mission's chat lines, newest first; empty if it is not in the last pages of the chat."""
     before: int | None = None
     for _ in range(_PAGES):
         answer = await room.ask(ChatRequest(before=before, limit=CHAT_LIMIT))
@@ -297,7 +298,7 @@ async def _lines(room: Room, mission_id: str) -> list[ChatMessage]:
 
 
 def _ending(mission_id: str, lines: list[ChatMessage]) -> Ending | None:
-    """How a mission ended, by its lines, the newest first; None while it has not."""
+    """Return the ending of a mission from its lines, newest first; None while it runs."""
     newest = next((line for line in lines if line.role != "user"), None)
     status = lines[0].status
     if status == "interrupted":

@@ -1,11 +1,12 @@
-"""`GET /v1/memory/boot?project=`: what a session of that project elsewhere begins with, as text.
+"""`GET /v1/memory/boot?project=`: memory as text for the start of an external session in that project.
 
-Such a session must not wait for a VM to wake. So the bridge keeps the texts that it gave out last, in memory and
-bounded: while there is a link the sprite is asked; where it sleeps the kept text is the answer, and the sprite is woken
-and asked beside that. What a sprite says meanwhile is heard: when its memory changes the kept texts are asked for anew,
-and when it sends its state (after a forget, or where events were missed) they are dropped first, and what was being
-asked for then is asked for again. So what was forgotten while the bridge listened is given out no more. A forget that
-was typed on the sprite's own machine while it did not run is heard of with the next link.
+Such a session must not wait for a VM to wake, so the bridge caches the last texts in memory, within limits. With a
+link, the sprite is asked. Without one, the cached text is returned while the sprite is woken and asked in the
+background.
+
+The sprite's messages invalidate the cache. After a memory update, the cached texts are requested again. After a state
+sync (which follows a forget or missed events) they are dropped first, and pending requests are repeated. So forgotten
+content is not served again. A forget on the sprite's own machine while it is stopped takes effect at the next link.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
     from bridge.relay.relay import Relay
     from sprite.protocol.frames import ServerMessage
 
-#: A text has 8,000 tokens at most; those used last stay, and no person's keep out another's.
+#: Limits of the cache, in total and per person. A text has at most 8,000 tokens; the least recently used is evicted.
 _MAX_TEXTS, _MAX_TEXTS_EACH = 1024, 16
-#: After a change so many of a person's are asked for anew, those used last; the others go.
+#: Texts per person to request again after a memory update: the most recently used. The others are evicted.
 _MAX_ANEW = 4
 _MAX_ASKING_EACH = 4
-#: So long a sprite is waited for that has a link, or where nothing is kept yet.
+#: Time to wait for a connected sprite, or for any sprite if no text is cached.
 _SECONDS = 2.0
-#: And beside that, by whoever asks next: a VM that wakes.
+#: Limit for a request in the background, which may wake a VM.
 _BESIDE_SECONDS = 60.0
 _RETRY_SECONDS = 2
 
@@ -50,22 +51,22 @@ _Key = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A text as it was given out last; `epoch` is the ownership of its sprite under which it was."""
+    """A cached text. `epoch` is the sprite's ownership at that time."""
 
     text: str
     epoch: int | None
 
 
 class Boot:
-    """`async with Boot(admission, relay) as boot:`; the door, and an Observer of the relay's."""
+    """The endpoint and its cache, an Observer of the relay: `async with Boot(admission, relay) as boot:`."""
 
     def __init__(self, admission: Admission, relay: Relay, *, seconds: float = _SECONDS) -> None:
         self._admission = admission
         self._relay = relay
         self._seconds = seconds
-        #: By person and project, those used last at the end.
+        #: By person and project, most recently used last.
         self._texts: OrderedDict[_Key, _Text] = OrderedDict()
-        #: Counts what a sprite said that makes earlier answers worthless.
+        #: Messages of each sprite that invalidate earlier answers.
         self._changes: Counter[str] = Counter()
         self._asking: dict[_Key, asyncio.Task[str | DoorError]] = {}
         self._tasks = TaskSet()
@@ -80,7 +81,7 @@ class Boot:
         await self._tasks.close()
 
     def table(self) -> list[web.RouteDef]:
-        """The route."""
+        """Return the route."""
         return [web.get("/v1/memory/boot", refusing(self._boot), allow_head=False)]
 
     async def _boot(self, request: web.Request) -> web.StreamResponse:
@@ -101,7 +102,7 @@ class Boot:
             raise DoorError(429, "too_many_requests", "Too many projects are asked for at once.", retry_after=1)
         await asyncio.wait({asking}, timeout=self._seconds)
         if not asking.done():
-            # Dropped meanwhile, or still good.
+            # It may have been dropped in the meantime.
             if (kept := self._kept(key)) is not None:
                 return kept
             raise _unavailable()
@@ -115,7 +116,7 @@ class Boot:
         if kept is None:
             return None
         if kept.epoch != self._relay.epoch(key[0]):
-            # What the sprite said while another bridge had it was not heard here: it may have been a forget.
+            # The sprite's messages to another bridge were missed here; one may have been a forget.
             del self._texts[key]
             return None
         self._texts.move_to_end(key)
@@ -133,7 +134,7 @@ class Boot:
     # --- asking ---
 
     def _ask(self, key: _Key) -> asyncio.Task[str | DoorError] | None:
-        """The task that asks for it: the one that runs, or a new one; None where a person's are too many."""
+        """Return the running task that asks for a text, or a new one; None if the person has too many."""
         asking = self._asking.get(key)
         if asking is None and sum(person == key[0] for person, _ in self._asking) < _MAX_ASKING_EACH:
             asking = self._asking[key] = self._tasks.start(self._asked(key), "ask for boot memory")
@@ -185,7 +186,7 @@ class Boot:
 
 
 def _project(request: web.Request) -> str | None:
-    """The project that is asked for; DoorError for what is no key."""
+    """Return the requested project, or None. Raises DoorError for an invalid key."""
     given = request.query.get("project", "")
     if not given:
         return None
@@ -196,7 +197,7 @@ def _project(request: web.Request) -> str | None:
 
 
 def _known(request: web.Request) -> set[str]:
-    """The versions that the client has."""
+    """Return the client's ETags."""
     return {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
 
 

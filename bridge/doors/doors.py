@@ -1,4 +1,4 @@
-"""All the doors for other programs together: their routes, and what has to run for them."""
+"""All API endpoints for programs: their routes and background tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Doors:
-    """`async with Doors(admission, relay) as doors:`, while the relay is open."""
+    """The API: `async with Doors(admission, relay) as doors:`, while the relay is open."""
 
     def __init__(self, admission: Admission, relay: Relay) -> None:
         self._asking = Asking(relay)
@@ -45,7 +45,7 @@ class Doors:
         await self._stack.aclose()
 
     def routes(self, models_of_sprites: Handler) -> list[web.RouteDef]:
-        """The routes; they come before the model proxy's, whose clients ask for `/v1/models`, too."""
+        """Return the routes. They come before the model proxy's, whose clients also use `/v1/models`."""
 
         async def models(request: web.Request) -> web.StreamResponse:
             is_program = is_persons(bearer(request) or "")

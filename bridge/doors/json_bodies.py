@@ -1,4 +1,4 @@
-"""JSON that programs send: half an emoji, where somebody cut a text, spoils no whole request (pure)."""
+"""JSON from programs, tolerant of lone surrogates from text that was cut inside an emoji (pure)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sprite.protocol.frames import well_formed
 
 
 class UnreadableError(ValueError):
-    """No JSON, or none that can be read; the words say what is wrong."""
+    """Invalid or excessive JSON; the message says what is wrong."""
 
 
-#: Of opening brackets and of commas, text included: far more than any call has that makes sense.
+#: Limits for brackets and commas, including those in text: far above any reasonable call.
 _MOST_BRACKETS, _MOST_COMMAS = 600_000, 2_000_000
 
 
 def decoded(body: bytes, type_: Any) -> Any:
-    """The body as that type. msgspec.ValidationError for another shape, UnreadableError for what is no JSON."""
-    # Before anything is built of it.
+    """Decode a body. Raises msgspec.ValidationError for a wrong shape, UnreadableError for invalid JSON."""
+    # Checked first, before any objects are built.
     if body.count(b"[") + body.count(b"{") > _MOST_BRACKETS or body.count(b",") > _MOST_COMMAS:
         raise UnreadableError("too many members")
     try:
@@ -32,7 +32,7 @@ def decoded(body: bytes, type_: Any) -> Any:
 
 
 def _mended(body: bytes, error: Exception) -> bytes:
-    """The body with question marks for halves of surrogate pairs, which JSON can name and no text can hold."""
+    """Return the body with question marks for lone surrogates, which JSON can express but UTF-8 cannot."""
     try:
         return msgspec.json.encode(well_formed(json.loads(body.decode(), parse_constant=_no_number)))
     except (ValueError, RecursionError, OverflowError) as worse:

@@ -1,7 +1,7 @@
-"""`POST /v1/observations`: turns that other programs recorded, on their way into a person's memory.
+"""`POST /v1/observations`: import turns that other programs recorded into a person's memory.
 
-Each goes to the person's sprite, which redacts it, cuts it and writes it once; nothing of it stays here. What was not
-answered in time may have been written all the same: sent again it is `known`.
+The turns go to the person's sprite, which redacts, truncates and stores each once; the bridge keeps none. After a
+timeout they may have been stored anyway: a retry counts them as `known`.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from bridge.relay.room import Room
     from sprite.protocol.observing import Observe
 
-#: A VM is woken in a second or two; one that has to be made anew takes minutes, and the program comes again.
+#: A VM wakes in a second or two. A new one takes minutes, so the program has to retry.
 _SECONDS = 60.0
 _RETRY_SECONDS = 5
-#: What a sprite says of a message that will never do.
+#: The sprite's error codes for invalid messages.
 _BLAME_THE_CALLER = frozenset({"bad_request", "bad_payload", "bad_project", "too_large", "unknown_type"})
 
 
 class Observations:
-    """The door; `seconds` is how long the sprite is waited for, for each frame of turns."""
+    """The endpoint; `seconds` limits the wait for the sprite's answer to each frame."""
 
     def __init__(self, admission: Admission, relay: Relay, *, seconds: float = _SECONDS) -> None:
         self._admission = admission
         self._relay = relay
         self._seconds = seconds
-        #: One call of a person's at a time is in memory, and on its way.
+        #: One call per person at a time is held in memory and sent.
         self._turns = Turns()
 
     def table(self) -> list[web.RouteDef]:
-        """The route."""
+        """Return the route."""
         return [web.post("/v1/observations", refusing(self._observe))]
 
     async def _observe(self, request: web.Request) -> web.StreamResponse:

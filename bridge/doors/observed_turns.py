@@ -1,7 +1,6 @@
-"""The body of `POST /v1/observations`, and the frames in which its turns go to a sprite (pure).
+"""The body of `POST /v1/observations`, split into frames for a sprite (pure).
 
-What a turn may be is for the sprite to say, of each turn. Here is what would keep it from being said: what is no turn
-at all, and what no frame can hold.
+The sprite validates each turn. This module refuses only turns that cannot be parsed or do not fit in a frame.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from sprite.protocol.observing import (
     RefusedTurn,
 )
 
-#: For the envelope, the source and the project.
+#: Leaves room for the envelope, the source and the project.
 _MAX_TURNS_BYTES = MAX_FRAME_BYTES - 32 * 1024
-#: Of a tool's string so much is handed on where a turn is too large for a frame: far more than a sprite keeps of one,
-#: and than it looks at, so that what it redacts and cuts is the same.
+#: Limit for each string of a tool in a turn too large for a frame. It is far above the length that a sprite reads and
+#: stores, so redaction and truncation give the same result.
 _MAX_TOOL_STRING = 64 * 1024
 _MAX_DEPTH = 32
 _EXAMPLE = (
@@ -44,7 +43,7 @@ class _Body(msgspec.Struct):
 
 
 class Calls:
-    """A body as it goes to the sprite: its frames, and the turns that cannot go. DoorError where it makes no sense."""
+    """A parsed body: its frames and the refused turns. Raises DoorError if the body is invalid."""
 
     def __init__(self, body: bytes) -> None:
         try:
@@ -71,7 +70,7 @@ class Calls:
             self._take(number, raw)
 
     def frames(self) -> Iterator[Observe]:
-        """Messages that fit a frame each, in the order of the turns."""
+        """Yield messages that fit in one frame each, in the order of the turns."""
         turns: list[ObservedTurn] = []
         size = 0
         for turn, bytes_ in self._turns:
@@ -81,7 +80,7 @@ class Calls:
             turns.append(turn)
             size += bytes_ + 1
         if turns or not self.refused:
-            # Also where there is nothing to write: whether the source is one is the sprite's to say.
+            # Sent even without turns, because the sprite validates the source.
             yield self._message(turns)
 
     def _message(self, turns: list[ObservedTurn]) -> Observe:
@@ -123,11 +122,11 @@ def _shortened(value: Any, depth: int = 0) -> Any:
 
 
 def _id_of(raw: msgspec.Raw, number: int) -> str:
-    """A refused turn's own id, where it has one that can be read."""
+    """Return a refused turn's own id if it can be read, else its number."""
     try:
         given = msgspec.json.decode(raw)
     except msgspec.DecodeError:
-        # A number out of all bounds, somewhere in it.
+        # It contains a number out of range.
         return f"turn {number + 1}"
     found = given.get("external_id") if isinstance(given, dict) else None
     return found[:MAX_EXTERNAL_ID_CHARS] if isinstance(found, str) else f"turn {number + 1}"

@@ -1,4 +1,4 @@
-"""Refusals as the bridge's own doors say them: `{"error": {"code", "message"}}`, its message for people."""
+"""Refusals of the API endpoints: `{"error": {"code", "message"}}`, with a message for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def refusing(handler: Handler) -> Handler:
-    """The handler, whose DoorErrors are answers."""
+    """Wrap a handler to turn DoorErrors into responses."""
 
     @wraps(handler)
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -28,17 +28,17 @@ def refusing(handler: Handler) -> Handler:
 
 
 def refusal(error: DoorError) -> web.Response:
-    """The answer to a program that is refused."""
+    """Return the response for a refused program."""
     body = msgspec.json.encode({"error": {"code": error.code, "message": str(error)}})
     response = web.Response(status=error.status, body=body, content_type="application/json", headers=error.headers())
     if error.status == web.HTTPRequestEntityTooLarge.status_code:
-        # What is left of the body is not read.
+        # The rest of the body is not read.
         response.force_close()
     return response
 
 
 async def whole_body(request: web.Request, most: int) -> bytes:
-    """The request's body. DoorError where it has more than so many bytes."""
+    """Return the request's body. Raises DoorError if it has more than `most` bytes."""
     body = await body_within(request, most)
     if body is None:
         raise DoorError(413, "request_too_large", f"This request may have up to {most >> 20} MiB.")

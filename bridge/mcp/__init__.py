@@ -1,1 +1,1 @@
-"""The door for other agents: MCP over HTTP, and how a person lets a program in there (OAuth)."""
+"""MCP over HTTP for other agents, and OAuth by which a person grants a program access."""

@@ -1,6 +1,6 @@
-"""The addresses of the door for other agents, and of what a program asks there to be let in (pure).
+"""URLs of the MCP endpoint and of OAuth (pure).
 
-OAuth is offered where the way to the bridge cannot be listened to: by https, or on this machine.
+OAuth is offered only where the connection cannot be intercepted: over https, or on this machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bridge.config import Settings
 
 MCP: Final = "/mcp"
-#: RFC 9728: with the resource's path behind it, and (asked for by some) without.
+#: RFC 9728: followed by the resource's path, or (for some clients) without it.
 RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
 #: RFC 8414.
 SERVER_METADATA: Final = "/.well-known/oauth-authorization-server"
@@ -25,26 +25,26 @@ _HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Addresses:
-    """What the bridge is called by a program that asks; `port` is what it listens on."""
+    """The bridge's URLs as seen by programs; `port` is its listening port."""
 
     def __init__(self, settings: Settings, port: int) -> None:
         self._public = None if settings.public_url is None else settings.public_url.rstrip("/")
         self._port = port
 
     def base(self, host: str) -> str | None:
-        """Scheme, host and port as the program knows them, which named `host`; None where OAuth is not offered."""
+        """Return scheme, host and port for a request to `host`; None if OAuth is not offered."""
         if self._public is not None:
             return self._public if _is_private_way(self._public) else None
         base = f"http://{host}"
         return base if is_here(base) else None
 
     def metadata(self, host: str) -> str | None:
-        """Where a program that was refused learns how to be let in."""
+        """Return the URL that tells a rejected program how to get access, or None."""
         base = self.base(host)
         return None if base is None else f"{base}{RESOURCE_METADATA}{MCP}"
 
     def is_ours(self, resource: str) -> bool:
-        """Whether a resource indicator (RFC 8707) names this door."""
+        """Return whether a resource indicator (RFC 8707) names this endpoint."""
         try:
             parts = urlsplit(resource)
             port = parts.port
@@ -58,7 +58,7 @@ class Addresses:
 
 
 def is_here(url: str) -> bool:
-    """Whether an address is on this machine."""
+    """Return whether a URL is on this machine."""
     try:
         return urlsplit(url).hostname in _HERE
     except ValueError:

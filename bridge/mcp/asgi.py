@@ -1,7 +1,7 @@
-"""An ASGI application inside aiohttp: one request to it, at the client's pace.
+"""Run an ASGI application inside aiohttp: one request, at the client's pace.
 
-Written here since the adapters there are keep no backpressure and never end a request whose client has gone. HTTP only,
-without a lifespan: who mounts an application opens what it needs.
+Own code, because existing adapters have no backpressure and do not end requests of disconnected clients. HTTP only,
+without lifespan: the caller opens the application's resources.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Coroutine[Any, Any, None]]
 
-#: A client that takes nothing for so long is cut off: what it is sent stands in memory meanwhile.
+#: A client that reads nothing for this long is disconnected, because its answer waits in memory.
 STALLED_SECONDS = 30.0
-#: An application whose client has gone has so long to end.
+#: Time for an application to end after its client disconnected.
 _FAREWELL_SECONDS = 5.0
-#: aiohttp's own to say, on this connection.
+#: Headers that aiohttp sets itself for the connection.
 _HOP_BY_HOP = frozenset({"connection", "date", "keep-alive", "server", "transfer-encoding"})
 
 
@@ -36,13 +36,12 @@ async def served_by(
     body: bytes | None = None,
     stalled_seconds: float = STALLED_SECONDS,
 ) -> web.StreamResponse:
-    """The application's answer, which is sent by then; `extra` goes into its scope.
+    """Run the application and return its answer, which is already sent. `extra` is merged into the scope.
 
-    `body` is the request's, where it was read already.
-
-    The server has to cancel a handler whose client has gone (`handler_cancellation=True`). The application is told that
-    as ASGI has it, and ends what it does in order: a client may go as soon as it has what it wanted, and what it began
-    has to stand nevertheless. ConnectionResetError where the client stopped reading, or the application broke off.
+    `body` is the request's body if it was read before. The server must cancel handlers of disconnected clients
+    (`handler_cancellation=True`). The application then gets `http.disconnect` and ends in order: a client may leave as
+    soon as it has its result, and started work must complete. Raises ConnectionResetError if the client stopped reading
+    or the answer is incomplete.
     """
     exchange = _Exchange(request, stalled_seconds, body)
     work = application({**_scope(request), **(extra or {})}, exchange.receive, exchange.send)
@@ -57,7 +56,7 @@ async def served_by(
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """Waits for the end of an application that was told that nobody listens any more; one that goes on is cancelled."""
+    """Wait for an application whose client disconnected, then cancel it."""
     try:
         await asyncio.wait({task}, timeout=_FAREWELL_SECONDS)
     finally:
@@ -99,7 +98,7 @@ class _Exchange:
         self._is_sent = False
 
     async def receive(self) -> Message:
-        """The next part of the body; after the last one, that the client has gone, when it has."""
+        """Return the next part of the body. After the last one, wait for the client to disconnect."""
         if self._has_read_all or self._has_gone.is_set():
             await self._has_gone.wait()
             return {"type": "http.disconnect"}
@@ -111,7 +110,7 @@ class _Exchange:
         return {"type": "http.request", "body": chunk, "more_body": not self._has_read_all}
 
     async def send(self, message: Message) -> None:
-        """A part of the answer, sent before this returns; nothing is, once the client has gone."""
+        """Send a part of the answer before returning. Does nothing once the client has disconnected."""
         if self._has_gone.is_set():
             return
         if message["type"] == "http.response.start":
@@ -145,11 +144,11 @@ class _Exchange:
             self.disconnect()
 
     def disconnect(self) -> None:
-        """The client has gone."""
+        """Note that the client has disconnected."""
         self._has_gone.set()
 
     def finished(self) -> web.StreamResponse:
-        """The answer. ConnectionResetError where it is not whole, RuntimeError where there is none."""
+        """Return the answer. Raises ConnectionResetError if it is incomplete, RuntimeError if there is none."""
         if self._has_gone.is_set():
             raise ConnectionResetError("the client has gone")
         if self._response is None:

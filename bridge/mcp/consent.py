@@ -1,4 +1,4 @@
-"""The page on which a person lets a program in, or does not. What the program says of itself is shown as its words."""
+"""The page on which a person grants a program access or refuses it. The program's own name is shown as unverified."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 _MAX_ANSWER_BYTES, _MAX_FIELDS = 4_096, 20
 _NAME_CHARS = 60
-#: Whoever wants the agent to act ticks that: it costs money, and does things.
+#: Not preselected, because missions cost money and have effects.
 _NOT_TICKED: Final[frozenset[Scope]] = frozenset({"ask"})
 
 
 class Consent:
-    """GET shows the question, POST takes the answer."""
+    """The consent page: GET shows the question, POST takes the answer."""
 
     def __init__(self, provider: GrantedAccess, doorkeeper: Doorkeeper, addresses: Addresses) -> None:
         self._provider = provider
@@ -37,7 +37,7 @@ class Consent:
         self._addresses = addresses
 
     async def show(self, request: web.Request) -> web.StreamResponse:
-        """The question."""
+        """Show the question."""
         asked = await self._asked(request)
         if isinstance(asked, web.Response):
             return asked
@@ -62,7 +62,7 @@ class Consent:
         )
 
     async def take(self, request: web.Request) -> web.StreamResponse:
-        """The answer."""
+        """Take the answer and redirect to the program."""
         if not self._doorkeeper.is_same_origin(request):
             return login.foreign_origin(request)
         asked = await self._asked(request)
@@ -80,7 +80,7 @@ class Consent:
         return web.Response(status=303, headers={"Location": target, "Cache-Control": "no-store"})
 
     async def _asked(self, request: web.Request) -> tuple[str, Program, AuthorizationParams] | web.Response:
-        """Who is asked, by which program, for what; else what they are told."""
+        """Return the person, the program and its request, or a page that says why there is no question."""
         asked = await self._provider.asked(request.query.get("request", ""))
         if asked is None:
             return messages.page(
@@ -125,7 +125,7 @@ def _place(uri: str) -> str:
 
 
 def _shown(text: str | None) -> str:
-    """A stranger's words: on one line, short, without what could pass for ours or turn the writing around."""
+    """Return untrusted text on one line, shortened, without backticks and unprintable or bidirectional controls."""
     plain = "".join(sign for sign in (text or "") if sign.isprintable() and sign != "`")
     plain = " ".join(plain.split())
     return (plain if len(plain) <= _NAME_CHARS else f"{plain[:_NAME_CHARS]}…") or "(no name)"

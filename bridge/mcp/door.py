@@ -1,12 +1,10 @@
-"""`/mcp`: MCP by streamable HTTP, for programs with a person's token.
+"""`/mcp`: MCP over streamable HTTP, for programs with a person's token.
 
-Owns which requests come in, the sessions of clients that speak the protocol's older revisions (few for each person:
-the one that rested longest gives way), and the end of everything. What the tools do is in sprite/protocol/offered; the
-protocol is the `mcp` package's.
+Owns admission, the sessions of clients with older protocol revisions (a few per person; the least recently used idle
+one is evicted) and shutdown. The tools are in sprite/protocol/offered; the `mcp` package implements the protocol.
 
-Where several bridges serve one person, a session that was begun at another is gone on with here, request by request. A
-session lets nobody do anything, which the token does; all that is lost is that a request can be cancelled by its
-number. A client that lets its connection go cancels it as ever.
+With several bridges, a session from another bridge continues here without state. That is safe, because the token
+authorizes requests, not the session. Such requests cannot be cancelled by number, only by closing the connection.
 """
 
 from __future__ import annotations
@@ -49,12 +47,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A mission of the longest kind, however it is escaped.
+#: Fits the longest mission, with any escaping.
 _MAX_BODY_BYTES = 2 * 2**20
-#: Each is a task and a few buffers. Clients that ended without a word leave theirs behind.
+#: Each session is a task and a few buffers. Clients often leave without ending theirs.
 _MAX_SESSIONS_EACH, _MAX_SESSIONS = 16, 4096
 _SESSION_IDLE_SECONDS = 1800.0
-#: Of all objects and lists together; no tool takes as many.
+#: Members of all objects and lists together; no tool takes that many.
 _MOST_MEMBERS = 2000
 _MOST_BRACKETS, _MOST_COMMAS = 50_000, 200_000
 _SESSION_ID = "Mcp-Session-Id"
@@ -63,7 +61,7 @@ _CALLER: Final = "sprite.caller"
 
 @dataclass(slots=True)
 class _Session:
-    """A client's session; `holder` is whose token began it."""
+    """A client's session; `holder` owns the token that started it."""
 
     id: str
     holder: Holder
@@ -71,7 +69,10 @@ class _Session:
 
 
 class McpDoor:
-    """`async with McpDoor(...) as door:`; `metadata_url` says, for a host, where a client learns how to be let in."""
+    """The MCP endpoint: `async with McpDoor(...) as door:`.
+
+    `metadata_url` returns, for a host, the URL that tells clients how to get access.
+    """
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class McpDoor:
         self._relay = relay
         self._metadata_url = metadata_url
         server = offering("sprite", str(PROTOCOL_VERSION), _caller, lacking=_lacking, has_cards=True)
-        # Host and Origin are looked at by the edge and here.
+        # The security middleware and `answer` check Host and Origin.
         self._manager = StreamableHTTPSessionManager(
             server,
             session_idle_timeout=_SESSION_IDLE_SECONDS,
@@ -102,7 +103,7 @@ class McpDoor:
         self._asking = Asking(relay)
         self._is_stopping = asyncio.Event()
         self._runs = asyncio.Event()
-        #: Whether it serves no more, which nothing but a fault of ours can do before its end.
+        #: Whether it stopped serving, which only a bug can cause before its end.
         self.has_died = False
 
     async def __aenter__(self) -> Self:
@@ -119,13 +120,13 @@ class McpDoor:
         await self._asking.__aexit__(kind, error, trace)
 
     def end_all(self) -> None:
-        """Ends what is being answered, since the bridge stops."""
+        """Cancel the running requests because the bridge stops."""
         self._is_stopping.set()
         for task in tuple(self._serving):
             task.cancel()
 
     def sessions(self) -> dict[str, int]:
-        """How many sessions each person has, as far as they were not left to expire."""
+        """Return the number of sessions by person. Expired ones may be included."""
         return {person: len(sessions) for person, sessions in self._sessions.items() if sessions}
 
     async def _run(self) -> None:
@@ -138,7 +139,7 @@ class McpDoor:
             self._runs.set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """A request to the door."""
+        """Answer a request to /mcp."""
         if "Origin" in request.headers and not self._doorkeeper.is_same_origin(request):
             return _refusal(403, "forbidden_origin", "Another site may not act for you here.")
         task = asyncio.current_task()
@@ -152,7 +153,7 @@ class McpDoor:
             if holder is not None:
                 await self._end_sessions(holder)
             if request.get(_BEGUN, False) and request.transport is not None:
-                # What has begun as one answer cannot become another: it breaks off, and this one goes nowhere.
+                # An answer that has started cannot be replaced: cut it off. The response below is never sent.
                 request.transport.abort()
             return self._not_admitted(request, error)
         except NotAdmittedError as error:
@@ -162,14 +163,14 @@ class McpDoor:
 
     async def _served(self, request: web.Request, holder: Holder) -> web.StreamResponse:
         if request.method not in {"POST", "DELETE"}:
-            # A stream on which nothing would ever be said is not offered.
+            # No event stream is offered, because it would stay empty.
             return _refusal(405, "refused", "This address takes POST and DELETE.", Allow="POST, DELETE")
         own = self._sessions[holder.person]
         session = own.get(request.headers.get(_SESSION_ID, ""))
         if session is None and _SESSION_ID not in request.headers:
             await self._make_room(holder.person)
         if session is not None:
-            # It is the one used last, now.
+            # Most recently used last.
             own[session.id] = own.pop(session.id)
             session.busy += 1
         try:
@@ -184,7 +185,10 @@ class McpDoor:
                 session.busy -= 1
 
     def _scope(self, holder: Holder) -> dict[str, Any]:
-        """What the protocol's server is told of who asks: a session is of a token, also after that was renewed."""
+        """Return the caller for the protocol's server.
+
+        A session belongs to a token's label, so it survives token renewal.
+        """
         scopes = SCOPES if holder.scopes is None else holder.scopes
         source = RelayedSource(self._relay, self._asking, holder.person, holder.label)
         token = AccessToken(token="", client_id=holder.label, scopes=list(scopes), subject=holder.person)
@@ -193,7 +197,7 @@ class McpDoor:
     # --- sessions ---
 
     def _noting(self, request: web.Request, holder: Holder) -> Any:
-        """The protocol's server; which sessions begin and end there is noted."""
+        """Return the protocol's server, wrapped to track the sessions that start and end there."""
 
         async def application(scope: Any, receive: Any, send: Any) -> None:
             async def noted(message: Message) -> None:
@@ -208,7 +212,7 @@ class McpDoor:
         return application
 
     def _began_elsewhere(self, request: web.Request, holder: Holder) -> bool:
-        """Whether it names a session that another bridge may have begun."""
+        """Return whether the request names a session that another bridge may have started."""
         given = request.headers.get(_SESSION_ID)
         is_unknown = given is not None and given not in self._sessions[holder.person]
         return self._is_shared and is_unknown and request.method == "POST"
@@ -226,7 +230,7 @@ class McpDoor:
                 own[id_] = _Session(id_, holder)
 
     async def _make_room(self, person: str) -> None:
-        """Ends the session that rested longest, where a person has as many as they may."""
+        """End the least recently used idle session if the person has too many."""
         own = self._sessions[person]
         while len(own) >= _MAX_SESSIONS_EACH:
             resting = next((session for session in own.values() if not session.busy), None)
@@ -238,7 +242,7 @@ class McpDoor:
             await self._end(session)
 
     async def _end(self, session: _Session) -> None:
-        """Ends a session as its client would."""
+        """End a session in the way its client would, with DELETE."""
         self._sessions[session.holder.person].pop(session.id, None)
         scope = {
             "type": "http",
@@ -282,7 +286,7 @@ _BEGUN: Final = web.RequestKey("mcp_answer_begun", bool)
 
 
 def _caller(ctx: Context) -> Caller:
-    """Who sends a request, as the door put it there."""
+    """Return the caller that the endpoint put into the scope."""
     asked: Any = ctx.request
     caller: Caller = asked.scope[_CALLER]
     return caller
@@ -297,14 +301,14 @@ def _lacking(tool: Tool) -> str:
 
 
 def _unfit(body: bytes) -> str:
-    """Say why a message is not handed on: it is nested too deeply, or has too many members. "" where it may be."""
-    # Before anything is built of it; a pasted text has commas and brackets, too, but not as many.
+    """Return why a message is refused (nested too deeply, too many members), or "" if it is fine."""
+    # Checked before any objects are built. Pasted text has commas and brackets, too, but fewer.
     if body.count(b"[") + body.count(b"{") > _MOST_BRACKETS or body.count(b",") > _MOST_COMMAS:
         return "The message has too many members."
     try:
         waiting = [decoded(body, Any)]
     except UnreadableError as error:
-        # What is no JSON at all, the protocol's server refuses in the protocol's own way.
+        # Invalid JSON is refused by the protocol's server in the protocol's format.
         return "The message is nested too deeply." if "nested" in str(error) else ""
     except msgspec.ValidationError:
         return "A number of the message is too large."
@@ -320,6 +324,6 @@ def _unfit(body: bytes) -> str:
 
 
 def _refusal(status: int, code: str, words: str, **headers: str) -> web.Response:
-    # OAuth's names beside ours, since clients of both kinds come.
+    # OAuth's field beside the bridge's own, since clients of both kinds connect.
     body = {"error": {"code": code, "message": words}, "error_description": words}
     return web.json_response(body, status=status, headers={"Cache-Control": "no-store", **headers})

@@ -1,7 +1,7 @@
-"""The way to the door for other agents: its addresses, and what is behind them as soon as somebody knocks.
+"""The routes of MCP and OAuth, whose implementation is imported at the first request.
 
-The protocol's package takes a second to import and memory of its own: a bridge at which no agent ever knocks has
-neither. Nothing else of the bridge imports it.
+The `mcp` package takes a second to import and additional memory, which a bridge without such requests saves. No other
+module of the bridge imports it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class McpEntrance:
-    """`async with McpEntrance(...) as entrance:`, while the relay is open."""
+    """Lazily opened MCP endpoint: `async with McpEntrance(...) as entrance:`, while the relay is open."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class McpEntrance:
         await self._stack.aclose()
 
     def routes(self) -> list[web.RouteDef]:
-        """The addresses; they come before the catch-all for the page's files."""
+        """Return the routes, which must come before the catch-all for the page's files."""
         return [
             *(web.route(method, addresses.MCP, self._answer) for method in ("POST", "DELETE", "GET")),
             *(

@@ -1,8 +1,8 @@
-"""Programs that people let in, in the database: which programs asked, codes, and what was granted. Owns the SQL.
+"""OAuth grants in the database: registered programs, codes and grants. Owns the SQL.
 
-A grant is a person's token like any other (`users tokens` lists it, `users revoke-token` ends it) that nobody knows;
-what the program has are an access token and a refresh token, which hang on it and end with it. All are stored as
-SHA-256 only. A refresh token is good once: who shows one that was used ends the grant, since somebody has a copy.
+A grant is a token of the person (`users tokens` lists it, `users revoke-token` ends it) whose text is never revealed.
+The program gets an access token and a refresh token, which end with it. Only SHA-256 hashes are stored. A refresh token
+works once: a second use ends the grant, because it means the token leaked.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 ACCESS_SECONDS: Final = 3600
 REFRESH_SECONDS: Final = 60 * 86_400
 CODE_SECONDS: Final = 60
-#: A program that asked and was never let in is forgotten after a day, or earlier where many ask.
+#: A program that was never granted access is deleted after a day, or earlier if many register.
 _UNUSED_SECONDS, _MAX_CLIENTS, _MAX_GRANTS_EACH = 86_400.0, 500, 50
-#: Of each grant: access tokens that are good at a time, and used refresh tokens that are still known for such.
+#: Per grant: valid access tokens, and used refresh tokens that are still recognized.
 _MAX_ACCESS, _MAX_SPENT = 8, 100
-#: So doors for programs know a token (see door/tokens.py).
+#: The prefixes by which the API recognizes a token (see door/tokens.py).
 _ACCESS_PREFIX, _REFRESH_PREFIX = "bridge-person-", "bridge-refresh-"
 _TOKEN_BYTES = 32
 _MAX_TOKEN_CHARS = 300
 _NO_LABEL = re.compile(r"[^A-Za-z0-9 ._-]+")
 _LABEL_CHARS = 30
 
-#: Drop a grant's oldest tokens of a kind: a program may ask for new ones as often as it likes.
+#: Delete a grant's oldest tokens of a kind, because programs may request new ones without limit.
 _KEEP_SPENT = """
 DELETE FROM oauth_spent WHERE person = ? AND label = ? AND refresh_sha256 NOT IN
     (SELECT refresh_sha256 FROM oauth_spent WHERE person = ? AND label = ? ORDER BY spent_at DESC LIMIT ?)
@@ -46,7 +46,7 @@ DELETE FROM granted_access WHERE person = ? AND label = ? AND access_sha256 NOT 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A code on its way to the program: what a person agreed to."""
+    """A person's consent, exchanged by the program for tokens."""
 
     client_id: str
     person: str
@@ -60,7 +60,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a program may do for a person, and until when it may ask for more time."""
+    """A program's access for a person, and the time until which it can be refreshed."""
 
     client_id: str
     person: str
@@ -71,7 +71,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """Tokens, this once."""
+    """New tokens in plain text, available only now."""
 
     access: str
     refresh: str
@@ -79,13 +79,13 @@ class Issued:
 
 
 class Grants:
-    """Programs and what they were granted."""
+    """Registered programs and their grants."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def client(self, client_id: str) -> str | None:
-        """What a program said of itself, as JSON."""
+        """Return a program's registration as JSON, or None."""
 
         def find(db: Transaction) -> str | None:
             row = db.execute("SELECT info FROM oauth_clients WHERE client_id = ?", (client_id,)).fetchone()
@@ -94,7 +94,7 @@ class Grants:
         return await self._database.read(find)
 
     async def add_client(self, client_id: str, info: str) -> None:
-        """Keeps what a program says of itself; those that nobody let in give way."""
+        """Store a program's registration. Evict old ones without a grant."""
 
         def insert(tx: Transaction) -> None:
             now = time.time()
@@ -111,7 +111,7 @@ class Grants:
         await self._database.write(insert)
 
     async def add_code(self, code: Code) -> str:
-        """A code that stands for a person's word, once and for a minute."""
+        """Store a consent. Return its code, valid once and for a minute."""
         text = secrets.token_urlsafe(_TOKEN_BYTES)
 
         def insert(tx: Transaction) -> None:
@@ -128,7 +128,7 @@ class Grants:
         return text
 
     async def code(self, text: str) -> Code | None:
-        """What a code stands for."""
+        """Return the consent of a code, or None."""
 
         def find(db: Transaction) -> Code | None:
             row = db.execute("SELECT * FROM oauth_codes WHERE code_sha256 = ?", (token_sha256(text),)).fetchone()
@@ -137,7 +137,10 @@ class Grants:
         return await self._database.read(find)
 
     async def exchange_code(self, text: str, client_name: str) -> Issued | None:
-        """Uses a code up: tokens of a new grant; None where it is used, or its person may not come in any more."""
+        """Consume a code and return the tokens of a new grant.
+
+        Returns None if the code was used or has expired, or the person was revoked.
+        """
 
         def use(tx: Transaction) -> Issued | None:
             row = tx.execute(
@@ -148,14 +151,14 @@ class Grants:
             code = _code(row)
             _make_room(tx, code.person)
             label = _free_label(tx, code.person, client_name)
-            # It is the grant's, and known to nobody.
+            # Identifies the grant; its text is dropped.
             new_token(tx, code.person, label, chosen_scopes(code.scopes))
             return _issue(tx, Grant(code.client_id, code.person, label, code.scopes, 0.0))
 
         return await self._database.write(use)
 
     async def refresh(self, text: str) -> Grant | None:
-        """What a refresh token stands for."""
+        """Return the grant of a refresh token, or None."""
 
         def find(db: Transaction) -> Grant | None:
             row = db.execute("SELECT * FROM oauth_grants WHERE refresh_sha256 = ?", (token_sha256(text),)).fetchone()
@@ -164,7 +167,7 @@ class Grants:
         return None if len(text) > _MAX_TOKEN_CHARS else await self._database.read(find)
 
     async def end_reused(self, text: str) -> bytes | None:
-        """Ends the grant of a refresh token that was used before; its key, or None if it is no such token."""
+        """End the grant of a refresh token that was used before. Return its key, or None for other tokens."""
 
         def find(tx: Transaction) -> bytes | None:
             row = tx.execute(
@@ -175,7 +178,7 @@ class Grants:
         return None if len(text) > _MAX_TOKEN_CHARS else await self._database.write(find)
 
     async def exchange_refresh(self, text: str) -> Issued | None:
-        """Uses a refresh token up: new tokens of its grant; None where it is used."""
+        """Consume a refresh token and return new tokens of its grant, or None if it was used or has expired."""
         key = token_sha256(text)
 
         def use(tx: Transaction) -> Issued | None:
@@ -189,7 +192,7 @@ class Grants:
         return await self._database.write(use)
 
     async def of_access(self, text: str) -> Grant | None:
-        """The grant that an access token is of."""
+        """Return the grant of an access token, or None."""
 
         def find(db: Transaction) -> Grant | None:
             row = db.execute(
@@ -202,12 +205,12 @@ class Grants:
         return None if len(text) > _MAX_TOKEN_CHARS else await self._database.read(find)
 
     async def end(self, grant: Grant) -> bytes | None:
-        """Ends a grant; the key of its token, by which what goes on is ended."""
+        """End a grant. Return its token's key, by which running requests are ended."""
         return await self._database.write(lambda tx: _end(tx, grant.person, grant.label))
 
 
 def _issue(tx: Transaction, grant: Grant) -> Issued:
-    """New tokens of a grant; the access token before stays good until its time is over."""
+    """Create tokens for a grant. Earlier access tokens stay valid until they expire."""
     now = time.time()
     access = _ACCESS_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
     refresh = _REFRESH_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
@@ -237,7 +240,7 @@ def _drop_expired(tx: Transaction, now: float) -> None:
 
 
 def _make_room(tx: Transaction, person: str) -> None:
-    """The grants that were renewed longest ago give way."""
+    """End the grants that were refreshed longest ago, to keep the limit."""
     newest_first = tx.execute("SELECT label FROM oauth_grants WHERE person = ? ORDER BY expires_at DESC", (person,))
     for row in newest_first.fetchall()[_MAX_GRANTS_EACH - 1 :]:
         _end(tx, person, row["label"])
@@ -260,7 +263,7 @@ def _may_come(tx: Transaction, person: str) -> bool:
 
 
 def _free_label(tx: Transaction, person: str, client_name: str) -> str:
-    """A name for the grant in the person's list of tokens, after what the program calls itself."""
+    """Return an unused label for the grant in the person's list of tokens, from the program's name."""
     name = _NO_LABEL.sub("", client_name[:200]).strip(" ._-")[:_LABEL_CHARS].strip() or "program"
     taken = {row["label"] for row in tx.execute("SELECT label FROM person_tokens WHERE person = ?", (person,))}
     number, label = 1, name

@@ -1,6 +1,6 @@
-"""The addresses at which a program asks to be let in: metadata, registration, codes and tokens.
+"""The OAuth endpoints: metadata, registration, codes and tokens.
 
-The protocol is the `mcp` package's; what stands in `grants` and who is asked is ours.
+The `mcp` package implements the protocol. Grants and consent are the bridge's own.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from bridge.mcp.grants import Grants
 
 _MAX_BODY_BYTES = 64 * 1024
-#: Strangers may register; all of them together so often.
+#: Rate limit of all registrations together, which need no authentication.
 _REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE = 0.2, 20.0
 
 
 class OAuth:
-    """Answers the addresses of `addresses.py`, but for the door's own."""
+    """The OAuth endpoints of `addresses.py`."""
 
     def __init__(self, provider: GrantedAccess, doorkeeper: Doorkeeper, known_as: Addresses) -> None:
         self._known_as = known_as
@@ -71,7 +71,7 @@ class OAuth:
         }
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """A request to one of the addresses."""
+        """Answer a request to one of the endpoints."""
         handler = self._handlers.get((request.method, request.path))
         if handler is None:
             return messages.page(request, 405, "This address does not take that", code="refused")
@@ -120,10 +120,10 @@ class OAuth:
         )
 
     async def _asked(self, request: Request) -> Response:
-        """The package's answer, but that nobody is sent away from here before they have agreed to anything.
+        """Return the package's answer, but do not redirect off-site before consent.
 
-        Anybody can register an address and make a link with a mistake in it, which the package answers by leading
-        there. Back to a program on this machine it may lead.
+        Anyone can register a redirect URI and craft a link with an invalid request, which the package answers with a
+        redirect there. Redirects to a program on this machine are allowed.
         """
         answer = await self._authorization.handle(request)
         target = answer.headers.get("Location")
@@ -136,7 +136,7 @@ class OAuth:
         return JSONResponse(problem, 400, headers={"Cache-Control": "no-store"})
 
     async def _revoked(self, request: Request) -> Response:
-        """RFC 7009. The package's own handler refuses programs that have no secret."""
+        """Revoke a token (RFC 7009). The package's own handler refuses programs without a secret."""
         try:
             program = await self._authenticator.authenticate_request(request)
         except AuthenticationError as error:
@@ -147,7 +147,7 @@ class OAuth:
         token = await self._provider.load_access_token(text) or await self._provider.load_refresh_token(program, text)
         if token is not None and token.client_id == program.client_id:
             await self._provider.revoke_token(token)
-        # A token that is not known is as revoked as can be.
+        # Unknown tokens count as revoked (RFC 7009).
         return Response(status_code=200, headers={"Cache-Control": "no-store"})
 
     async def _registered(self, request: web.Request) -> web.StreamResponse:
@@ -161,7 +161,7 @@ class OAuth:
 def oauth(
     grants: Grants, cookie_key: bytes, admission: Admission, doorkeeper: Doorkeeper, known_as: Addresses
 ) -> OAuth:
-    """The addresses over what was granted."""
+    """Return the OAuth endpoints over the grants."""
     return OAuth(GrantedAccess(grants, cookie_key, known_as.is_ours, admission.revoked), doorkeeper, known_as)
 
 

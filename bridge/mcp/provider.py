@@ -1,7 +1,7 @@
-"""Who may be let in by OAuth, as the `mcp` package's handlers ask for it: programs, codes and tokens, over `grants`.
+"""OAuth provider for the handlers of the `mcp` package: programs, codes and tokens, over `grants`.
 
-A program that registers says who it is, and nobody checks that: a person is shown it as the program's own words. What
-is checked is where an answer may be sent, since whoever gets it gets in.
+Registrations are not verified, so the person sees a program's name as its own claim. Redirect URIs are checked, because
+the receiver of an answer gets access.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
     from bridge.door.tokens import Scope
     from bridge.mcp.grants import Grants
 
-#: What a program at this door can be granted. Observing is for the ones that a person gives a token to.
+#: Scopes that a program can be granted here. `observe` requires a token that a person creates.
 GRANTABLE: Final[tuple[Scope, ...]] = ("memory:read", "actions", "ask")
-#: A person has so long to say yes or no.
+#: Limit for a person's answer.
 ASK_SECONDS: Final = 600
 _MAX_INFO_CHARS, _MAX_REDIRECTS, _MAX_REDIRECT_CHARS = 16_384, 10, 500
 _MAX_STATE_CHARS, _CHALLENGE = 2_000, re.compile(r"[A-Za-z0-9_-]{43,128}")
-#: A program's own: a domain, reversed (RFC 8252, 7.1). Any other may be another program's, or the browser's.
+#: A program's own scheme: a reversed domain (RFC 8252, 7.1). Others may belong to other programs or the browser.
 _SCHEME = re.compile(r"(?=.{1,64}\Z)[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+")
 _HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9.-]+")
 
 
 class Program(OAuthClientInformationFull):
-    """A program as it introduced itself."""
+    """A registered program."""
 
     def validate_redirect_uri(self, redirect_uri: AnyUrl | None) -> AnyUrl:
-        """Exactly one of those it registered; of this machine's own addresses the port is free (RFC 8252, 7.3)."""
+        """Accept a registered URI; for loopback URIs any port is accepted (RFC 8252, 7.3)."""
         try:
             return super().validate_redirect_uri(redirect_uri)
         except InvalidRedirectUriError:
@@ -61,7 +61,7 @@ class Program(OAuthClientInformationFull):
             return redirect_uri
 
     def validate_scope(self, requested_scope: str | None) -> list[str] | None:
-        """What a program asks for is a wish: the person ticks what it gets."""
+        """Return the requested scopes, or None. They are only a wish: the person chooses the granted ones."""
         wanted = [] if requested_scope is None else requested_scope.split()
         for scope in wanted:
             if scope not in GRANTABLE:
@@ -70,19 +70,22 @@ class Program(OAuthClientInformationFull):
 
 
 class Refresh(RefreshToken):
-    """A refresh token with the grant it is of."""
+    """A refresh token with its grant."""
 
     grant: Grant
 
 
 class Access(AccessToken):
-    """An access token with the grant it is of."""
+    """An access token with its grant."""
 
     grant: Grant
 
 
 class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh, Access]):
-    """See the package's documentation. `is_ours` tells whether a resource is this door; `ended` ends what goes on."""
+    """The `mcp` package's provider.
+
+    `is_ours` checks resource indicators; `ended` ends the requests of a revoked grant.
+    """
 
     def __init__(
         self,
@@ -99,16 +102,16 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
     # --- programs ---
 
     async def get_client(self, client_id: str) -> Program | None:
-        """A program that registered."""
+        """Return a registered program, or None."""
         info = await self._grants.client(client_id)
         try:
             return None if info is None else Program.model_validate_json(info)
         except ValidationError:
-            # Of another version of the package; it registers again.
+            # Stored by another version of the package; the program registers again.
             return None
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
-        """Keeps a program's introduction. RegistrationError where an answer could be sent where it must not."""
+        """Store a program's registration. Raises RegistrationError for an unsafe redirect URI."""
         uris = [str(uri) for uri in client_info.redirect_uris or []]
         if not 0 < len(uris) <= _MAX_REDIRECTS:
             raise RegistrationError("invalid_redirect_uri", f"It takes 1 to {_MAX_REDIRECTS} redirect URIs.")
@@ -124,7 +127,7 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
     # --- a person is asked ---
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
-        """Where the person is asked."""
+        """Return the URL of the consent page."""
         if params.resource is not None and not self._is_ours(params.resource):
             raise AuthorizeError("invalid_target", "This bridge lets programs in at its own /mcp only.")
         if _CHALLENGE.fullmatch(params.code_challenge) is None:
@@ -135,7 +138,7 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
         return f"{CONSENT}?request={self._asked.dumps(asked)}"
 
     async def asked(self, text: str) -> tuple[Program, AuthorizationParams] | None:
-        """Which program asked for what; None where nobody did, or too long ago."""
+        """Return the program and its request from a consent URL; None if it is invalid or expired."""
         try:
             client_id, params = self._asked.loads(text, max_age=ASK_SECONDS)
         except BadSignature:
@@ -144,7 +147,7 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
         return None if client is None else (client, AuthorizationParams.model_validate(params))
 
     async def agreed(self, program: Program, params: AuthorizationParams, person: str, scopes: list[str]) -> str:
-        """A code that stands for the person's word."""
+        """Store a person's consent and return its code."""
         return await self._grants.add_code(
             Code(
                 client_id=program.client_id,
@@ -163,7 +166,7 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
     ) -> AuthorizationCode | None:
-        """What a code stands for, if it is this program's."""
+        """Return a code's consent if it belongs to this program."""
         code = await self._grants.code(authorization_code)
         if code is None or code.client_id != client.client_id:
             return None
@@ -182,14 +185,14 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
     ) -> OAuthToken:
-        """Tokens for a code, once."""
+        """Exchange a code for tokens, once."""
         issued = await self._grants.exchange_code(authorization_code.code, client.client_name or "")
         if issued is None:
             raise TokenError("invalid_grant", "This code was used, or has expired.")
         return _tokens(issued)
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> Refresh | None:
-        """What a refresh token stands for, if it is this program's. One that was used before ends its grant."""
+        """Return a refresh token's grant if it belongs to this program. A token that was used before ends its grant."""
         grant = await self._grants.refresh(refresh_token)
         if grant is None and (key := await self._grants.end_reused(refresh_token)) is not None:
             self._ended(key)
@@ -210,29 +213,29 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
         refresh_token: Refresh,
         scopes: list[str],  # noqa: ARG002 - see below
     ) -> OAuthToken:
-        """New tokens for a refresh token, once. The grant keeps its scopes; to have fewer it is asked for anew."""
+        """Exchange a refresh token for new tokens, once. The grant keeps its scopes; fewer need a new consent."""
         issued = await self._grants.exchange_refresh(refresh_token.token)
         if issued is None:
             raise TokenError("invalid_grant", "This refresh token was used, or has expired.")
         return _tokens(issued)
 
     async def load_access_token(self, token: str) -> Access | None:
-        """What an access token stands for."""
+        """Return an access token's grant, or None."""
         grant = await self._grants.of_access(token)
         if grant is None:
             return None
         return Access(token=token, client_id=grant.client_id, scopes=grant.scopes, subject=grant.person, grant=grant)
 
     async def revoke_token(self, token: Access | Refresh) -> None:
-        """Ends the grant, and what goes on with it."""
+        """End the grant and its running requests."""
         if (key := await self._grants.end(token.grant)) is not None:
             self._ended(key)
 
 
 def leads_to(uri: str) -> str | None:
-    """Where a redirect goes, as a source of a Content-Security-Policy: an origin, or a program's own scheme.
+    """Return a redirect's target as a Content-Security-Policy source: an origin or a program's own scheme.
 
-    None where no answer may be sent.
+    Returns None if no answer may be sent there.
     """
     try:
         parts = urlsplit(uri)
@@ -252,7 +255,7 @@ def leads_to(uri: str) -> str | None:
 
 
 def _without_port(uri: str) -> tuple[str, str, str] | None:
-    """A redirect to this machine without its port; None for any other."""
+    """Return a loopback redirect without its port; None for any other URI."""
     parts = urlsplit(uri)
     if parts.scheme != "http" or parts.hostname is None or not is_here(uri):
         return None

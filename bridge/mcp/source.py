@@ -1,4 +1,4 @@
-"""A person's memory, agent and cards as MCP's tools ask for them: every question goes over the relay to the sprite."""
+"""A person's memory, agent and cards for the MCP tools, requested from the sprite over the relay."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from sprite.protocol.offered.tools import MissionEnd, Told
     from sprite.protocol.shapes import Card
 
-#: A sprite that sleeps has to wake first; a caller waits a minute for an answer, as clients do.
+#: Limit for an answer: a sleeping sprite has to wake, and clients wait for a minute.
 _ANSWER_SECONDS = 50.0
-#: What was not told yet: a client that reads slowly hears the newest of it.
+#: Buffered progress messages; a slow client gets the newest.
 _UNTOLD = 20
 _AWAY = "The person's agent cannot be reached at the moment. Nothing is lost; try again in a while."
 
 
 class RelayedSource:
-    """One person's; `asked_by` names the program that asks: what it hands over is its word, and never the person's."""
+    """One person's source; `asked_by` names the program, so that its words are not attributed to the person."""
 
     def __init__(self, relay: Relay, asking: Asking, person: str, asked_by: str) -> None:
         self._relay = relay
@@ -44,7 +44,8 @@ class RelayedSource:
     async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
         """See Source."""
         if isinstance(request, AddActionRequest):
-            # What is asked is asked again after a cut, and this would then be added twice: first the link has to stand.
+            # Requests are repeated after a lost link, which could add the action twice. This request makes sure that
+            # the link is up.
             await self._ask(ActionsRequest())
         answer = await self._ask(request)
         if not isinstance(answer, MemoryResult):
@@ -63,7 +64,7 @@ class RelayedSource:
                         while ear.untold:
                             await told(ear.untold.popleft())
                         if isinstance(heard, Ending):
-                            # One that was missed was looked for in the chat.
+                            # A missed ending was looked up in the chat.
                             ear.watch.hear(heard)
         except AskError as error:
             raise PeerError(str(error), code=error.code) from error
@@ -80,7 +81,7 @@ class RelayedSource:
             raise PeerError(_AWAY, code="unavailable") from error
 
     async def _ask(self, payload: ClientPayload) -> ServerPayload:
-        """The sprite's answer. PeerError, in words, where it refuses, or cannot be reached."""
+        """Return the sprite's answer. Raises PeerError if it refuses or is unreachable."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 with self._relay.held(self._person) as room:
@@ -93,11 +94,11 @@ class RelayedSource:
 
 
 class _Ear:
-    """Hears a room on behalf of one mission: what to tell of it, and the cards that are drawn meanwhile."""
+    """Listens to a room for one mission: its progress, and the cards drawn meanwhile."""
 
     def __init__(self, watch: MissionWatch) -> None:
         self.watch = watch
-        #: Words of progress, the newest last.
+        #: Progress messages, newest last.
         self.untold: deque[str] = deque(maxlen=_UNTOLD)
 
     def heard(self, message: ServerMessage) -> None:

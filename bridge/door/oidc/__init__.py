@@ -1,1 +1,1 @@
-"""People come in by their company's provider: OpenID Connect, the authorization code flow with PKCE."""
+"""Single sign-on with a company's provider: OpenID Connect, authorization code flow with PKCE."""

@@ -1,7 +1,7 @@
-"""`/oidc/login`, `/oidc/callback` and `/oidc/link`: a browser goes to the provider, comes back, and is somebody here.
+"""`/oidc/login`, `/oidc/callback` and `/oidc/link`: log a browser in through the provider.
 
-What a login began with (state, nonce, PKCE verifier) is in a signed cookie of the browser that began it, so a code that
-was handed out elsewhere, or is played back, opens nothing. No token of the provider's is kept or logged.
+State, nonce and PKCE verifier of a login are in a signed cookie of the browser that started it. So a code that was
+issued elsewhere or replayed is rejected. Tokens of the provider are neither stored nor logged.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 _MAX_CODE_CHARACTERS = 4096
 _PERSON_SAID_NO = "access_denied"
-#: Adds a line to the audit log: who, what, to whom, and details.
+#: Adds an entry to the audit log: actor, action, subject and details.
 Note = Callable[..., Awaitable[None]]
-#: Changes what somebody may do, by the word of the provider's groups.
+#: Changes a person's role, as their groups at the provider say.
 ChangeRole = Callable[[str, "Role"], Awaitable[object]]
 
 
 class _RefusedError(BridgeError):
-    """Why a login does not go on: the page's title and its words; `code` for programs."""
+    """A login is refused: the page's title and message; `code` is for programs."""
 
     def __init__(self, status: int, title: str, words: str, code: str) -> None:
         super().__init__(title)
@@ -61,7 +61,7 @@ def _revoked() -> _RefusedError:
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A login that this browser began: `to` is where it goes afterwards, `link` who links themselves, or ""."""
+    """A login started in this browser: `to` is the final path, `link` the person who links their identity, or ""."""
 
     state: str
     nonce: str
@@ -96,7 +96,7 @@ class OidcDoor:
         self._failed = WrongLinks()
 
     def table(self) -> list[web.RouteDef]:
-        """The routes; they come before the catch-all for the page's files."""
+        """Return the routes, which must come before the catch-all for the page's files."""
         return [
             web.get("/oidc/login", self._login, allow_head=False),
             web.get("/oidc/callback", self._callback, allow_head=False),
@@ -114,7 +114,7 @@ class OidcDoor:
         return response
 
     async def _link(self, request: web.Request) -> web.StreamResponse:
-        """Whoever is logged in says that they are who they are at the provider."""
+        """Start linking the logged-in person with their identity at the provider."""
         caller = await self._doorkeeper.who_acts(request)
         if isinstance(caller, web.Response):
             return caller
@@ -122,7 +122,7 @@ class OidcDoor:
             begun, address = await self._begun("/passkeys", caller.person)
         except ProviderError as error:
             return self._said(request, self._trouble(error), "/")
-        # Browsers let no form of ours lead to another site: a link does.
+        # The Content-Security-Policy forbids forms to lead to another site, so the page has a link.
         response = messages.page(
             request,
             200,
@@ -135,7 +135,7 @@ class OidcDoor:
         return response
 
     async def _begun(self, to: str, link: str) -> tuple[Begun, str]:
-        """What the browser has to keep, and where it goes. ProviderError."""
+        """Return the state for the browser's cookie and the provider's URL. Raises ProviderError."""
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         address = await self._provider.login_address(state=state, nonce=nonce, verifier=verifier)
         return Begun(state, nonce, verifier, to, link), address
@@ -148,19 +148,19 @@ class OidcDoor:
             response = await self._come_back(request, begun)
         except _RefusedError as refused:
             if refused.status == web.HTTPBadRequest.status_code:
-                # Not where the provider is down, or somebody may not come in: an office shares one address.
+                # Not for an unreachable provider or a missing permission, because an office shares one address.
                 self._failed.count(address)
             response = self._said(request, refused, "/" if begun is None else begun.to)
         self._cookie.take_back(response)
         return response
 
     def _require_few_failures(self, address: str) -> None:
-        """Each costs the provider a question or two."""
+        """Limit failed logins, because each costs the provider a request or two."""
         if (wait := self._failed.wait(address)) > 0:
             raise _RefusedError(429, "Too many logins went wrong", f"Wait {wait:.0f} seconds.", "rate_limited")
 
     async def _come_back(self, request: web.Request, begun: Begun | None) -> web.Response:
-        """Where the browser goes on; _RefusedError."""
+        """Finish a login and return the redirect. Raises _RefusedError."""
         code = await self._code(request, begun)
         if begun is None:
             raise AssertionError("a code without a beginning is refused")
@@ -181,7 +181,10 @@ class OidcDoor:
         return await self._linked(request, begun, claims) if begun.link else await self._let_in(request, begun, claims)
 
     async def _code(self, request: web.Request, begun: Begun | None) -> str:
-        """The code of an answer to what this browser began, once; _RefusedError for any other."""
+        """Return the code of the provider's answer to this browser's login, once.
+
+        Raises _RefusedError for any other.
+        """
         state = request.query.get("state", "")
         if begun is None or not hmac.compare_digest(state.encode("utf-8", "surrogateescape"), begun.state.encode()):
             raise _RefusedError(

@@ -1,7 +1,7 @@
-"""ID tokens: which are believed, and what they say. Pure.
+"""Verification of ID tokens. Pure.
 
-A token is believed when it is signed by a key of the provider's, by an algorithm with a public key, for this bridge,
-for the login that this browser began, and not long ago.
+A valid token is signed by a key of the provider with an asymmetric algorithm. It is recent, and issued for this bridge
+and for the login that this browser started.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from joserfc.jwk import KeySet
 
 from bridge.errors import BridgeError
 
-#: Never `none`, and nothing whose key is a secret that both sides have.
+#: Excludes `none` and algorithms with a shared secret.
 ALGORITHMS: Final = [
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA", "Ed25519"),
 ]
-#: So far the clocks of bridge and provider may be apart, in seconds.
+#: Allowed clock difference between bridge and provider, in seconds.
 SKEW_SECONDS: Final = 60
 MAX_TOKEN_CHARACTERS: Final = 32 * 1024
 _MAX_SUBJECT_CHARACTERS = 255
 
 
 class IdTokenError(BridgeError):
-    """The token is not believed; the words are for whoever runs the bridge."""
+    """The token is invalid; the message is for operators."""
 
 
 class UnknownKeyError(IdTokenError):
-    """It names a key that is not among those known."""
+    """The token names a key that is not known."""
 
 
 def verified(
     token: str, keys: KeySet, *, issuer: str, client_id: str, nonce: str, now: float, access_token: str | None = None
 ) -> dict[str, Any]:
-    """The claims of a token that is believed; IdTokenError says why one is not."""
+    """Return the claims of a valid token. IdTokenError says why one is invalid."""
     if len(token) > MAX_TOKEN_CHARACTERS:
         raise IdTokenError("it is too long")
     try:
@@ -50,7 +50,7 @@ def verified(
         claims = CodeIDToken(read.claims, read.header, options, params)
         claims.validate(now=int(now), leeway=SKEW_SECONDS)
     except JoseError as error:
-        # Its description names a claim or a header, and quotes none.
+        # The description names a claim or header, without its value.
         raise IdTokenError(error.description or error.error) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise IdTokenError("it cannot be read") from error

@@ -1,6 +1,6 @@
-"""Who somebody at the provider is here: by issuer and subject, never by a name or an address that they claim.
+"""People's identities at the provider: by issuer and subject, never by a claimed name or address.
 
-Owns the table `oidc_identities`. A name here is made at the first login; an existing person is linked by an operator's
+Owns the table `oidc_identities`. The first login creates a person. An existing person is linked by an operator's
 command, or by themselves while they are logged in.
 """
 
@@ -30,7 +30,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A person who logged in: `is_new` where their name was made just now."""
+    """A person who logged in; `is_new` if they were just created."""
 
     person: str
     is_new: bool
@@ -38,7 +38,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a person is at a provider, since when (Unix seconds)."""
+    """A person's identity at a provider, with its creation time (Unix seconds)."""
 
     issuer: str
     subject: str
@@ -46,13 +46,13 @@ class Identity:
 
 
 class Identities:
-    """Who is who."""
+    """People's identities at providers."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def known(self, issuer: str, subject: str, wanted: str) -> Known | None:
-        """Who it is; somebody new gets a name like `wanted`. None for somebody who was revoked."""
+        """Return the person of an identity, created with a name like `wanted` if new. None if they were revoked."""
 
         def find(tx: Transaction) -> Known | None:
             row = tx.execute(
@@ -71,9 +71,9 @@ class Identities:
         return await self._database.write(find)
 
     async def link(self, issuer: str, subject: str, person: str, *, moves: bool) -> str | None:
-        """Makes an identity a person's; whose it was before, if anybody's.
+        """Link an identity to a person and return its previous person, or None.
 
-        PeopleError where there is no such person, or where it is somebody else's and may not be moved.
+        Raises PeopleError if there is no such person, or if the identity is another person's and `moves` is not set.
         """
 
         def update(tx: Transaction) -> str | None:
@@ -94,7 +94,7 @@ class Identities:
         return await self._database.write(update)
 
     async def of(self, person: str) -> list[Identity]:
-        """A person's identities, oldest first."""
+        """Return a person's identities, oldest first."""
         rows = await self._database.read(
             lambda db: db.execute(
                 "SELECT issuer, subject, created_at FROM oidc_identities WHERE person = ? ORDER BY created_at",
@@ -104,9 +104,9 @@ class Identities:
         return [Identity(row["issuer"], row["subject"], row["created_at"]) for row in rows]
 
     async def unlink(self, person: str, subject: str, issuer: str | None) -> Identity:
-        """Takes an identity off a person, and returns it; `issuer` may be None where there is one such subject.
+        """Unlink a person's identity and return it. `issuer` may be None if the subject is unique.
 
-        PeopleError where there is none such, or more than one.
+        Raises PeopleError if no identity matches, or more than one.
         """
 
         def delete(tx: Transaction) -> Identity:
@@ -129,7 +129,7 @@ class Identities:
 
 
 def wanted_name(claims: dict[str, Any]) -> str:
-    """A name like what the provider calls a person. It is a wish: no person is found by it."""
+    """Return a name like the provider's for a person. It is only a suggestion, never used for lookups."""
     for claim in ("preferred_username", "email"):
         said = claims.get(claim)
         if not isinstance(said, str) or (claim == "email" and claims.get("email_verified") is False):
@@ -145,9 +145,9 @@ def wanted_name(claims: dict[str, Any]) -> str:
 
 
 def claim_in(claims: dict[str, Any], claim: str) -> Any:
-    """A claim by its name, else by the path to it with dots between (`realm_access.roles`); None where there is none.
+    """Return a claim by its name, or by a path with dots (`realm_access.roles`); None if it is missing.
 
-    Names may have dots of their own: `https://example.org/groups`.
+    The exact name wins, because names may contain dots: `https://example.org/groups`.
     """
     if claim in claims:
         return claims[claim]
@@ -160,14 +160,14 @@ def claim_in(claims: dict[str, Any], claim: str) -> Any:
 
 
 def groups_in(claims: dict[str, Any], claim: str) -> frozenset[str]:
-    """The groups that a claim lists; one alone may stand there without a list."""
+    """Return the groups in a claim: a list, or a single name."""
     said = claim_in(claims, claim)
     listed = said if isinstance(said, list) else [said]
     return frozenset(group for group in listed if isinstance(group, str))
 
 
 def role_in(groups: AbstractSet[str], settings: OidcSettings) -> Role | Literal["unchanged"] | None:
-    """What the groups make of a person; None: they may not come in."""
+    """Return the role that groups give a person; None if they may not log in."""
     if settings.people and not groups & (settings.people | settings.operators):
         return None
     if not settings.operators:
@@ -176,7 +176,7 @@ def role_in(groups: AbstractSet[str], settings: OidcSettings) -> Role | Literal[
 
 
 def _free(tx: Transaction, wanted: str) -> str:
-    """A name that nobody has or had."""
+    """Return a name that no person has or had."""
     name, number = wanted, 2
     while tx.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone() is not None:
         name, number = f"{wanted}-{number}", number + 1

@@ -1,7 +1,6 @@
-"""The provider: found by discovery, asked for its keys and for what a code is worth. Whatever it says is bounded.
+"""Client of the provider: discovery, keys and code exchange. Its answers are limited in size.
 
-Owns the HTTP to it; knows no person. Nothing that it hands out is kept: an access token lives for the one question
-that follows it.
+Owns the HTTP requests; has no data of people. No token is stored: an access token is used for one userinfo request.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ log = logging.getLogger(__name__)
 _SECONDS = 10.0
 _MAX_ANSWER_BYTES = 256 * 1024
 _DISCOVERY_SECONDS = 3600.0
-#: A key that the provider gave up is believed so long at most.
+#: Longest time that a withdrawn key is still accepted.
 _KEYS_LAST_SECONDS = 3600.0
-#: A token may name any key: it makes us ask again so often at most.
+#: Shortest time between two key requests, because any token can name an unknown key.
 _KEYS_SECONDS = 60.0
 _T = TypeVar("_T")
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TOKEN_CHARACTERS)]
 
 
 class ProviderError(BridgeError):
-    """The provider cannot be reached, or what it says makes no sense; in words for whoever runs the bridge."""
+    """The provider is unreachable or its answer is invalid; the message is for operators."""
 
 
 class CodeRefusedError(ProviderError):
-    """The provider does not take this code: it was used, or has expired."""
+    """The provider rejects this code: it was used or has expired."""
 
 
 class _Discovery(msgspec.Struct):
@@ -67,7 +66,7 @@ class _Tokens(msgspec.Struct):
 
 
 class Provider:
-    """The provider, while the block runs. `redirect_uri` is where it sends browsers back to."""
+    """Client of the provider while the block runs. `redirect_uri` is the callback for browsers."""
 
     def __init__(self, settings: OidcSettings, redirect_uri: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.settings = settings
@@ -80,7 +79,7 @@ class Provider:
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=_SECONDS)
-        # A cookie of the provider's would be one for all people.
+        # A cookie of the provider would be shared by all people.
         self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=True)
         return self
 
@@ -91,7 +90,7 @@ class Provider:
             await self._session.close()
 
     async def login_address(self, *, state: str, nonce: str, verifier: str) -> str:
-        """Where to send a browser. ProviderError."""
+        """Return the provider's login URL for a browser. Raises ProviderError."""
         found = await self._discovered()
         return str(
             prepare_grant_uri(
@@ -108,7 +107,7 @@ class Provider:
         )
 
     async def claims(self, code: str, *, verifier: str, nonce: str) -> dict[str, Any]:
-        """What the provider says of whoever came back with this code, as believed. ProviderError, IdTokenError."""
+        """Exchange a code and return the verified claims. Raises ProviderError or IdTokenError."""
         found = await self._discovered()
         tokens = await self._exchanged(found, code, verifier)
         claims = await self._believed(found, tokens, nonce)
@@ -148,7 +147,7 @@ class Provider:
             if secret is not None:
                 form["client_secret"] = secret
         else:
-            # RFC 6749, section 2.3.1: both are encoded as in a form first.
+            # RFC 6749, section 2.3.1: both are form-encoded first.
             pair = f"{quote(identity, safe='')}:{quote(secret, safe='')}"
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         return await self._asked(_Tokens, "POST", found.token_endpoint, form=form, headers=headers)
@@ -173,7 +172,7 @@ class Provider:
         raise AssertionError("the second try returns or raises")
 
     async def _known_keys(self, found: _Discovery, *, is_stale: bool) -> KeySet:
-        """The provider's keys; fetched again after an hour, and where they are stale, once a minute at most."""
+        """Return the provider's keys, cached for an hour, or for a minute if `is_stale`."""
         lasting = _KEYS_SECONDS if is_stale else _KEYS_LAST_SECONDS
         async with self._looking:
             if self._keys is not None and self._clock() - self._keys[0] < lasting:
@@ -187,7 +186,7 @@ class Provider:
             return keys
 
     async def _told(self, endpoint: str, access_token: str, claims: dict[str, Any]) -> dict[str, Any]:
-        """The claims, and those that only the provider's page about the person has; what is signed goes first."""
+        """Return the claims, completed from the userinfo endpoint. Signed claims win."""
         headers = {"Authorization": f"Bearer {access_token}"}
         told = await self._asked(dict[str, Any], "GET", endpoint, headers=headers)
         if told.get("sub") != claims["sub"]:
@@ -203,7 +202,7 @@ class Provider:
         form: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> _T:
-        """One request and its answer as that type; no redirect is followed, since it would be asked with secrets."""
+        """Send a request and decode the answer. Follows no redirects, because the request contains secrets."""
         if self._session is None:
             raise RuntimeError("used outside of its block")
         headers = {"Accept": "application/json", **(headers or {})}
@@ -225,7 +224,7 @@ class Provider:
 
 
 def is_safe(address: str) -> bool:
-    """Whether nobody in between can read or change what is said: https, or this machine."""
+    """Return whether a URL is safe from interception: https, or this machine."""
     try:
         parts = urlsplit(address)
         return bool(parts.hostname) and (
@@ -249,7 +248,7 @@ class _Refusal(msgspec.Struct):
 
 
 def _refused(body: bytes) -> None:
-    """Raises what a refusal of the token endpoint means."""
+    """Raise the error for a refusal by the token endpoint."""
     try:
         code = msgspec.json.decode(body, type=_Refusal).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

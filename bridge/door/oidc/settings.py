@@ -1,4 +1,4 @@
-"""What the bridge is told of the provider. Pure."""
+"""Settings of the single sign-on provider. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
-    """One provider: its issuer's address, who the bridge is to it, and what its groups mean here."""
+    """One provider: its issuer URL, the bridge's client id, and the meaning of its groups."""
 
     issuer: str
     client_id: str
@@ -16,12 +16,12 @@ class OidcSettings:
     scopes: tuple[str, ...] = ("openid", "profile", "email")
     #: The claim that lists a person's groups.
     groups_claim: str = "groups"
-    #: Groups whose members are operators; empty: roles are given here, by command.
+    #: Groups of operators. Empty: roles are set by command.
     operators: frozenset[str] = frozenset()
-    #: Groups whose members may come in, beside the operators'; empty: everybody whom the provider lets through.
+    #: Groups that may log in, besides operators. Empty: all users of the provider.
     people: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
-        """What the button calls it."""
+        """Return the provider's name for the button."""
         return urlsplit(self.issuer).hostname or self.issuer

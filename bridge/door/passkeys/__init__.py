@@ -1,1 +1,1 @@
-"""Passkeys: a person proves who they are by a key that their device keeps (WebAuthn), without a link or a password."""
+"""Passkeys: login with a key on a person's device (WebAuthn), without a link or a password."""

@@ -1,7 +1,6 @@
-"""WebAuthn's two ceremonies, by the library: what a device is asked, and whether its answer is believed.
+"""WebAuthn's two ceremonies: the options for a device and the verification of its answer.
 
-A device always has to see its person (user verification), and to know by itself whose key it is (discoverable), so no
-name is typed. Knows no HTTP and no database.
+Devices must verify their user and store discoverable keys, so no name is typed. Has no HTTP and no database.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from webauthn.registration.verify_registration_response import VerifiedRegistration
 
 _NAME = "Sprite"
-#: What browsers trust without https.
+#: The name that browsers trust without https.
 _HERE = "localhost"
 _MAX_CREDENTIAL_BYTES = 1024
 
@@ -31,7 +30,7 @@ class _Named(msgspec.Struct, rename="camel"):
 
 
 class Answer(msgspec.Struct, rename="camel"):
-    """What of a device's answer is read before it is believed."""
+    """The parts of a device's answer that are read before verification."""
 
     id: str
     response: _Named
@@ -39,17 +38,17 @@ class Answer(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Who asks: the name that keys are bound to, and the addresses of pages that may ask for it."""
+    """The relying party: the name that keys are bound to, and the origins of pages that may use them."""
 
     rp_id: str
     origins: tuple[str, ...]
 
     def is_at(self, host: str) -> bool:
-        """Whether pages at this host (with its port) may ask; browsers let no others."""
+        """Return whether pages at this host (with its port) may use passkeys."""
         return any(urlsplit(origin).netloc == host for origin in self.origins)
 
     def new_options(self, person: str, challenge: bytes, known: Sequence[Passkey]) -> bytes:
-        """What a device is asked that is to make a key, as JSON."""
+        """Return the options for creating a key, as JSON."""
         import webauthn
         from webauthn.helpers import structs
 
@@ -68,7 +67,7 @@ class Party:
         return webauthn.options_to_json(options).encode()
 
     def login_options(self, challenge: bytes) -> bytes:
-        """What a device is asked that knows whose key it has, as JSON."""
+        """Return the options for a login with a discoverable key, as JSON."""
         import webauthn
         from webauthn.helpers import structs
 
@@ -78,7 +77,7 @@ class Party:
         return webauthn.options_to_json(options).encode()
 
     def believed_new(self, answer: bytes, challenge: bytes) -> VerifiedRegistration:
-        """The key that a device made. PasskeyError."""
+        """Verify a new key. Raises PasskeyError."""
         import webauthn
 
         try:
@@ -90,14 +89,14 @@ class Party:
                 require_user_verification=True,
             )
         except Exception as error:
-            # The library reads a stranger's CBOR, ASN.1 and keys, and fails in as many ways as these can be wrong.
+            # The library parses untrusted CBOR, ASN.1 and keys, and raises many types of errors.
             raise PasskeyError("This passkey was not made as it must be. Try again.") from error
         if not 0 < len(made.credential_id) <= _MAX_CREDENTIAL_BYTES:
             raise PasskeyError("This passkey's name is too long.")
         return made
 
     def believed_login(self, answer: bytes, challenge: bytes, passkey: Passkey) -> VerifiedAuthentication:
-        """That a device has this key, and saw its person just now. PasskeyError."""
+        """Verify that a device has this key and has just verified its user. Raises PasskeyError."""
         import webauthn
 
         try:
@@ -116,9 +115,9 @@ class Party:
 
 
 def party_of(public_url: str | None, port: int) -> Party | None:
-    """Who asks at this address; None where browsers keep no passkeys: for a number, and over http for another machine.
+    """Return the relying party of an address; None if browsers store no passkeys there (IP addresses, remote http).
 
-    Without an address of its own the bridge is on the machine of whoever uses it, which browsers call localhost.
+    Without a public URL, the bridge runs on its user's machine, at localhost.
     """
     if public_url is None:
         return Party(_HERE, (f"http://{_HERE}:{port}",))
@@ -135,7 +134,7 @@ def party_of(public_url: str | None, port: int) -> Party | None:
 
 
 def credential_named(answer: bytes) -> tuple[bytes, bytes | None]:
-    """Which key a device says it used, and whose. PasskeyError where it says neither."""
+    """Return the credential id and user handle in a device's answer. Raises PasskeyError."""
     from webauthn import base64url_to_bytes
 
     try:

@@ -1,4 +1,4 @@
-"""`/passkeys`, for who is logged in: their passkeys, a new one, one fewer. And the log in by one, at `/login`."""
+"""`/passkeys` lists, adds and removes the logged-in person's passkeys. `/login/passkey` logs in with one."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ _LINK = '<form method="post" action="/oidc/link"><button class="quiet">Link with
 
 
 class NewPasskey(msgspec.Struct):
-    """What a browser sends: the device's answer, as it came, and what its person calls it."""
+    """A browser's request: the device's raw answer and the label for the key."""
 
     answer: msgspec.Raw
     label: Annotated[str, msgspec.Meta(max_length=400)] = ""
 
 
 class PasskeyDoor:
-    """The routes. `provider` is the name of the company's provider, "" where there is none."""
+    """The routes. `provider` is the single sign-on provider's name, "" if there is none."""
 
     def __init__(
         self, flow: PasskeyFlow, doorkeeper: Doorkeeper, arriving: Arriving, cookie: SealedCookie[Asked], provider: str
@@ -78,7 +78,7 @@ class PasskeyDoor:
         self._wrong = WrongLinks()
 
     def table(self) -> list[web.RouteDef]:
-        """The routes; they come before the catch-all for the page's files."""
+        """Return the routes, which must come before the catch-all for the page's files."""
         return [
             web.get("/passkeys", self._show, allow_head=False),
             web.post("/passkeys", self._add),
@@ -113,7 +113,7 @@ class PasskeyDoor:
         return self._asked(*await self._flow.begin_new(caller.person))
 
     async def _add(self, request: web.Request) -> web.StreamResponse:
-        # It may come slowly: who acts is who is logged in once it is whole.
+        # The body may arrive slowly, so the caller is authenticated after it.
         body = await body_within(request, _MAX_ANSWER_BYTES)
         caller = await self._doorkeeper.who_acts(request)
         if isinstance(caller, web.Response):
@@ -197,7 +197,7 @@ class PasskeyDoor:
 
 
 def no_passkeys() -> list[web.RouteDef]:
-    """The routes where browsers would keep no passkeys: they say why."""
+    """Return routes that explain why this address has no passkeys."""
 
     async def refuse(request: web.Request) -> web.StreamResponse:
         return messages.page(

@@ -1,4 +1,4 @@
-"""The steps of both ceremonies with what is kept: challenges are random, of one browser, and answered once."""
+"""The steps of both ceremonies. Challenges are random, bound to one browser and answered once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNKNOWN = "This passkey is not known here. Come in another way, and add it anew
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What this browser was asked: `person` is who makes a key, "" where somebody logs in."""
+    """A challenge of this browser: `person` is the owner of a new key, "" for a login."""
 
     challenge: str
     kind: Literal["new", "login"]
@@ -25,7 +25,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class PasskeyFlow:
-    """Begins and ends them; what `Asked` is comes back by the browser's sealed cookie."""
+    """Starts and finishes ceremonies. The browser's signed cookie keeps `Asked` in between."""
 
     def __init__(self, passkeys: Passkeys, party: Party, spent: Spent) -> None:
         self.passkeys = passkeys
@@ -33,18 +33,18 @@ class PasskeyFlow:
         self._spent = spent
 
     async def begin_new(self, person: str) -> tuple[Asked, bytes]:
-        """What to keep in the browser's cookie, and the options for its device as JSON."""
+        """Return the state for the browser's cookie and the device's options as JSON."""
         asked = Asked(secrets.token_urlsafe(32), "new", person)
         known = await self.passkeys.of(person)
         return asked, self.party.new_options(person, asked.challenge.encode(), known)
 
     def begin_login(self) -> tuple[Asked, bytes]:
-        """The same for somebody who logs in."""
+        """Return the same for a login."""
         asked = Asked(secrets.token_urlsafe(32), "login")
         return asked, self.party.login_options(asked.challenge.encode())
 
     async def end_new(self, asked: Asked | None, person: str, answer: bytes, label: str) -> None:
-        """Keeps the key that a device made. PasskeyError."""
+        """Verify and store a new key. Raises PasskeyError."""
         challenge = await self._challenge(asked, "new", person)
         made = self.party.believed_new(answer, challenge)
         await self.passkeys.add(
@@ -52,7 +52,7 @@ class PasskeyFlow:
         )
 
     async def end_login(self, asked: Asked | None, answer: bytes) -> str:
-        """Who has proved who they are. PasskeyError."""
+        """Verify a login and return its person. Raises PasskeyError."""
         challenge = await self._challenge(asked, "login", "")
         credential_id, handle = credential_named(answer)
         passkey = await self.passkeys.found(credential_id)
@@ -64,7 +64,7 @@ class PasskeyFlow:
         return passkey.person
 
     async def _challenge(self, asked: Asked | None, kind: str, person: str) -> bytes:
-        """The challenge that was asked, spent by this; PasskeyError where it is none for this, or was answered."""
+        """Consume a challenge and return it. Raises PasskeyError if it does not match or was answered."""
         if asked is None or (asked.kind, asked.person) != (kind, person):
             raise PasskeyError("This took more than ten minutes, or was begun in another browser. Try again.")
         if not await self._spent.spend(asked.challenge):

@@ -1,4 +1,4 @@
-"""The passkeys of people, in bridge.db: public keys, and how often each says it was used. Opens nothing by itself."""
+"""People's passkeys in the database: public keys and use counters. The data grants no access."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 MOST_EACH = 20
 MAX_LABEL_CHARACTERS = 40
-#: So many digits of an id (hex) tell passkeys apart.
+#: Hex digits of an id that identify a passkey.
 SHORT_ID = 12
 
 
 class PasskeyError(BridgeError):
-    """A passkey cannot be added, removed or believed; in words for its person."""
+    """A passkey cannot be added, removed or verified; the message is for its person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passkey:
-    """One of a person's; times in Unix seconds. `aaguid` says which kind of device made it."""
+    """A person's passkey; times in Unix seconds. `aaguid` identifies the model of the device."""
 
     credential_id: bytes
     person: str
@@ -37,7 +37,7 @@ class Passkey:
 
 
 class Passkeys:
-    """Everyone's."""
+    """All passkeys."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -45,7 +45,7 @@ class Passkeys:
     async def add(
         self, person: str, credential_id: bytes, public_key: bytes, sign_count: int, label: str, aaguid: str
     ) -> None:
-        """One more. PasskeyError where there are too many, where it is there already, or the person is not."""
+        """Add a passkey. Raises PasskeyError if the person has too many or was revoked, or if it exists already."""
 
         def insert(tx: Transaction) -> None:
             if tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (person,)).fetchone() is None:
@@ -64,7 +64,7 @@ class Passkeys:
         await self._database.write(insert)
 
     async def of(self, person: str) -> list[Passkey]:
-        """A person's, oldest first."""
+        """Return a person's passkeys, oldest first."""
         rows = await self._database.read(
             lambda db: db.execute(
                 "SELECT * FROM passkeys WHERE person = ? ORDER BY created_at, label", (person,)
@@ -73,7 +73,7 @@ class Passkeys:
         return [_passkey(row) for row in rows]
 
     async def found(self, credential_id: bytes) -> Passkey | None:
-        """The passkey that a device names; None for one that is not known, or whose person was revoked."""
+        """Return a passkey by its id; None if it is unknown or its person was revoked."""
         row = await self._database.read(
             lambda db: db.execute(
                 "SELECT passkeys.* FROM passkeys JOIN people ON name = person "
@@ -84,7 +84,7 @@ class Passkeys:
         return None if row is None else _passkey(row)
 
     async def used(self, passkey: Passkey, sign_count: int) -> bool:
-        """Notes a use; False where it was used meanwhile, by this count or a later one: it may have been copied."""
+        """Record a use. Return False if the counter has changed since the lookup, because the key may be a copy."""
 
         def update(tx: Transaction) -> bool:
             changed = tx.execute(
@@ -96,7 +96,7 @@ class Passkeys:
         return await self._database.write(update)
 
     async def remove(self, person: str, credential_id: bytes) -> bool:
-        """Ends one of a person's; False where they have none such."""
+        """Delete a person's passkey. Return False if there is none."""
 
         def delete(tx: Transaction) -> bool:
             sql = "DELETE FROM passkeys WHERE person = ? AND credential_id = ?"
@@ -106,7 +106,7 @@ class Passkeys:
 
 
 def named(passkeys: list[Passkey], name: str) -> Passkey:
-    """The one that an operator names, by its label or by how its id begins (hex). PasskeyError: none, or several."""
+    """Return a passkey by its label or the start of its id (hex). Raises PasskeyError unless one matches."""
     found = [each for each in passkeys if each.label == name]
     if not found and len(name) >= SHORT_ID:
         found = [each for each in passkeys if each.credential_id.hex().startswith(name.lower())]
@@ -117,7 +117,7 @@ def named(passkeys: list[Passkey], name: str) -> Passkey:
 
 
 def user_handle(person: str) -> bytes:
-    """What devices know a person by; it says nothing of them."""
+    """Return the id of a person for devices, which reveals nothing about them."""
     return hashlib.sha256(f"sprite passkey {person}".encode()).digest()
 
 

@@ -1,4 +1,4 @@
-"""What a client of a chat completion gets: a stream of events, or all of it at once. Each is told what is heard."""
+"""Responses to a chat completion: a stream of events, or one JSON body."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
     from bridge.door.admission import DoorError
     from bridge.doors.asking import Heard
 
-#: A client that takes nothing for so long is gone.
+#: A client that reads nothing for this long is disconnected.
 _WRITE_SECONDS = 60.0
 _FAREWELL_SECONDS = 1.0
 _RETRY_SECONDS = 5
-#: What the mission never reached the agent with: it may be sent again.
+#: Codes of missions that never reached the agent, so the client may retry.
 _NOT_TAKEN = frozenset({"queue_full", "unavailable"})
 _SERVERS_FAULT = 500
 
 
 class Answer(Protocol):
-    """How a mission is told to a client."""
+    """Format of the response to a client."""
 
     async def told(self, events: AsyncIterator[Heard]) -> web.StreamResponse:
-        """The response, when the mission has ended. AskError where that will not be heard."""
+        """Send the mission's events and return the response after the ending. Raises AskError if there will be none."""
         ...
 
     async def failed(self, error: AskError) -> web.StreamResponse:
-        """The response where nothing more is heard."""
+        """Return the response for a mission that failed."""
         ...
 
     async def cut(self, error: DoorError) -> web.StreamResponse:
-        """The response where the client may hear no more. ConnectionResetError where one has begun."""
+        """Return the response for a revoked token. Raises ConnectionResetError if a response has started."""
         ...
 
 
 class Whole:
-    """All of it at once."""
+    """The whole answer in one JSON body."""
 
     def __init__(self, completion: Completion, headers: Mapping[str, str]) -> None:
         self._completion = completion
@@ -73,7 +73,10 @@ class Whole:
 
 
 class Streamed:
-    """Server-sent events, begun with the first words or after a while: what fails at once is an answer of its own."""
+    """Server-sent events.
+
+    The stream starts with the first text or after a while, so early failures get their own status.
+    """
 
     def __init__(
         self, request: web.Request, completion: Completion, headers: Mapping[str, str], *, with_usage: bool
@@ -109,7 +112,7 @@ class Streamed:
         """See Answer."""
         if self._response is None:
             return refusal(error)
-        # One who never reads does not hear it, and is not waited for.
+        # A client that does not read misses this error. The bridge does not wait for it.
         with suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await self._response.write(_event(_error(error.status, error.code, str(error))))
@@ -151,14 +154,14 @@ class Streamed:
 
 
 def refusal(error: DoorError) -> web.Response:
-    """A refusal in the shape of OpenAI's errors."""
+    """Return a refusal in the format of OpenAI's errors."""
     param = error.param if isinstance(error, UnfitError) else None
     code = "invalid_api_key" if error.code == "unauthorized" else error.code
     return _json(error.status, _error(error.status, code, str(error), param=param), error.headers())
 
 
 def problem(fault: Failed | AskError, headers: Mapping[str, str]) -> web.Response:
-    """What went wrong, in that shape. A mission that the agent had is not sent again by a client by itself."""
+    """Return a failure in OpenAI's error format. Tells clients not to retry missions that reached the agent."""
     status, kind, code, words = problem_of(fault)
     again = isinstance(fault, AskError) and code in _NOT_TAKEN
     retry = {"Retry-After": str(_RETRY_SECONDS)} if again else {"X-Should-Retry": "false"}
@@ -179,6 +182,6 @@ def _json(status: int, value: dict[str, Any], headers: Mapping[str, str]) -> web
         status=status, body=msgspec.json.encode(value), content_type="application/json", headers=headers
     )
     if status == web.HTTPRequestEntityTooLarge.status_code:
-        # What is left of the body is not read.
+        # The rest of the body is not read.
         response.force_close()
     return response

@@ -1,11 +1,11 @@
-"""The body of a chat completion, read as a mission (pure). What cannot be done is refused in words, never passed over.
+"""Parse the body of a chat completion into a mission (pure). Impossible requests are refused with a message.
 
-- The last user message is the mission. The messages before it are the client's own copy of a conversation that the
-  agent remembers by itself, and are not sent again.
-- System messages are the app's, not the person's: they go along below the mission, quoted line by line, so that the
-  agent may heed them and memory takes nothing in them for the person's word.
-- Sampling settings, and fields that nobody here has heard of, are left out and named in a header.
-- What would make the answer another one (tools, JSON, several choices, sound) is refused.
+- The last user message is the mission. Earlier messages are the client's copy of a conversation that the agent
+  remembers, and are not sent.
+- System messages come from the app, not the person. They follow the mission, quoted line by line, so that the agent may
+  heed them and memory does not attribute them to the person.
+- Sampling settings and unknown fields are ignored and listed in a header.
+- Fields that would change the answer's form (tools, JSON, several choices, audio) are refused.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from bridge.doors.json_bodies import UnreadableError, decoded
 from sprite.protocol.messages import MAX_MISSION_CHARS, MAX_UPLOAD_BYTES
 
 MODEL = "sprite"
-#: Of what the app says of itself; it is sent with each mission, and read by the model each time.
+#: Limit for system messages, which the model reads again with each mission.
 MAX_SYSTEM_CHARS = 8_000
 _MAX_FILES = 10
 _UNDERSTOOD = frozenset({"model", "messages", "stream", "stream_options", "user"})
-#: A field's name as a header can say it, and how many are said.
+#: Field names that fit in a header, and how many are listed.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _MAX_NAMED = 30
 _DATA_URL = re.compile(r"data:(?P<type>[a-z]{1,20}/[A-Za-z0-9.+-]{1,80})(?:;[a-z]{1,20}=[\w.-]{1,40})?;base64,")
@@ -45,7 +45,7 @@ _FROM_THE_APP = "From the app that sent this, not from me:"
 
 
 class UnfitError(DoorError):
-    """A request that cannot be done; `param` is the field at fault."""
+    """An impossible request; `param` is the field at fault."""
 
     def __init__(self, param: str | None, words: str, *, status: int = 400, code: str = "unsupported_value") -> None:
         super().__init__(status, code, words)
@@ -54,7 +54,7 @@ class UnfitError(DoorError):
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that goes along with a mission."""
+    """A file attached to a mission."""
 
     name: str
     data: bytes
@@ -62,7 +62,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a program asks for. `ignored` are the fields that make no difference here."""
+    """A parsed request. `ignored` lists fields without effect."""
 
     text: str
     system: str
@@ -72,8 +72,8 @@ class Asked:
     ignored: list[str]
 
     def mission(self, paths: list[str]) -> str:
-        """The mission's text, where the attachments are at these paths. UnfitError where it is too long."""
-        # As the page writes it.
+        """Return the mission's text with the attachments' paths. Raises UnfitError if it is too long."""
+        # The same format as the page's.
         files = f"{'' if self.text.strip() else 'I am giving you files.'}\n\nFiles: {', '.join(paths)}" if paths else ""
         parts = [self.text.strip(), files.strip()]
         if self.system:
@@ -102,7 +102,7 @@ class _Message(msgspec.Struct):
 
 
 def read(body: bytes) -> Asked:
-    """What a body asks for. UnfitError, in words, where that cannot be."""
+    """Parse a body. Raises UnfitError with a message."""
     fields: dict[str, msgspec.Raw] = _decoded(body, dict[str, msgspec.Raw])
     asked: _Body = _decoded(body, _Body)
     if asked.model != MODEL:
@@ -123,7 +123,7 @@ def read(body: bytes) -> Asked:
 
 
 def unknown_model() -> UnfitError:
-    """There is one model here."""
+    """Return the error for any other model name."""
     return UnfitError(
         "model", f"There is one model here: {MODEL!r}, the person's own agent.", status=404, code="model_not_found"
     )
@@ -158,7 +158,7 @@ def _is_empty(value: Any) -> bool:
     return not value
 
 
-#: Each with what of it makes no difference.
+#: Each with a check for values that make no difference.
 _REFUSED: dict[str, Callable[[Any], bool]] = {
     "tools": _is_empty,
     "functions": _is_empty,
@@ -178,7 +178,7 @@ _REFUSED: dict[str, Callable[[Any], bool]] = {
 
 
 def _messages(raws: list[msgspec.Raw]) -> tuple[str, list[Attachment], str]:
-    """The mission's text, the files with it, and what the app says of itself."""
+    """Return the mission's text, its files and the system messages."""
     messages = [_decoded(bytes(raw), _Message) for raw in raws]
     system = "\n\n".join(
         text for message in messages if message.role in {"system", "developer"} if (text := _plain(message).strip())

@@ -1,8 +1,8 @@
-"""The door: a chat completion is a mission of the person's, streamed or answered whole, with files that come along.
+"""The endpoint: a chat completion with attachments is one of the person's missions, answered streamed or whole.
 
-A client that leaves before the end (its Stop button does that) stops the mission. With an `Idempotency-Key` the mission
-goes on, since the client can come again: the same key is the same mission, and gets its answer. Once the agent has a
-mission, no refusal asks a client to send it again by itself. A revoked token's missions are stopped in any case.
+A client that disconnects early (as its Stop button does) stops the mission. With an `Idempotency-Key` the mission goes
+on, and a retry with the same key gets its answer. Once the agent has a mission, no error asks clients to retry. A
+revoked token always stops its missions.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from bridge.doors.completions.asked import Asked
     from bridge.relay.relay import Relay
 
-#: A message with a few photographs; one with more than a page of text waits until it is that person's turn.
+#: Size limits: a message with a few photographs, and the size above which a person's requests run one at a time.
 _MAX_BODY_BYTES, _SMALL_BODY_BYTES = 20 * 2**20, 256 * 1024
 _MAX_KEY_CHARS = 255
-#: So long the sprite has to take a mission, and the files that go along with it.
+#: Limit for the sprite to accept a mission and its files.
 _TAKING_SECONDS = 120.0
-#: A stream in which nothing happens says so that often, before anything between here and the client gives it up.
+#: Interval of keep-alive comments in a silent stream, below the timeouts of proxies.
 _QUIET_SECONDS = 5.0
 _UNREACHED = "The sprite could not be reached in time. Send the message again in a while."
 _MISSION: Final = web.RequestKey("mission", str)
@@ -46,7 +46,7 @@ _ANSWER: Final = web.RequestKey("answer", object)
 
 
 class Completions:
-    """The door's routes; `taking_seconds` is how long a sprite is waited for."""
+    """The endpoint's routes; `taking_seconds` limits the wait for a sprite."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class Completions:
         self._turns = Turns()
 
     def table(self) -> list[web.RouteDef]:
-        """The routes, but for `GET /v1/models`, which is the model proxy's as well."""
+        """Return the routes except `GET /v1/models`, which the model proxy shares."""
         return [
             web.post("/v1/chat/completions", self._complete),
             web.get("/v1/models/{model}", self.models, allow_head=False),
         ]
 
     async def models(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/models and /v1/models/NAME: the one that there is."""
+        """Answer GET /v1/models and /v1/models/NAME with the only model."""
         asked = request.match_info.get("model")
         model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "sprite"}
         try:
@@ -109,7 +109,7 @@ class Completions:
         try:
             async with self._asking.asked(
                 *(person, text, mission_id),
-                # The last message is the user's: somebody types it into an app of theirs.
+                # The last message has the role user: a person typed it into their app.
                 asked_by=None,
                 goes_on=key is not None,
                 quiet_seconds=self._quiet_seconds,
@@ -119,7 +119,7 @@ class Completions:
             return await answer.failed(error)
 
     async def _read(self, request: web.Request, person: str) -> tuple[Asked, str]:
-        """What is asked for, and the mission that it is; its files are in documents/ by then."""
+        """Return the parsed request and its mission text. Uploads its files to documents/."""
         if (request.content_length or _MAX_BODY_BYTES) <= _SMALL_BODY_BYTES:
             return await self._mission(request, person)
         async with self._turns.of(person):
@@ -143,7 +143,7 @@ class Completions:
         return asked, asked.mission(paths)
 
     async def _taken_in_time(self, events: AsyncIterator[Heard]) -> AsyncIterator[Heard]:
-        """AskError where the sprite does not take the mission in time."""
+        """Pass events on. Raises AskError if the sprite does not accept the mission in time."""
         until = time.monotonic() + self._taking_seconds
         is_taken = False
         async for heard in events:

@@ -1,4 +1,4 @@
-"""An agent's turn as a chat completion: the text as it grows, and the JSON around it (pure)."""
+"""A turn of the agent as a chat completion: the growing text and its JSON (pure)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _INTERRUPTED = "(This was stopped before it was done.)"
 
 
 class GrowingText:
-    """Feed it what is heard; each call returns what is to be added to what was given before.
+    """Merge the agent's texts into one growing text. Feed it events; each call returns the text to append.
 
-    The agent says several texts in a turn, with tools between them: they stand in paragraphs of their own. What was
-    given cannot be taken back, so that after a hole nothing is given until the text comes whole. `tells_questions`:
-    where a question waits for the person, that is said in the text.
+    The agent writes several texts in a turn, with tools between them: each becomes a paragraph. Sent text cannot be
+    taken back, so after a gap nothing is sent until the whole text arrives. With `tells_questions`, permission requests
+    appear in the text.
     """
 
     def __init__(self, *, tells_questions: bool) -> None:
         self._tells_questions = tells_questions
         self._is_begun = False
-        #: Of the text that is growing.
+        #: The sent part of the current text.
         self._given = ""
         self._has_hole = False
 
     def add(self, heard: Heard) -> str:
-        """The next piece, often empty."""
+        """Return the next piece, often empty."""
         match heard:
             case TextDelta(_, text):
                 return "" if self._has_hole else self._grown(text)
@@ -49,7 +49,7 @@ class GrowingText:
             case Cut() | Taken(is_known=True):
                 self._has_hole = True
             case Started() | ToolUse() | ToolResult():
-                # What was said before stands whole, and what comes now begins anew.
+                # The earlier text is whole, and the next one starts fresh.
                 self._given, self._has_hole = "", False
         return ""
 
@@ -63,40 +63,40 @@ class GrowingText:
         if text.startswith(self._given):
             rest = self._grown(text[len(self._given) :])
         else:
-            # What was given may have had more in it than what is kept of the text; all of it was given, if no hole was.
+            # The sent deltas may contain more than the stored text. Without a gap, all of it was sent.
             rest = _BETWEEN + text if self._has_hole else ""
         self._given, self._has_hole = "", False
         return rest
 
     def _apart(self, words: str) -> str:
-        """Words of the bridge's, in a paragraph of their own."""
+        """Return the bridge's own words as a separate paragraph."""
         between = _BETWEEN if self._is_begun else ""
         self._given, self._is_begun = "", True
         return between + words
 
 
 class Completion:
-    """The JSON of one answer, streamed or whole."""
+    """JSON of one answer, streamed or whole."""
 
     def __init__(self, mission_id: str) -> None:
         self._head: dict[str, Any] = {"id": f"chatcmpl-{mission_id}", "created": int(time.time()), "model": MODEL}
 
     def whole(self, text: str, usage: dict[str, Any] | None) -> dict[str, Any]:
-        """All of it at once."""
+        """Return the whole answer."""
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         return {**self._head, "object": "chat.completion", "choices": [choice], **({"usage": usage} if usage else {})}
 
     def first(self) -> dict[str, Any]:
-        """What a stream begins with."""
+        """Return the first chunk of a stream."""
         return self._chunk({"role": "assistant", "content": ""})
 
     def piece(self, text: str) -> dict[str, Any]:
-        """A piece of the text."""
+        """Return a chunk with a piece of the text."""
         return self._chunk({"content": text})
 
     def last(self, usage: dict[str, Any] | None, *, with_usage: bool) -> Iterator[dict[str, Any]]:
-        """What a stream ends with."""
+        """Yield the last chunks of a stream."""
         yield self._chunk({}, "stop")
         if with_usage:
             empty = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
@@ -108,7 +108,7 @@ class Completion:
 
 
 def usage_of(complete: Complete) -> dict[str, Any] | None:
-    """What it took in tokens, as OpenAI's API counts them; None where that is not known."""
+    """Return the token usage in OpenAI's format, or None if it is unknown."""
     if complete.usage is None:
         return None
 
@@ -128,7 +128,7 @@ def usage_of(complete: Complete) -> dict[str, Any] | None:
 
 
 def problem_of(fault: Failed | AskError) -> tuple[int, str, str, str]:
-    """HTTP status, OpenAI's type, the code and the words of what went wrong."""
+    """Return the HTTP status, OpenAI's error type, the code and the message of a failure."""
     code, words = fault.code, fault.message if isinstance(fault, Failed) else str(fault)
     status, kind = _PROBLEMS.get(code, (500, "server_error"))
     return status, kind, code, words
@@ -141,7 +141,7 @@ _PROBLEMS = {
     "bad_request": (400, "invalid_request_error"),
     "bad_payload": (400, "invalid_request_error"),
     "too_long": (400, "invalid_request_error"),
-    # The same request would end alike: clients send what ends with 500 again by themselves.
+    # A retry would end the same way, and clients retry errors with status 500.
     "declined": (400, "invalid_request_error"),
     "answer_too_long": (400, "invalid_request_error"),
     "context_full": (400, "invalid_request_error"),

@@ -1,4 +1,4 @@
-"""Files that go along with a mission, on their way into the person's documents/."""
+"""Upload of a mission's files into the person's documents/."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def uploaded(room: Room, attachments: list[Attachment]) -> list[str]:
-    """Where the files are by then, in their order. AskError where the sprite does not take one."""
+    """Upload the files and return their paths in order. Raises AskError if the sprite refuses one."""
     return [await _uploaded(room, attachment) for attachment in attachments]
 
 
