@@ -151,7 +151,7 @@ class LocalHost:
         return await self._connected(resident, await resident.address(report))
 
     async def deploy(self, sprite: str, report: Report) -> None:
-        """See Host: here the code is this checkout's, so there is only the process to be started."""
+        """See Host. The code is that of this checkout, so only the process needs to be started."""
         resident = await self._resident(sprite)
         host, port = await resident.address(report)
         report("connecting", f"{sprite} runs in {resident.workspace}, on {host}:{port}.")
@@ -171,12 +171,12 @@ class LocalHost:
         return HostState("stopped", detail=detail)
 
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
-        """See Host. No symbolic link is followed: the agent makes them as it likes."""
+        """See Host. Does not follow symlinks, because the agent can create them."""
         parts = downloadable(path)
         return _chunks(await asyncio.to_thread(_open_named, await self.home(sprite), "/".join(parts)))
 
     async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
-        """See Host. The sprite need not run, and is not started."""
+        """See Host. The sprite need not run and is not started."""
         workspace = await self.home(sprite)
         if not await self.is_there(sprite):
             await self._guard(sprite, False)

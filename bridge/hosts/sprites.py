@@ -115,18 +115,18 @@ class SpritesHost:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The VMs live on by themselves.
+        # VMs outlive the bridge.
         await self._stack.aclose()
 
     async def reach(self, sprite: str, report: Report) -> Reached:
-        """See Host. An update that fails is told, and the earlier version is reached."""
+        """See Host. If an update fails, reports that and connects to the earlier version."""
         vm = self._vm(sprite)
         async with vm.alone():
             token = await vm.ready(report)
             return Reached(await vm.connected(), token)
 
     async def deploy(self, sprite: str, report: Report) -> None:
-        """See Host. With nothing to change: three calls."""
+        """See Host. Without changes this takes three API calls."""
         vm = self._vm(sprite)
         async with vm.alone():
             await vm.deploy(report)

@@ -103,7 +103,7 @@ class Tidings:
     # --- what the relay tells ---
 
     def opened(self, sprite: str) -> None:
-        """See Observer. Another bridge may have told of this sprite meanwhile."""
+        """See Observer. Another bridge may have reported events of this sprite meanwhile."""
         if self._shared and sprite not in self._held_back:
             self._held_back[sprite] = deque(maxlen=_MOST_HELD_BACK)
             self._reading.start(self._catch_up(sprite), "mark of what was told")
@@ -129,7 +129,7 @@ class Tidings:
         self._notifier.withdraw(sprite)
 
     def left(self, sprite: str) -> None:
-        """See Observer. Questions that were left open wait for somebody who is not here any more."""
+        """See Observer. Open questions now wait for a person without an open page."""
         known = self._of(sprite)
         known.is_watched = False
         for notice in known.questions.values():

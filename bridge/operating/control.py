@@ -1,7 +1,7 @@
-"""The way to a running bridge for programs of its owner on the same machine: a Unix socket only they can open.
+"""Control socket of a running bridge, for its owner's programs on the same machine: a Unix socket only they can open.
 
-`DATA/run/bridge.sock`, mode 0600 in a folder of mode 0700. It asks for no token, so none has to be on disk; instead it
-checks that the program is not an agent's (peer.py). It speaks HTTP:
+`DATA/run/bridge.sock`, mode 0600 in a folder of mode 0700. It requires no token, so none is on disk; instead it checks
+that the program is not an agent's (peer.py). It speaks HTTP:
 
     GET    /ws?person=NAME      the WebSocket of `GET /ws`, as that person (default: local)
     GET    /status              {"sprites": [...]}, see status.py
@@ -11,7 +11,7 @@ checks that the program is not an agent's (peer.py). It speaks HTTP:
     DELETE /users/NAME          {}
     PUT    /users/NAME/role     {"role"} -> {"has_changed"}
     PUT    /users/NAME/identity {"issuer", "subject"} -> {"before"}
-    GET    /users/NAME/identities   {"identities", "passkeys"}: what they log in by, see acts.py
+    GET    /users/NAME/identities   {"identities", "passkeys"}: their login methods, see acts.py
     DELETE /users/NAME/identities/SUBJECT   ?issuer=URL -> {"issuer"}
     DELETE /users/NAME/passkeys/PASSKEY     {"label"}
     GET    /users/NAME/tokens   {"tokens": [{"label", "scopes", "created_at", "used_at"}]}
@@ -19,17 +19,17 @@ checks that the program is not an agent's (peer.py). It speaks HTTP:
     DELETE /users/NAME/tokens/LABEL   {}
     GET    /store/keys          {"keys"}: the ids of the store's keys that the bridge has, the one that seals first
     GET    /audit?since=TIME    {"entries", "broken_at"}, see audit.py; TIME in Unix seconds
-    POST   /audit               {"action", "subject", "outcome"}: notes what a command does to the store by itself
+    POST   /audit               {"action", "subject", "outcome"}: records what a command does to the store itself
     POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
-    GET    /export/NAME         everything of the person's workspace, as a ZIP file; cut off where it is not whole
+    GET    /export/NAME         the person's whole workspace as a ZIP file; cut off if it is incomplete
                                 ?from=machine|store&as_of=UNIX_SECONDS&leave_out_damaged
                                 &into=WORDS (for the audit log);
-                                X-Archive-As-Of: of what is kept, as of then
+                                X-Archive-As-Of: of the replica, with its time
     POST   /restore?person=NAME as the person's own POST /restore
     POST   /restore/NAME        ?as_of=UNIX_SECONDS&over&anew&leave_out_damaged; as /deploy/NAME
-    POST   /give-way            {}: a chat's own bridge ends soon; one that serves refuses
+    POST   /give-way            {}: a chat's own bridge ends soon; a serving one refuses
 
-A refusal is `{"error": {"code", "message"}}`, its message for people.
+An error is `{"error": {"code", "message"}}`; the message is for people.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class OperatorPage:
             if isinstance(caller, web.Response):
                 return caller
             form = await small_form(request)
-            # It may have come slowly: who acts is an operator now.
+            # The body may have arrived slowly, so check the role again.
             caller = await self._operator(request)
             if isinstance(caller, web.Response):
                 return caller

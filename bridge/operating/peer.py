@@ -1,8 +1,8 @@
-"""Check which program is at the other end of the control socket (Linux; elsewhere the socket's mode is all there is).
+"""Identify the program at the other end of the control socket (on Linux; elsewhere only the socket's mode protects it).
 
-An agent on this machine runs as the bridge's own user, so the mode alone does not keep its programs out. They are in a
-user namespace of their own. Where the machine allows none, they descend from a sprite; those that detached themselves
-have the agent's environment, and in `ask` mode can gain no privileges.
+An agent on this machine runs as the bridge's own user, so the mode alone does not exclude its programs. They are in
+their own user namespace. Where the machine allows none, they descend from a sprite; detached ones have the agent's
+environment, and in `ask` mode cannot gain privileges.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE = 1 / 60, 5.0
 
 
 class LinkDownError(Exception):
-    """There is no connection to the sprite at this moment."""
+    """There is currently no connection to the sprite."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -469,7 +469,7 @@ class Room:
         return f"{away} {_WAITS}" if (away := self._ownership.away) else _LET_GO
 
     async def stuck(self, change: LinkChange) -> LinkChange:
-        """See Listener. Where its host says that it is there, and something is kept, a new machine is offered."""
+        """See Listener. Offers a new machine if the host says that the sprite's exists, and there is a replica."""
         try:
             async with asyncio.timeout(_HOST_SECONDS):
                 if (await self._host.state(self._sprite)).state in {"absent", "unknown"}:

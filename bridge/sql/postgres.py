@@ -145,12 +145,12 @@ class PostgresDatabase:
         self._refused_at: float | None = None
 
     async def write(self, work: Callable[[Transaction], _T]) -> _T:
-        """See Database. SERIALIZABLE, and repeated where it collides with others'."""
+        """See Database. Uses SERIALIZABLE, and repeats after conflicts."""
         begin = "BEGIN ISOLATION LEVEL SERIALIZABLE"
         return await self._run(self._repeated, lambda: self._safely(lambda: self._transact(begin, work)))
 
     async def write_in_turn(self, key: str, work: Callable[[Transaction], _T]) -> _T:
-        """See Database. Ordered by a lock: nothing is repeated for what SERIALIZABLE takes for a collision."""
+        """See Database. Uses a lock instead of SERIALIZABLE, so it is not repeated for false conflicts."""
 
         def in_turn(tx: Transaction) -> _T:
             tx.execute(_TURN, (key,))
@@ -219,7 +219,7 @@ class PostgresDatabase:
             return connection
 
     async def sync(self) -> None:
-        """See Database: what is committed is on the server's disk, unless its operator chose otherwise."""
+        """See Database. Committed data is already on the server's disk, unless its operator chose otherwise."""
 
     async def ping(self) -> None:
         """See Database."""

@@ -56,11 +56,11 @@ class SqliteDatabase:
         self._reader, self._reader_thread = reader
 
     async def write(self, work: Callable[[Transaction], _T]) -> _T:
-        """See Database. One hop to the thread and back, however many statements."""
+        """See Database. One round trip to the thread, however many statements."""
         return await self._run(self._writer_thread, _all_or_nothing, self._writer, work)
 
     async def write_in_turn(self, key: str, work: Callable[[Transaction], _T]) -> _T:
-        """See Database. There is one writer: all is in turn."""
+        """See Database. There is one writer, so all writes are serialised."""
         del key
         return await self.write(work)
 
@@ -69,11 +69,11 @@ class SqliteDatabase:
         return await self._run(self._reader_thread, work, self._reader)
 
     async def statement(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """See Database. There is one writer: nothing comes in between."""
+        """See Database. There is one writer, so no other write interferes."""
         return await self._run(self._writer_thread, _statement, self._writer, sql, parameters)
 
     async def upkeep(self, sql: str, seconds: float) -> None:
-        """See Database. Here it is in the way of other writers, and takes what it takes."""
+        """See Database. Blocks other writers, without a time limit."""
         del seconds
         await self.statement(sql)
 
@@ -83,13 +83,13 @@ class SqliteDatabase:
         yield channel
 
     async def sync(self) -> None:
-        """See Database: flushes the write-ahead log to the disk."""
+        """See Database. Flushes the write-ahead log to the disk."""
         # A disk that fails here also fails the next write, which reports it.
         with suppress(OSError):
             await asyncio.to_thread(sync, self._log)
 
     async def ping(self) -> None:
-        """See Database: a file is always there."""
+        """See Database. A file is always available."""
 
     async def _run(self, thread: ThreadPoolExecutor, work: Callable[..., _T], *arguments: object) -> _T:
         try:

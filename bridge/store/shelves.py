@@ -170,7 +170,7 @@ class DatabaseShelf:
         )
 
     async def wipe(self, _sprite: str) -> None:
-        """See Shelf. The server may write over the bytes from here on; when it does is up to it."""
+        """See Shelf. The server may overwrite the bytes from now on; it decides when."""
         asked = time.monotonic()
         async with self._upkeep:
             if self._wiped_from >= asked:
@@ -181,7 +181,7 @@ class DatabaseShelf:
             self._wiped_from = began
 
     async def remove(self, sprite: str) -> None:
-        """See Shelf. StoreError where nothing is read of the sprite any more, and its bytes may be on the disk."""
+        """See Shelf. StoreError if the sprite is unreadable now, but its bytes may still be on the disk."""
         try:
             await self.wipe(sprite)
         except DatabaseError as error:

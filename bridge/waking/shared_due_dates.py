@@ -78,7 +78,7 @@ class SharedDueDates(DueDates):
         super().opened(sprite)
 
     def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """See Observer. Written in any case: what an owner before this one wrote too late goes."""
+        """See Observer. Always written, to replace a late write of an earlier owner."""
         self._opened.discard(sprite)
         super().closed(sprite, at_rest=at_rest)
         if (date := self._dates.get(sprite)) is not None and self._ownership.holds(sprite):
