@@ -117,7 +117,7 @@ const midnightOf = (date) => new Date(date.getFullYear(), date.getMonth(), date.
 export const iso = (at) => new Date(at * 1000).toISOString();
 
 /**
- * Unix seconds as a distance: `just now`, `5 min ago`, `3 h ago`, `2 days ago`, else the day.
+ * Formats Unix seconds as a distance: `just now`, `5 min ago`, `3 h ago`, `2 days ago`, else the day.
  * @param {number} at
  */
 export function ago(at) {
