@@ -1,7 +1,7 @@
 """Allow-list for the content of requests, and bounds for its cost.
 
 A VM that may reach only the bridge must not reach other hosts through the API, which fetches, connects and runs code
-at a request's wish. An unknown field could also choose another model or, at a gateway, another address. So only known
+as a request demands. An unknown field could also choose another model or, at a gateway, another address. So only known
 content and features that the operator enabled pass. This module knows no sockets.
 
 The same pass finds costs that do not follow from the size of the body.

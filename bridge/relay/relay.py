@@ -1,8 +1,7 @@
 """Connect pages and terminals with sprites: choose the room of each client, and close rooms.
 
-A room is one sprite with all its clients. It stays open for a while after the last client has left, until its
-messages are delivered, and while the sprite is busy; then the connection is closed, so that the sprite's machine can
-sleep.
+A room is one sprite with all its clients. It stays open for a while after the last client has left, until its messages
+are delivered, and while the sprite is busy. Then the connection is closed, so that the sprite's machine can sleep.
 """
 
 from __future__ import annotations

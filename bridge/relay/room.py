@@ -127,7 +127,7 @@ class Ear(Protocol):
     """Receives the messages of a room, for a program inside the bridge; no method may block or raise."""
 
     def heard(self, message: ServerMessage) -> None:
-        """Handle the next message of the sprite: each durable event once, in order; text deltas as far as possible."""
+        """Handle the next message: each durable event once, in order; text deltas only while the link is up."""
         ...
 
     def changed(self, change: LinkChange) -> None:

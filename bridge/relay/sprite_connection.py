@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     #: Opens a channel to one sprite, waking and creating what is missing. Raises HostError.
     Reach = Callable[[Report], Awaitable[Reached]]
 
-#: A sprite keeps its frames under 1 MiB; a frame of twice that size comes from no sprite of ours.
+#: A sprite keeps its frames under 1 MiB; a frame of twice that size is invalid.
 _MAX_FRAME_BYTES = 2 * 1024 * 1024
 #: The sprite answers `auth` immediately.
 _HANDSHAKE_SECONDS = 10.0
