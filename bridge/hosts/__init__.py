@@ -1,1 +1,1 @@
-"""Where sprites live: a process on this machine, or a VM at sprites.dev."""
+"""Hosts of sprites: a process on this machine, or a VM at sprites.dev."""

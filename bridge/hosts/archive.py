@@ -1,6 +1,6 @@
-"""What is shipped into a VM: the sprite's code and its requirements, as one archive that is the same for the same code.
+"""Build the release archive for a VM: the sprite's code and requirements, reproducible byte for byte.
 
-Knows files and hashes; knows neither a network nor what the code does.
+This module handles files and hashes only, no network.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: What Python writes beside the code by itself.
+#: Python writes this folder beside the code.
 _LEFT_OUT = "__pycache__"
 _SUFFIXES = frozenset({".py", ".md", ".json", ".toml"})
 _DIGEST_CHARS = 12
-#: Far above what is shipped: what a VM sends for comparison is not trusted to be small.
+#: Far above the size of a release; bounds the archives that an untrusted VM sends.
 _MAX_ARCHIVE_BYTES = 64 * 1024 * 1024
 _VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A release. `digest` names the code and the requirements, `environment` the requirements alone (hex, 12)."""
+    """A release. `digest` identifies code and requirements, `environment` the requirements alone (12 hex digits)."""
 
     version: str
     digest: str
     environment: str
-    #: Each file's SHA-256 by its path in the archive.
+    #: SHA-256 of each file, by its path in the archive.
     hashes: Mapping[str, str] = field(repr=False)
-    #: A gzipped tar, the same bytes for the same files.
+    #: A gzipped tar, with the same bytes for the same files.
     data: bytes = field(repr=False)
 
     @classmethod
     def of(cls, root: Path) -> Archive:
-        """Builds it from a checkout: `sprite/`, its requirements, and the versions they were tested with."""
+        """Build the archive from a checkout: `sprite/`, its requirements, and the tested versions."""
         contents = {
             path.relative_to(root).as_posix(): path.read_bytes()
             for path in sorted((root / "sprite").rglob("*"))
@@ -58,12 +58,12 @@ class Archive:
 
 
 def contents_of(archive: bytes) -> dict[str, bytes]:
-    """The files of a gzipped tar that a VM sent, without links and devices; ValueError if it is damaged or absurd."""
+    """Return the files of a gzipped tar from a VM, without links and devices. ValueError if it is invalid."""
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(_inflated(archive)), mode="r:") as tar:
             for member in tar:
-                # A sparse one may claim any size.
+                # A sparse member may claim any size.
                 if member.isreg() and not member.issparse() and (stream := tar.extractfile(member)) is not None:
                     contents[member.name.removeprefix("./")] = stream.read()
     except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
@@ -80,7 +80,7 @@ def _inflated(data: bytes) -> bytes:
 
 
 def hashes_of(contents: Mapping[str, bytes], folder: str) -> dict[str, str]:
-    """The SHA-256 of every file below a folder, by its path there."""
+    """Return the SHA-256 of every file below a folder, by its relative path."""
     prefix = f"{folder}/"
     found = {name.removeprefix(prefix): data for name, data in contents.items() if name.startswith(prefix)}
     return {name.removeprefix("./"): _sha256(data) for name, data in found.items()}
@@ -90,7 +90,7 @@ def _packed(contents: Mapping[str, bytes]) -> bytes:
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, content in contents.items():
-            # Nothing of this machine, its clock or its users goes in.
+            # The archive must not depend on this machine, its clock or its users.
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), 0o644
             tar.addfile(member, io.BytesIO(content))

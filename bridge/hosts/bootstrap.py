@@ -1,8 +1,8 @@
-"""How a VM becomes a sprite: idempotent steps, each of which may be cut off; the next run repairs what is left.
+"""Install a sprite on a VM in idempotent steps; each may be interrupted, and the next run repairs the rest.
 
-The code is looked at from outside: the VM sends the files themselves and they are hashed here, so that neither its
-VERSION nor its word is relied on. (Whoever is root there can send one thing and run another. What the bridge gets
-from a sprite is therefore hostile whatever its version; the hashes are for everything short of that.)
+The bridge verifies the code itself: the VM sends the files, and they are hashed here, so neither its VERSION nor its
+claims are trusted. A user with root on the VM can still send one file and run another. The bridge therefore treats
+all input from a sprite as hostile, whatever its version; the hashes cover everything short of that.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _SWAP_SECONDS = 120.0
 
 
 class UpdateFailedError(HostError):
-    """An update failed and the earlier version runs on; the words say both."""
+    """An update failed and the earlier version still runs; the message says both."""
 
     shows_life = True
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a VM should be. `settings` are SPRITE_* for the sprite.
+    """Desired state of a VM. `settings` are SPRITE_* variables for the sprite.
 
-    `allowed` are the domains it may reach, `installing` those while packages are installed; none means all.
+    `allowed` are the domains that it may reach, `installing` those during package installation; empty means all.
     """
 
     archive: Archive
@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def stamp(self) -> str:
-        """What VERSION says on a VM that is as it should be: the version, and a digest of everything."""
+        """Return the VERSION of an up-to-date VM: the version and a digest of the whole plan."""
         parts = [
             self.archive.digest,
             self.base_url,
@@ -70,7 +70,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a VM sent of itself: its VERSION, its code's hashes, its own token and the one for the model."""
+    """State that a VM reported: its VERSION, the hashes of its code, its own token and its token for the model."""
 
     version: str | None = None
     hashes: Mapping[str, str] = field(default_factory=dict)
@@ -79,9 +79,9 @@ class Found:
 
 
 class Bootstrap:
-    """Looks at a VM and makes it what the plan says. One at a time for each VM: the caller sees to it.
+    """Inspect a VM and bring it to the plan. The caller ensures one run at a time for each VM.
 
-    `knows` says whose a model token is, None for one that ended; `probe` returns once the sprite lets us in.
+    `knows` returns the sprite of a model token, None for a revoked one; `probe` returns once the sprite accepts us.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class Bootstrap:
         self._environment = plan.archive.environment
 
     async def look(self) -> Found:
-        """What is there now. One API call; wakes the VM."""
+        """Return the VM's current state. One API call; wakes the VM."""
         try:
             contents = contents_of(
                 await self._machine.run(vm_scripts.LOOK, "looking at the VM", seconds=_SHORT_SECONDS)
             )
         except ValueError:
-            # Whatever it is, it is not what should be there.
+            # The VM sent no valid archive, so it is not up to date.
             return Found()
         model_env = _text(contents, vm_scripts.MODEL_ENV) or ""
         return Found(
@@ -117,7 +117,7 @@ class Bootstrap:
         )
 
     async def is_current(self, found: Found) -> bool:
-        """Whether the VM is as it should be, up to what its processes do."""
+        """Return whether the VM matches the plan, apart from its processes."""
         return (
             found.version == self._plan.stamp
             and found.hashes == self._plan.archive.hashes
@@ -127,9 +127,9 @@ class Bootstrap:
         )
 
     async def install(self, found: Found, report: Report) -> str:
-        """Brings the VM to the plan and returns the sprite's token.
+        """Bring the VM to the plan and return the sprite's token.
 
-        UpdateFailedError when it could not and the earlier version runs on; HostError when nothing runs.
+        Raise UpdateFailedError if that fails and the earlier version still runs, HostError if nothing runs.
         """
         release = f"releases/{self._plan.archive.digest}-{secrets.token_hex(4)}"
         token = found.token or secrets.token_urlsafe(32)
@@ -140,7 +140,7 @@ class Bootstrap:
                 raise
             message = f"The update failed and the earlier version runs on. {error}"
             raise UpdateFailedError(message, retryable=error.retryable) from error
-        # A release that was changed on the VM is nothing to go back to.
+        # Do not roll back to a release that was modified on the VM.
         is_changed = found.version == self._plan.stamp
         if earlier is not None and not is_changed and found.version is not None:
             await self._keep_checkpoint(report)
@@ -156,15 +156,18 @@ class Bootstrap:
         return token
 
     async def revive(self) -> None:
-        """Starts a sprite that is in its place and does not run; HostError if it ends at once."""
+        """Start an installed sprite that does not run. Raise HostError if it ends at once."""
         try:
             await self._machine.start(vm_scripts.SERVICE)
         except NotThereError:
-            # It is one without a service, which no boot brings back.
+            # The sprite was started without a service, so no boot restarts it.
             await self._detach()
 
     async def _prepare(self, release: str, report: Report) -> tuple[str, str] | None:
-        """Everything that can be done beside a sprite that runs. The (release, environment) in use, None if none is."""
+        """Do everything that does not disturb a running sprite.
+
+        Return the (release, environment) in use, None if there is none.
+        """
         names = {"release": release.removeprefix("releases/"), "environment": self._environment}
         report("updating", "Setting the network policy.")
         await self._machine.restrict(self._plan.installing)
@@ -179,7 +182,7 @@ class Bootstrap:
         try:
             await self._run(vm_scripts.DOCTOR.format(**names), "the self-check", _DOCTOR_SECONDS)
         except CommandError:
-            # Perhaps the packages of an earlier release are damaged: once more with new ones.
+            # The packages of an earlier release may be damaged: retry once with new ones.
             report("updating", "The self-check failed; installing the packages anew.")
             remove = f"rm -f {vm_scripts.SYSTEM}/venvs/{self._environment}/.complete"
             await self._run(remove, "removing the packages", _SHORT_SECONDS)
@@ -202,11 +205,11 @@ class Bootstrap:
         try:
             await self._machine.checkpoint(f"before {self._plan.stamp}")
         except HostError:
-            # It is for an operator's second thoughts; the way back that is taken here needs none.
+            # A checkpoint is for operators; the rollback in this module does not need one.
             log.warning("no checkpoint before an update", extra={"sprite": self._machine.name})
 
     async def _put_to_use(self, release: str, environment: str, token: str, found: Found, report: Report) -> None:
-        """Secrets, swap, start, probe."""
+        """Write the secrets, swap the release in, start the sprite and probe it."""
         report("updating", "Handing over its token and its access to the model.")
         if found.token is None:
             await self._machine.write(f"{vm_scripts.SYSTEM}/{TOKEN}", f"{token}\n".encode(), mode=0o600)
@@ -227,7 +230,7 @@ class Bootstrap:
         except HostError:
             log.warning("no service is to be had; started as a process", extra={"sprite": self._machine.name})
             with suppress(CommandError):
-                # Where only the answer was lost, the service has the workspace; the probe will tell.
+                # If only the answer was lost, the service already holds the workspace; the probe decides.
                 await self._detach()
         report("updating", "Asking whether it is well.")
         await self._probe(token)
@@ -268,7 +271,7 @@ def _text(contents: Mapping[str, bytes], name: str) -> str | None:
 
 
 def _variables(text: str) -> dict[str, str]:
-    """Reads what `_model_env` writes; anything else is left out."""
+    """Parse the output of `_model_env`; other content is ignored."""
     try:
         words = shlex.split(text)
     except ValueError:

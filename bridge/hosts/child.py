@@ -1,4 +1,4 @@
-"""One `sprite serve` process on this machine: how it starts, what it said, how it ends. Knows nothing of why."""
+"""One `sprite serve` process on this machine: start, last output and exit. It knows nothing of restarts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bridge.hosts.host import HostError
 from bridge.hosts.output import printable
 from sprite.common.tasks import TaskSet
 
-#: Where `python -m sprite` finds the package: beside this one.
+#: The folder from which `python -m sprite` imports the package.
 _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 30.0
 #: The sprite interrupts the turn, stores it and flushes within a minute, by its own deadline.
 _STOP_SECONDS = 65.0
-#: One that never came up has nothing to store.
+#: A sprite that never listened has nothing to store.
 _ABANDON_SECONDS = 5.0
 _KEPT_BYTES = 4000
 _KEPT_LINES = 8
@@ -42,21 +42,21 @@ class RunningSprite(Protocol):
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether the sprite is still running."""
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Return the address on which it listens."""
 
     async def ended(self) -> str:
-        """Wait for its end; return how it ended, in words."""
+        """Wait for its end and return a description of it."""
 
     async def stop(self) -> None:
-        """End it in order."""
+        """Stop it gracefully."""
 
 
 class StartSprite(Protocol):
-    """Starts a sprite on a workspace and waits until it listens. WorkspaceTakenError, or another HostError."""
+    """Start a sprite on a workspace and wait until it listens. Raise WorkspaceTakenError or another HostError."""
 
     async def __call__(
         self, workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None
@@ -65,7 +65,7 @@ class StartSprite(Protocol):
 
 
 class Child:
-    """A running sprite, in a session of its own so that a terminal's Ctrl-C stays with us."""
+    """A running sprite in its own session, so that a terminal's Ctrl-C reaches only the bridge."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -79,11 +79,11 @@ class Child:
 
     @classmethod
     async def start(cls, workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None) -> Child:
-        """Starts one and waits until it listens. WorkspaceTakenError, or HostError with what it said last."""
+        """Start a sprite and wait until it listens. Raise WorkspaceTakenError, or HostError with its last output."""
         command = [sys.executable, "-m", "sprite", "serve", "--workspace", str(workspace), "--port", "0"]
         if permissions is not None:
             command += ["--permissions", permissions]
-        # Where it exists, setpriv ends the sprite with us even when we are killed: its way to a model would be gone.
+        # setpriv, if installed, ends the sprite even when the bridge is killed: without the bridge it has no model.
         lifeline = [found, "--pdeathsig", "TERM"] if (found := shutil.which("setpriv")) else []
         try:
             process = await asyncio.create_subprocess_exec(
@@ -108,26 +108,26 @@ class Child:
 
     @property
     def runs(self) -> bool:
-        """Whether the process lives."""
+        """Return whether the process is running."""
         return self._process.returncode is None
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Return the address on which it listens."""
         found = _LISTENING.search(self._said["stdout"])
         if found is None:
             raise HostError("The sprite has not said where it listens.")
         return found[1].strip("[]"), int(found[2])
 
     async def ended(self) -> str:
-        """Waits for its end; how it ended, and its last lines."""
+        """Wait for its end; return its exit status and last lines."""
         code = await self._process.wait()
         await asyncio.wait(self._readers)
         how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
         return self._with_last_lines(f"The sprite {how}")
 
     async def stop(self, *, seconds: float = _STOP_SECONDS) -> None:
-        """Asks it to end, and waits; past the bound (or when we are cancelled) ends it and its children."""
+        """Terminate it and wait. After the timeout, or if cancelled, kill it with its children."""
         try:
             if self.runs:
                 self._process.terminate()
@@ -162,13 +162,13 @@ class Child:
         return "\n".join([f"{what}. It said:", *lines] if lines else [f"{what}."])
 
     async def _listen(self, name: str, stream: asyncio.StreamReader | None) -> None:
-        """Keeps the pipe empty, and what was said last."""
+        """Drain the pipe and keep the last output."""
         try:
             while stream is not None and (data := await stream.read(_READ_BYTES)):
                 said = self._said[name] + data.decode(errors="replace")
-                # The first line of stdout is the address, so there the beginning is what is kept.
+                # The first line of stdout is the address, so its beginning is kept.
                 self._said[name] = said[:_KEPT_BYTES] if name == "stdout" else said[-_KEPT_BYTES:]
                 self._spoke.set()
         finally:
-            # The end of a pipe is news, too.
+            # Waiters also need to learn of the end of a pipe.
             asyncio.get_running_loop().call_soon(self._spoke.set)

@@ -1,4 +1,7 @@
-"""What the SDK's errors mean: in words for people, whether to ask again, and when. Some of it is only in their text."""
+"""Translate the SDK's errors into messages for users and retry advice.
+
+Some errors differ only in their text.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,24 @@ import websockets
 from sprites.exceptions import APIError
 
 _TOO_MANY, _SERVER_FAULT, _NOT_FOUND = 429, 500, 404
-#: Faults that may pass by themselves; 501 and its like do not.
+#: Errors that may be temporary; 501 and similar ones are not.
 _PASSING_FAULTS = frozenset({500, 502, 503, 504})
 _REFUSED = frozenset({401, 403})
 _TOKEN_MESSAGE = "The Sprites API refuses the token: check SPRITES_TOKEN."  # noqa: S105 - no token
 _DISK_MESSAGE = "The VM's disk is full. Free some space there (its owner can ask the agent to), then try again."
 _STATUS_IN_TEXT = re.compile(r"\(status (\d{3})\)(?::\s*(.*))?$", re.DOTALL)
 _LONGEST_MESSAGE = 300
-#: People are told after waiting this long.
+#: Longest delay before users are informed.
 _LONGEST_ASKED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`again`: the same call may succeed soon; `retryable`: the whole may, later. `after`: seconds the API asks for."""
+    """Classification of an error.
+
+    `again`: an immediate retry may succeed. `retryable`: a later one may. `after`: delay in seconds that the API asks
+    for.
+    """
 
     message: str
     status: int | None = None
@@ -36,7 +43,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An HTTP answer that is an error; `after` as its header asked, in seconds."""
+    """An HTTP error response; `after` is the delay of its header in seconds."""
 
     status: int
     body: str = ""
@@ -44,9 +51,9 @@ class _Answer:
 
 
 def fault_of(error: Exception, what: str, seconds: float) -> Fault:
-    """The meaning of an error met while `what` was done, within a bound of so many seconds."""
+    """Classify an error raised during `what`, which had a timeout of `seconds`."""
     if isinstance(error, TimeoutError):
-        # Asked again at once, a slow call would only be slow again.
+        # An immediate retry of a slow call would be slow again.
         return Fault(f"{sentence(what)} took longer than {seconds:.0f} seconds.")
     if isinstance(error, sprites.FilesystemError):
         return _filesystem_fault(error, what)
@@ -57,17 +64,17 @@ def fault_of(error: Exception, what: str, seconds: float) -> Fault:
 
 
 def status_fault(status: int, body: str, what: str) -> Fault:
-    """The meaning of an answer that is an error, where no SDK has read it."""
+    """Classify an HTTP error response that did not come through the SDK."""
     return _status_fault(_Answer(status, body), what)
 
 
 def sentence(what: str) -> str:
-    """The same with a capital, to begin a sentence."""
+    """Return the text with a capital first letter."""
     return what[:1].upper() + what[1:]
 
 
 def is_full_disk(message: str) -> bool:
-    """Whether somebody complains of a full disk."""
+    """Return whether a message reports a full disk."""
     return "ENOSPC" in message or "no space left" in message.lower()
 
 
@@ -75,12 +82,12 @@ def _filesystem_fault(error: sprites.FilesystemError, what: str) -> Fault:
     message = str(error)
     if is_full_disk(message):
         return Fault(_DISK_MESSAGE, retryable=False)
-    # Its network errors and busy answers come without a code.
+    # The SDK's network and busy errors have no code.
     return Fault(f"{sentence(what)} failed: {_short(message)}", again=not error.code)
 
 
 def _answer(error: Exception) -> _Answer | None:
-    """The HTTP answer behind an error, None where none came."""
+    """Return the HTTP response behind an error, None if there was none."""
     if isinstance(error, sprites.AuthenticationError):
         return _Answer(401)
     if isinstance(error, sprites.NotFoundError):

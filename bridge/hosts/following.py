@@ -1,10 +1,11 @@
-"""The follower of Claude Code's session logs, as a process beside the local person's sprite.
+"""Supervise the follower of Claude Code's session logs, a process beside the local user's sprite.
 
-Started with the bridge, started again when it dies, stopped with the bridge. It needs nothing of ours: what it reads
-goes to the sprite of its workspace, or straight into that one's log. Everything it misses it catches up on.
+It starts and stops with the bridge and is restarted when it dies. It uses nothing of the bridge: it sends what it
+reads to the sprite of its workspace, or writes it straight into that sprite's log. It catches up on everything it
+missed.
 
-The sprite is started with it, whether or not a page is ever opened: only a sprite learns from what was said, and keeps
-what the next session begins with.
+The sprite is started with it, even if no page is ever opened: only a sprite learns from sessions, and prepares the
+memory for the next one.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from sprite.common.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
-#: Where `python -m sprite` finds the package: beside this one.
+#: The folder from which `python -m sprite` imports the package.
 _ROOT = Path(__file__).resolve().parents[2]
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
-#: One that lived so long was well: its death counts as the first.
+#: A follower that ran this long was healthy: its death counts as the first.
 _WELL_SECONDS = 60.0
-#: It ends within a second by itself.
+#: It ends by itself within a second.
 _STOP_SECONDS = 5.0
 
 
 class Following:
-    """`async with Following(workspace, logs, environment, start_sprite):` keeps one running."""
+    """`async with Following(workspace, logs, environment, start_sprite):` keeps one follower running."""
 
     def __init__(
         self, workspace: Path, logs: Path, environment: Mapping[str, str], start_sprite: Callable[[], Awaitable[None]]
@@ -73,7 +74,7 @@ class Following:
         try:
             await self._start_sprite()
         except HostError as error:
-            # Whoever comes in next has it tried again; what is followed meanwhile goes straight into the log.
+            # The next client triggers another try; meanwhile the follower writes straight into the log.
             log.warning("the sprite that learns from followed sessions does not run: %s", error)
 
     async def _keep(self) -> None:
@@ -91,7 +92,7 @@ class Following:
             await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(deaths - 1, 10)))
 
     async def _run(self) -> int:
-        # Where it exists, setpriv ends the follower with us even when we are killed.
+        # setpriv, if installed, ends the follower even when the bridge is killed.
         lifeline = [found, "--pdeathsig", "TERM"] if (found := shutil.which("setpriv")) else []
         self._process = await asyncio.create_subprocess_exec(
             *lifeline,

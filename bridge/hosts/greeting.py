@@ -1,4 +1,4 @@
-"""What a host asks of a sprite itself: whether it lets us in, and whether it is at work. A sprite may say anything."""
+"""Ask a sprite whether it accepts the bridge and whether it is busy. Its answers are untrusted."""
 
 from __future__ import annotations
 
@@ -22,24 +22,27 @@ from sprite.protocol.messages import (
 )
 
 _GREETING_SECONDS = 10.0
-#: A state carries the whole canvas.
+#: A state contains the whole canvas.
 _MAX_BYTES = 16 * 1024 * 1024
 
 
 async def greet(channel: Channel, token: str) -> None:
-    """Returns once the sprite lets us in; HostError if it does not, in time. The channel is used up."""
+    """Return once the sprite accepts us. Raise HostError if it does not, or not in time. Closes the channel."""
     await _ask(channel, token, 1)
 
 
 async def is_at_work(channel: Channel, token: str) -> bool:
-    """Whether a mission runs or waits, by the sprite's own word; HostError if it has none. The channel is used up."""
+    """Return whether the sprite says that a mission runs or waits.
+
+    Raise HostError without an answer. Closes the channel.
+    """
     messages = await _ask(channel, token, 2)
     states = [message.payload for message in messages if isinstance(message.payload, StateSync)]
     return any(state.session.running_mission_id is not None or state.session.queued > 0 for state in states)
 
 
 async def _ask(channel: Channel, token: str, count: int) -> list[ServerMessage]:
-    """The first messages after the token: the welcome, then the state."""
+    """Return the first messages after the token: the welcome, then the state."""
     try:
         async with asyncio.timeout(_GREETING_SECONDS):
             channel.write(encode(Auth(token=token, client="deploy")))

@@ -1,7 +1,7 @@
-"""What a host is: the one small interface of where sprites live, with two implementations (`local`, `sprites`).
+"""The interface of hosts, on which sprites live, with two implementations (`local`, `sprites`).
 
-A host knows how a sprite is created, started, woken, updated and reached; it knows nothing of missions,
-people or money. A sprite is named as its person is: `[a-z][a-z0-9-]{0,38}`.
+A host creates, starts, wakes, updates and connects to sprites; it knows nothing of missions, people or money. A
+sprite has the name of its person: `[a-z][a-z0-9-]{0,38}`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Literal, Protocol, Self
 from bridge.hosts.workspace import SHARED_FOLDERS
 from sprite.protocol.shipping import Lease
 
-#: What people who wait are told is going on.
+#: Progress that waiting users see.
 Phase = Literal["connecting", "waking", "updating"]
-#: Says how far it is, in words a person understands; returns at once.
+#: Receives progress messages for users; returns at once.
 Report = Callable[[Phase, str], None]
 State = Literal["absent", "stopped", "running", "warm", "cold", "unknown"]
-#: What a VM may reach: everything, the bridge and the package index, or the bridge alone.
+#: Network access of a VM: everything, the bridge and the package index, or the bridge alone.
 Egress = Literal["open", "packages", "bridge"]
 
 _READ_BYTES = 1 << 16
 _CLOSE_SECONDS = 2.0
-#: In a file's name these are nobody's wish, and half of a surrogate pair is no character.
+#: Characters that no file name needs; half of a surrogate pair is no character.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _FOLDERS = ", ".join(f"{folder}/" for folder in sorted(SHARED_FOLDERS))
 #: Names of people and of their sprites; short enough for a host name, and never a path.
@@ -36,9 +36,9 @@ NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 
 
 class HostError(Exception):
-    """A sprite cannot be had, in words a person understands; `retryable` says whether waiting may help."""
+    """A sprite is not available; the message is for users, `retryable` means that waiting may help."""
 
-    #: Whether the machine itself has answered: then it is not one that hangs.
+    #: Whether the machine itself has answered, so that it does not hang.
     shows_life = False
 
     def __init__(self, message: str, *, retryable: bool = True) -> None:
@@ -46,14 +46,14 @@ class HostError(Exception):
         self.retryable = retryable
 
     def again(self) -> HostError:
-        """The same, for one more who waits: an exception has one traceback."""
+        """Return a copy for another waiter: an exception has only one traceback."""
         return HostError(str(self), retryable=self.retryable)
 
 
 class MachineGoneError(HostError):
-    """Where the sprite lived is gone, or it was never made whole again; what it knew is kept as of `as_of` (Unix s).
+    """The sprite's machine is gone or its restore was never finished; its replica dates from `as_of` (Unix seconds).
 
-    Nothing empty is made in its place: somebody has to restore it.
+    No empty sprite is created in its place: a person has to restore it.
     """
 
     def __init__(self, message: str, as_of: float | None) -> None:
@@ -73,38 +73,38 @@ class NoSuchFileError(HostError):
 
 
 class Channel(Protocol):
-    """A byte stream to a sprite's TCP server; the boundaries of writes are not kept."""
+    """A byte stream to a sprite's TCP server; write boundaries are not preserved."""
 
     async def read(self) -> bytes:
-        """Some bytes, b"" at the end; an OSError where the connection was cut."""
+        """Return some bytes, b"" at the end. Raise OSError if the connection was cut."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Queues bytes to be sent; what is wrong with the connection shows in `read` and `drain`."""
+        """Queue bytes to be sent; connection errors appear in `read` and `drain`."""
         ...
 
     async def drain(self) -> None:
-        """Waits while too much is queued; an OSError where the connection was cut."""
+        """Wait while too much is queued. Raise OSError if the connection was cut."""
         ...
 
     async def close(self) -> None:
-        """Closes, within a bound, and as often as called."""
+        """Close the connection within a bounded time; idempotent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A connection to a sprite, and the sprite's own word that opens it."""
+    """A connection to a sprite, and the sprite's token for it."""
 
     channel: Channel
     token: str = field(repr=False)
-    #: By which this bridge speaks to it, where several share the sprites.
+    #: The lease under which this bridge uses the sprite, where several bridges share the sprites.
     lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """How a sprite is, as seen from outside. `version` is what runs there, None where that is not known."""
+    """State of a sprite as seen from outside. `version` is the running version, None if unknown."""
 
     state: State
     version: str | None = None
@@ -113,29 +113,29 @@ class HostState:
 
 @dataclass(frozen=True, slots=True)
 class ModelAccess:
-    """The only way to a model that a sprite gets: the bridge's own address, and a token worth its budget."""
+    """A sprite's only access to a model: the bridge's address, and a token with its budget."""
 
     base_url: str
     token: str = field(repr=False)
 
 
-#: Raises MachineGoneError where the sprite of that name is to be restored, and not to be made anew or used as it is.
-#: It is told whether there is anything of the sprite's where it lives.
+#: Raises MachineGoneError if the sprite must be restored instead of being created or used as it is. The second
+#: argument tells whether anything of the sprite exists on the host.
 Guard = Callable[[str, bool], Awaitable[None]]
-#: Is awaited before the first step of a restore that cannot be taken back.
+#: Awaited before the first irreversible step of a restore.
 Begin = Callable[[], Awaitable[None]]
 
 
 async def unguarded(_sprite: str, _is_there: bool) -> None:
-    """Where nothing is kept of sprites, a new one may be made at any time."""
+    """Allow any sprite to be created, for bridges that keep no replicas."""
 
 
-#: Mints the access of the sprite of that name; every earlier token of it ends.
+#: Creates the access of a sprite; its earlier tokens are revoked.
 Access = Callable[[str], Awaitable[ModelAccess]]
 
 
 class Host(Protocol):
-    """`async with host:`; leaving it stops what the host started on this machine, and nothing else."""
+    """`async with host:`; leaving it stops only what the host started on this machine."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -144,50 +144,50 @@ class Host(Protocol):
     ) -> None: ...
 
     async def reach(self, sprite: str, report: Report) -> Reached:
-        """A new connection; creates, deploys, updates, wakes and starts what is missing. HostError if it cannot."""
+        """Open a connection; create, deploy, update, wake and start the sprite as needed. Raise HostError."""
         ...
 
     async def deploy(self, sprite: str, report: Report) -> None:
-        """Brings the sprite to what it should be, whether or not anyone wants to talk to it. HostError."""
+        """Bring the sprite up to date, whether or not a client wants to connect. Raise HostError."""
         ...
 
     async def state(self, sprite: str) -> HostState:
-        """How the sprite is; wakes nothing."""
+        """Return the sprite's state without waking it."""
         ...
 
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
-        """The file at `path` below the workspace, in chunks; only of the person's folders. NoSuchFileError."""
+        """Yield the file at `path` below the workspace; only files in the person's folders. Raise NoSuchFileError."""
         ...
 
     async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
-        """Everything of the workspace as one archive, in chunks: `python -m sprite export -`. HostError.
+        """Yield the whole workspace as one archive, in chunks: `python -m sprite export -`. Raise HostError.
 
-        Whether it is whole is known at its end: a HostError then says why it is not.
+        Only the end tells whether the archive is complete: a HostError there says why it is not.
         """
         ...
 
 
 class Restorable(Protocol):
-    """A host, as far as a lost sprite is made again there."""
+    """A host that can restore a lost sprite."""
 
     @property
     def is_one_step(self) -> bool:
-        """Whether one step decides a restore, so that none is ever found half done."""
+        """Return whether a restore is one atomic step, so that it is never found half done."""
         ...
 
     async def is_there(self, sprite: str) -> bool:
-        """Whether there is anything where the sprite lives that a restore would replace; wakes nothing. HostError."""
+        """Return whether a restore would replace anything; does not wake the sprite. Raise HostError."""
         ...
 
     async def turns(self, sprite: str) -> int | None:
-        """How many turns the log has of the sprite that is there; None where it cannot say. May wake it."""
+        """Return the number of turns in the sprite's log, None if unknown. May wake the sprite."""
         ...
 
     async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
-        """Makes the sprite what the archive says; returns where the earlier one was put, "" if there was none.
+        """Restore the sprite from an archive; return where the earlier one was moved, "" if there was none.
 
-        `anew`: on a new machine, in the place of one that is destroyed. HostError: before `begin` was called,
-        everything is as it was; after it, the same call makes it whole.
+        `anew` uses a new machine and destroys the old one. On a HostError before `begin` is called, nothing has
+        changed; after it, repeating the call completes the restore.
         """
         ...
 
@@ -201,7 +201,7 @@ class TcpChannel:
 
     @classmethod
     async def open(cls, host: str, port: int) -> TcpChannel:
-        """Connects, or raises an OSError; the caller bounds it."""
+        """Connect or raise OSError; the caller sets the timeout."""
         return cls(*await asyncio.open_connection(host, port))
 
     async def read(self) -> bytes:
@@ -225,7 +225,10 @@ class TcpChannel:
 
 
 def checked_name(name: str) -> str:
-    """The name, if a sprite may have it; HostError otherwise. Names become folders and parts of addresses."""
+    """Return the name if it is valid for a sprite, otherwise raise HostError.
+
+    Names become folders and parts of addresses.
+    """
     if NAME.fullmatch(name) is None:
         raise HostError(
             f"{name!r} is no name for a sprite: up to 39 of a-z, 0-9 and -, beginning with a letter.", retryable=False
@@ -234,7 +237,7 @@ def checked_name(name: str) -> str:
 
 
 def downloadable(path: str) -> tuple[str, ...]:
-    """The parts of a path below the workspace that people may download; NoSuchFileError for any other."""
+    """Return the parts of a path below the workspace that people may download. Raise NoSuchFileError for any other."""
     parts = tuple(path.split("/"))
     is_plain = all(part not in {"", ".", ".."} and "\\" not in part and not _CONTROL.search(part) for part in parts)
     if not is_plain or len(parts) < 2 or parts[0] not in SHARED_FOLDERS:  # noqa: PLR2004 - a folder, a name

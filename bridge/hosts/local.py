@@ -1,8 +1,8 @@
 """Sprites as processes on this machine, one workspace folder each.
 
-Started when first asked for, started again when they die, stopped with the bridge. A sprite that already runs
-on a workspace is used as it is and left alone. The model's real key never enters a sprite's environment: it gets
-the bridge's own address and a token of its own.
+A sprite is started on demand, restarted when it dies, and stopped with the bridge. A sprite that already runs on a
+workspace is used and left alone. The model's real key never enters a sprite's environment: the sprite gets the
+bridge's address and its own token.
 """
 
 from __future__ import annotations
@@ -44,40 +44,41 @@ from sprite.protocol.paths import on_disk
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
-#: One that lived so long was well: its death counts as the first.
+#: A sprite that ran this long was healthy: its death counts as the first.
 _WELL_SECONDS = 60.0
-#: After so many deaths in a row the waiters are told.
+#: After this many deaths in a row the waiters get an error.
 _DEATHS_TO_SAY = 3
-#: After so many no restart is tried until the sprite is asked for again.
+#: After this many deaths no restart is tried until the sprite is requested again.
 _DEATHS_TO_GIVE_UP = 8
-#: A sprite that is just starting elsewhere writes its address soon.
+#: A sprite that another program is starting writes its address within this time.
 _ADDRESS_SECONDS = 10.0
 _POLL_SECONDS = 0.1
-#: A batch of turns is written in less.
+#: Writing a batch of turns takes less.
 _BRIEF_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 16
-#: A token, or an address.
+#: Longest token or address.
 _LONGEST_WORD = 4096
 
-#: What a sprite gets of our environment, beside SPRITE_*: where things are, never what opens them.
+#: Environment variables that a sprite inherits, beside SPRITE_*: locations, never credentials.
 _PASSED_ON = frozenset(
     "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM COLORTERM TMPDIR IS_SANDBOX SSL_CERT_FILE SSL_CERT_DIR "
     "NODE_EXTRA_CA_CERTS REQUESTS_CA_BUNDLE HTTP_PROXY HTTPS_PROXY http_proxy https_proxy".split()
 )
 _PASSED_ON_PREFIXES = ("SPRITE_", "LC_", "XDG_")
-#: Each sprite has a token of its own, in its workspace.
+#: Each sprite has its own token, in its workspace.
 _KEPT_BACK = frozenset({"SPRITE_TOKEN"})
-#: Where a sprite's workspace is, given the folder of its name, and whether one that has none gets that folder for good.
+#: Returns a sprite's workspace, given its default folder and whether to assign that folder if it has none.
 Home = Callable[[str, Path, bool], Awaitable[Path]]
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class LocalHost:
-    """`async with LocalHost(data / "workspaces", access, environment=...) as host:`; agents see nothing of `data`.
+    """`async with LocalHost(data / "workspaces", access, environment=...) as host:`; agents cannot read `data`.
 
-    `access` is asked at each start of a sprite, `guard` before a workspace is made, and `home` where it is, if that is
-    not always the folder of the sprite's name: it gets that folder, and may raise HostError. `start` starts a sprite,
-    by default as a process. Leave the host while the model proxy still answers: a sprite's last flush needs it.
+    `access` is called at each start of a sprite, and `guard` before a workspace is created. `home` returns the
+    workspace if it is not always the default folder; it gets that folder and may raise HostError. `start` starts a
+    sprite, by default as a process. Leave the host while the model proxy still answers: a sprite's last flush needs
+    it.
     """
 
     def __init__(
@@ -99,9 +100,9 @@ class LocalHost:
         self._home = home
         self._guard = guard
         self._residents: dict[str, _Resident] = {}
-        #: While it is there, the sprite's workspace is being replaced.
+        #: Sprites whose workspace is being replaced, with an event for the end.
         self._restores: dict[str, asyncio.Event] = {}
-        #: The sprites of which a workspace is being made aside.
+        #: Sprites for which a new workspace is being prepared.
         self._made_aside: set[str] = set()
 
     async def __aenter__(self) -> Self:
@@ -113,15 +114,15 @@ class LocalHost:
         await asyncio.gather(*(resident.close() for resident in self._residents.values()))
 
     def running(self) -> list[str]:
-        """Return the sprites that run as children of ours, and end with this host."""
+        """Return the sprites that run as child processes and end with this host."""
         return [name for name, resident in self._residents.items() if resident.is_ours]
 
     def workspace(self, sprite: str) -> Path:
-        """The folder of a sprite's name, made or not. HostError for a name that no sprite may have."""
+        """Return the default folder of a sprite, existing or not. Raise HostError for an invalid name."""
         return self._workspaces / checked_name(sprite)
 
     async def home(self, sprite: str, *, claim: bool = False) -> Path:
-        """The folder that is its workspace; to be claimed before anything is put there. HostError: out of reach."""
+        """Return the sprite's workspace; `claim` it before writing there. Raise HostError if it is out of reach."""
         folder = self.workspace(sprite)
         if self._home is not None:
             folder = await self._home(sprite, folder, claim)
@@ -130,7 +131,7 @@ class LocalHost:
         return folder
 
     def is_ours(self, sprite: str) -> bool:
-        """Whether its process was started here, and so ends here."""
+        """Return whether the sprite runs as a child process and so ends with this host."""
         resident = self._residents.get(sprite)
         return resident is not None and resident.is_ours
 
@@ -145,12 +146,12 @@ class LocalHost:
         except HostError:
             if resident.is_ours:
                 raise
-        # One that was started elsewhere has gone meanwhile.
+        # A sprite that another program had started is gone.
         resident.forget()
         return await self._connected(resident, await resident.address(report))
 
     async def deploy(self, sprite: str, report: Report) -> None:
-        """See Host: here the code is this checkout's, so there is only the process to be started."""
+        """See Host. The code is that of this checkout, so only the process needs to be started."""
         resident = await self._resident(sprite)
         host, port = await resident.address(report)
         report("connecting", f"{sprite} runs in {resident.workspace}, on {host}:{port}.")
@@ -163,19 +164,19 @@ class LocalHost:
             return HostState("running")
         if not workspace.is_dir():
             return HostState("absent")
-        # Looking takes the lock for a moment, and must not be in the way of a start.
+        # The check takes the lock for a moment and must not disturb a start.
         if not (resident is not None and resident.is_starting) and is_held(workspace / SYSTEM / LOCK):
             return HostState("running", detail="started elsewhere")
         detail = str(resident.failure) if resident is not None and resident.failure is not None else ""
         return HostState("stopped", detail=detail)
 
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
-        """See Host. No symbolic link is followed: the agent makes them as it likes."""
+        """See Host. Does not follow symlinks, because the agent can create them."""
         parts = downloadable(path)
         return _chunks(await asyncio.to_thread(_open_named, await self.home(sprite), "/".join(parts)))
 
     async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
-        """See Host. The sprite need not run, and is not started."""
+        """See Host. The sprite need not run and is not started."""
         workspace = await self.home(sprite)
         if not await self.is_there(sprite):
             await self._guard(sprite, False)
@@ -211,7 +212,7 @@ class LocalHost:
             try:
                 return await self._replace(sprite, workspace, new, report, begin)
             finally:
-                # Where it did not become the workspace.
+                # Remove it if it did not become the workspace.
                 await asyncio.to_thread(shutil.rmtree, new, ignore_errors=True)
         finally:
             self._made_aside.discard(sprite)
@@ -244,7 +245,7 @@ class LocalHost:
             message = f"The workspace {workspace} cannot be made ({error.strerror})."
             raise HostError(message, retryable=False) from error
         if await _is_taken(workspace):
-            # Asking for a new token would end the one that the running sprite has.
+            # A new token would revoke the one of the running sprite.
             raise WorkspaceTakenError("It runs already.")
         if sprite not in self._made_aside:
             await asyncio.to_thread(local_restore.sweep, workspace)
@@ -252,7 +253,7 @@ class LocalHost:
         environment = self._environment | {
             "ANTHROPIC_BASE_URL": access.base_url,
             "ANTHROPIC_API_KEY": access.token,
-            # Hidden from the agent, but for its own workspace.
+            # Hidden from the agent, except for its own workspace.
             "SPRITE_DATA": str(self._workspaces.parent),
         }
         return await self._start_sprite(workspace, environment, permissions=self._permissions)
@@ -267,7 +268,7 @@ class LocalHost:
 
 
 class _Resident:
-    """One workspace and the process on it. `failure` says why there is none, while there is none."""
+    """One workspace and its process. While there is no process, `failure` says why."""
 
     def __init__(self, workspace: Path, start: Callable[[], Awaitable[RunningSprite]]) -> None:
         self.workspace = workspace
@@ -281,16 +282,16 @@ class _Resident:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the process is a child of ours, and runs."""
+        """Return whether the process is a running child of this bridge."""
         return self._child is not None and self._child.runs
 
     @property
     def is_starting(self) -> bool:
-        """Whether a start is under way, or will be tried again."""
+        """Return whether a start is in progress or will be retried."""
         return self._keeper is not None and not self._keeper.done()
 
     async def address(self, report: Report) -> tuple[str, int]:
-        """Where the sprite listens, once it does; HostError if it does not come up."""
+        """Return the sprite's address once it listens. Raise HostError if it does not come up."""
         if self._keeper is None or (self._keeper.done() and self._address is None):
             report("waking", "The sprite is being started.")
             self.failure = None
@@ -303,12 +304,12 @@ class _Resident:
         return self._address
 
     def forget(self) -> None:
-        """The address of a sprite that was started elsewhere leads nowhere any more."""
+        """Drop the address of a sprite that another program had started."""
         if not self.is_ours:
             self._address = None
 
     async def close(self) -> None:
-        """Stops the child, if there is one; a start under way is abandoned."""
+        """Stop the child, if there is one, and abandon a start in progress."""
         await self._tasks.close()
         if self._child is not None:
             await self._child.stop()
@@ -318,11 +319,11 @@ class _Resident:
             await self._keep_up()
         finally:
             if self._address is None and self.failure is None:
-                # A fault of ours, or the end: whoever waits is told, and the next wish tries again.
+                # A bug or the shutdown ended the keeper: inform the waiters; the next request tries again.
                 self._tell(failure=HostError("The sprite could not be started; the bridge's log says why."))
 
     async def _keep_up(self) -> None:
-        """Starts the sprite, and again whenever it has died; ends where only a new wish is worth a try."""
+        """Start the sprite and restart it when it dies; return when only a new request justifies another try."""
         deaths = 0
         while deaths < _DEATHS_TO_GIVE_UP:
             try:
@@ -347,7 +348,7 @@ class _Resident:
             await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (deaths - 1)))
 
     async def _adopt(self) -> None:
-        """Uses the sprite that runs on the workspace already; one that is just starting writes its address soon."""
+        """Use the sprite that already runs on the workspace; wait for the address of one that is just starting."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_ADDRESS_SECONDS):
                 while True:
@@ -367,7 +368,7 @@ class _Resident:
 
 
 async def _is_taken(workspace: Path) -> bool:
-    """Whether a sprite has the workspace; who adds turns to its log has it for a moment, and says so."""
+    """Return whether a sprite holds the workspace. Wait for a program that holds the lock briefly to append turns."""
     until = time.monotonic() + _BRIEF_SECONDS
     while is_held(workspace / SYSTEM / LOCK):
         with suppress(OSError, ValueError, NoSuchFileError):
@@ -379,9 +380,9 @@ async def _is_taken(workspace: Path) -> bool:
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a sprite, or what works for one, may know of our environment.
+    """Return the environment variables that a sprite, or a program that works for one, may inherit.
 
-    The bridge is on this machine, so no proxy stands between.
+    The bridge is on this machine, so loopback is excluded from proxies.
     """
     kept = {
         name: value
@@ -394,13 +395,13 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _open_below(workspace: Path, parts: tuple[str, ...]) -> BinaryIO:
-    """Opens a regular file, part by part, so that no link on the way leads out of the workspace."""
+    """Open a regular file part by part, so that no symlink leads out of the workspace."""
     with ExitStack() as opened:
         try:
             descriptor = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             opened.callback(os.close, descriptor)
             for part in parts:
-                # Not blocking: opening a named pipe would wait for its other end.
+                # Non-blocking: opening a named pipe would wait for its other end.
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
                 descriptor = os.open(part, flags, dir_fd=descriptor)
                 opened.callback(os.close, descriptor)
@@ -413,7 +414,7 @@ def _open_below(workspace: Path, parts: tuple[str, ...]) -> BinaryIO:
 
 
 def _open_named(workspace: Path, path: str) -> BinaryIO:
-    """Opens a file by its name on the wire, of which there may be two on disk."""
+    """Open a file by its name on the wire, which may match two names on disk."""
     likeliest, *others = on_disk(path)
     try:
         return _open_below(workspace, tuple(likeliest.split("/")))
@@ -424,7 +425,7 @@ def _open_named(workspace: Path, path: str) -> BinaryIO:
 
 
 def _told_by(workspace: Path, name: str) -> str:
-    """What a sprite says of itself in a file. It may have put anything there: a link, a pipe, a file without end."""
+    """Read a small file of a sprite. Its content is untrusted: it may be a symlink, a pipe or endless."""
     with _open_below(workspace, (SYSTEM, *name.split("/"))) as file:
         return file.read(_LONGEST_WORD).decode().strip()
 

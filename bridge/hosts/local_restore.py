@@ -1,7 +1,7 @@
-"""A workspace on this machine that is made anew of an archive: aside, and put in its place by renames.
+"""Create a workspace on this machine from an archive, and put it in place by renames.
 
-The first rename decides. Cut off after it, whoever looks for the workspace next finishes what is left to move; what was
-there before is never deleted.
+The first rename decides. After an interruption the next lookup of the workspace finishes the other renames; the
+earlier workspace is never deleted.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 async def make_aside(workspace: Path, archive: Path, environment: Mapping[str, str], report: Report) -> Path:
-    """Makes a workspace of an archive beside the one that is there, and returns it.
+    """Create a workspace from an archive beside the existing one, and return its path.
 
-    HostError, and then nothing is left of it. What a bridge that was killed left behind goes.
+    On HostError nothing is left of it. Leftovers of killed bridges are removed.
     """
     report("updating", "Making a workspace of what is kept.")
     await asyncio.to_thread(sweep, workspace)
-    # No sprite has such a name.
+    # No sprite can have this name.
     new = workspace.with_name(f"{_under_way(workspace)}{uuid.uuid4()}")
     try:
         workspace.parent.mkdir(parents=True, exist_ok=True)
@@ -43,27 +43,27 @@ async def make_aside(workspace: Path, archive: Path, environment: Mapping[str, s
 
 
 def sweep(workspace: Path) -> None:
-    """Removes what bridges that were killed had begun to make. The caller sees to it that nobody makes one now.
+    """Remove the unfinished workspaces of killed bridges. The caller ensures that none is being created now.
 
-    The import of such a bridge may still write into its own: what is left then goes the next time.
+    The import of a killed bridge may still write into its folder; the rest is removed the next time.
     """
     for left in list(workspace.parent.glob(f"{glob.escape(_under_way(workspace))}*")):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def put_in_place(workspace: Path, new: Path) -> str:
-    """What was made aside is the workspace from here on; returns where the earlier one is, "" if there was none."""
+    """Make the new workspace the current one; return where the earlier one was moved, "" if there was none."""
     new.replace(_decided(workspace))
     sync(workspace.parent)
     return finish(workspace)
 
 
 def finish(workspace: Path) -> str:
-    """Ends a restore that was cut off after it was decided, if there is one; returns as `put_in_place`."""
+    """Finish an interrupted restore that was already decided, if there is one; return like `put_in_place`."""
     if not _decided(workspace).exists():
         return ""
     aside = None
-    # An empty folder is nothing to keep.
+    # An empty folder is not worth keeping.
     with contextlib.suppress(OSError):
         workspace.rmdir()
     if workspace.exists():

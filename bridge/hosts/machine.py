@@ -1,6 +1,6 @@
-"""One VM, through the official SDK: its calls with retries, bounds and errors in words; and the stream into it.
+"""One VM through the official SDK: API calls with retries, timeouts and readable errors, and the byte stream into it.
 
-Knows the Sprites API and nothing of what is installed on the VM. The organisation's token stays here.
+This module knows the Sprites API and nothing of the software on the VM. The organisation's token stays here.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from sprite.common.retry import backoff
 _T = TypeVar("_T")
 Status = Literal["running", "warm", "cold", "absent"]
 
-#: One call's bound; what is known to take longer has one of its own.
+#: Default timeout of a call; calls that take longer have their own.
 CALL_SECONDS = 30.0
 _CONNECT_SECONDS = 20.0
 _CHECKPOINT_SECONDS = 120.0
-#: A large file is on the VM's disk some time after its last byte was sent.
+#: A large file reaches the VM's disk some time after its last byte was sent.
 _UPLOAD_SECONDS = 120.0
 #: A sprite stops within a minute by itself: it interrupts its turn, stores it and flushes.
 _STOP_SECONDS = 65.0
-#: How long a new service is watched for an early end.
+#: Time for which a new service is watched for an early end.
 _WATCH_SECONDS = 3.0
-#: A busy API is asked again, this often and this long; above that people are told.
+#: Retries of a busy API; after these, users get an error.
 _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 20.0
 _PATIENCE_SECONDS = 90.0
-#: What the API and the way to it may raise; anything else is a fault of ours.
+#: Errors that the API and the network may raise; any other error is a bug.
 _PASSING = (sprites.SpriteError, httpx.HTTPError, websockets.WebSocketException, OSError, TimeoutError)
 _MAX_FRAME_BYTES = 16 * 1024 * 1024
-#: A silent cut (a frozen VM) is noticed within twice this.
+#: A silent disconnect (a frozen VM) is noticed within twice this time.
 _PING_SECONDS = 10.0
 _CLOSE_SECONDS = 2.0
 
-#: A command that says nothing for so long has stopped.
+#: A command without output for this long has stopped.
 _SILENT_SECONDS = 120.0
 _STDOUT, _STDERR = b"\x01", b"\x02"
 _KEPT_BYTES = 8000
@@ -61,7 +61,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 class CommandError(HostError):
-    """A command on the VM ended with an error; the words hold its last lines."""
+    """A command on the VM failed; the message has its last lines."""
 
     shows_life = True
 
@@ -71,9 +71,9 @@ class NotThereError(HostError):
 
 
 class Machine:
-    """The VM of one name, whether it exists or not. Each method is at least one API call, bounded and retried.
+    """The VM of one name, whether it exists or not. Each method makes API calls with timeouts and retries.
 
-    `check` is called before each of those that may change something; what it raises ends the method.
+    `check` is called before each call that may change something; an error that it raises ends the method.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Machine:
     # --- the VM ---
 
     async def status(self) -> Status:
-        """How it is; wakes nothing."""
+        """Return the VM's status without waking it."""
 
         async def ask() -> Status:
             try:
@@ -105,7 +105,7 @@ class Machine:
         return await self._call("asking for the VM", ask)
 
     async def create(self) -> None:
-        """Creates it. One that exists already (an answer that was lost, another bridge) is as good."""
+        """Create the VM. An existing one is fine: an answer may have been lost, or another bridge created it."""
         try:
             await self._call("creating the VM", lambda: self._client.create_sprite(self.name), seconds=120.0)
         except _StatusError as error:
@@ -113,7 +113,7 @@ class Machine:
                 raise
 
     async def destroy(self) -> None:
-        """Ends it, and all that is on it, for good; one that is gone is as good."""
+        """Destroy the VM and its data permanently; a missing VM is fine."""
         try:
             await self._call("destroying the VM", lambda: self._client.delete_sprite(self.name), seconds=120.0)
         except _StatusError as error:
@@ -121,14 +121,14 @@ class Machine:
                 raise
 
     async def restrict(self, allowed: Sequence[str]) -> None:
-        """Lets it reach these domains and no others; none named, all of the internet."""
+        """Allow the VM to reach only these domains; an empty list allows all of the internet."""
         rules = [sprites.PolicyRule(domain=domain, action="allow") for domain in allowed]
-        # An empty list means everything; the last rule makes any other mean nothing else.
+        # An empty list allows everything; with rules, the last one denies the rest.
         policy = sprites.NetworkPolicy([*rules, sprites.PolicyRule(domain="*", action="deny")] if rules else [])
         await self._call("setting the network policy", lambda: self._sprite.update_network_policy(policy))
 
     async def checkpoint(self, comment: str) -> None:
-        """Keeps the whole VM as it is now."""
+        """Save a checkpoint of the whole VM."""
         stream = await self._call(
             "making a checkpoint",
             lambda: self._sprite.create_checkpoint(comment, timeout=_CHECKPOINT_SECONDS),
@@ -141,11 +141,11 @@ class Machine:
     # --- files ---
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Writes a file, and the folders above it."""
+        """Write a file and create its parent folders."""
         await self._call(f"writing {path}", lambda: self._path(path).write_bytes(data, mode=mode))
 
     async def stream(self, path: str) -> AsyncIterator[bytes]:
-        """A file's bytes as they come; FileNotFoundError if there is none. The SDK would keep it whole in memory."""
+        """Yield a file's bytes. Raise FileNotFoundError. Streams, because the SDK would hold the file in memory."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=self._call_seconds)
         try:
             async with (
@@ -162,7 +162,7 @@ class Machine:
             raise HostError("The VM's file cannot be read at the moment.") from error
 
     async def upload(self, path: str, source: Path, *, mode: int = 0o600) -> None:
-        """Writes a file of any size, and the folders above it. The SDK would keep it whole in memory."""
+        """Write a file of any size and create its parent folders. Streams: the SDK would hold it in memory."""
         self._check()
         query = {"path": path, "workingDir": "/", "mode": f"{mode:04o}", "mkdirParents": "true"}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_UPLOAD_SECONDS)
@@ -192,9 +192,10 @@ class Machine:
     # --- processes ---
 
     async def run(self, script: str, what: str, *, seconds: float, tell: Callable[[str], None] | None = None) -> bytes:
-        """Runs a shell script; its output. CommandError with its last lines. `tell` hears each line as it comes.
+        """Run a shell script and return its output. Raise CommandError with its last lines.
 
-        The script's text travels in an address: no secrets in it. It may run twice, so it must not mind.
+        `tell` receives each line as it arrives. The script is part of a URL, so it must hold no secrets. It may run
+        twice, so it must be idempotent.
         """
 
         async def run() -> bytes:
@@ -213,9 +214,10 @@ class Machine:
         return await self._call(what, run, seconds=seconds)
 
     async def output(self, script: str, what: str) -> AsyncIterator[bytes]:
-        """What a shell script writes to stdout, as it comes and however much; CommandError if it ends with an error.
+        """Yield the stdout of a shell script, of any length. Raise CommandError if the script fails.
 
-        Not tried again: who reads it has had a part already. The SDK would keep it whole in memory.
+        It is not retried, because the caller already has a part. Streams, because the SDK would hold the output in
+        memory.
         """
         query = urlencode([("cmd", "/bin/sh"), ("cmd", "-c"), ("cmd", script), ("path", "/bin/sh"), ("stdin", "true")])
         errors, code = b"", None
@@ -238,13 +240,13 @@ class Machine:
             raise CommandError(f"{sentence(what)} failed. It said:\n{last_lines(errors.decode(errors='replace'))}")
 
     async def detach(self, script: str) -> None:
-        """Starts a process that outlives this connection, for where services are not to be had."""
+        """Start a process that outlives this connection, for VMs without services."""
         query = [("cmd", "/bin/sh"), ("cmd", "-c"), ("cmd", script), ("path", "/bin/sh")]
         query += [("stdin", "true"), ("max_run_after_disconnect", "0")]
 
         async def start() -> None:
             async with self._dial(f"exec?{urlencode(query)}") as socket:
-                # Its first words, or a while without: then it runs by itself.
+                # Wait for an early exit; a process that is silent for a while runs on.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_WATCH_SECONDS):
                         async for frame in socket:
@@ -256,7 +258,7 @@ class Machine:
     # --- services ---
 
     async def serve(self, name: str, command: Sequence[str], directory: str) -> None:
-        """Defines the service and sees it running; CommandError if it ends at once, with its last lines."""
+        """Define a service and start it. Raise CommandError with its last lines if it ends at once."""
         defined = await self._service(
             f"starting the service {name}",
             lambda: self._sprite.create_service(
@@ -264,18 +266,18 @@ class Machine:
             ),
         )
         if not any(event.type == "started" for event in defined):
-            # A definition that was there before starts nothing.
+            # Repeating an existing definition starts nothing.
             await self.start(name)
 
     async def start(self, name: str) -> None:
-        """Starts a service, if it does not run; CommandError if it ends at once, NotThereError if there is none."""
+        """Start a service unless it runs. Raise CommandError if it ends at once, NotThereError if it does not exist."""
         with suppress(_ConflictError):
             await self._service(
                 f"starting the service {name}", lambda: self._sprite.start_service(name, duration=_WATCH_SECONDS)
             )
 
     async def stop(self, name: str) -> None:
-        """Stops a service and lets it end well; one that does not run, or does not exist, is as good."""
+        """Stop a service gracefully; one that is stopped or missing is fine."""
         try:
             await self._call(
                 f"stopping the service {name}",
@@ -303,7 +305,7 @@ class Machine:
     # --- the stream into it ---
 
     async def connect(self, port: int) -> ProxyChannel:
-        """A byte stream to a TCP port of the VM; a sleeping VM wakes. HostError if nothing listens there."""
+        """Open a byte stream to a TCP port of the VM, waking it. Raise HostError if nothing listens there."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 socket = await self._dial("proxy")
@@ -325,7 +327,7 @@ class Machine:
         return dial(
             re.sub(r"^http", "ws", self._address(rest)),
             additional_headers=self._headers,
-            # A proxy on the way out is for browsers; and it would be asked even for loopback.
+            # An outbound proxy is meant for browsers, and it would be used even for loopback.
             proxy=None,
             compression=None,
             open_timeout=_CONNECT_SECONDS,
@@ -338,7 +340,7 @@ class Machine:
     # --- calls ---
 
     async def _call(self, what: str, call: Callable[[], Awaitable[_T]], *, seconds: float | None = None) -> _T:
-        """Makes one call, again while the API is busy or out of reach; HostError once that lasts."""
+        """Make one call; retry while the API is busy or unreachable. Raise HostError if that lasts."""
         seconds = seconds or self._call_seconds
         began = asyncio.get_running_loop().time()
         for attempt in range(1, _ATTEMPTS + 1):
@@ -365,7 +367,7 @@ class Machine:
 
 
 class _StatusError(HostError):
-    """An answer of the API that is an error; `status` is its HTTP status where it had one."""
+    """An error response of the API; `status` is its HTTP status, if it had one."""
 
     def __init__(self, message: str, status: int | None, *, retryable: bool) -> None:
         super().__init__(message, retryable=retryable)
@@ -373,7 +375,7 @@ class _StatusError(HostError):
 
 
 class _ConflictError(HostError):
-    """What was asked of a service is so already."""
+    """The service is already in the requested state."""
 
 
 def _is_exit(frame: str | bytes) -> bool:

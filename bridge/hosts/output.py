@@ -1,4 +1,4 @@
-"""What a program on a VM says: kept up to a bound, told line by line, cut to its last lines. It may say anything."""
+"""Output of a program on a VM: bounded, reported line by line, and cut to its last lines. It is untrusted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LAST_LINES = 12
 
 
 class Output(io.BytesIO):
-    """What a command says, kept up to a bound, each line told as it comes. The SDK only ever writes to it."""
+    """Buffer for a command's output, bounded, that reports each line. The SDK only writes to it."""
 
     def __init__(self, tell: Callable[[str], None] | None) -> None:
         super().__init__()
@@ -25,11 +25,11 @@ class Output(io.BytesIO):
         self._line = b""
 
     def write(self, data: Buffer, /) -> int:
-        """Takes a piece."""
+        """Append some bytes."""
         piece = bytes(data)
         if self.tell() + len(piece) > _MAX_BYTES:
             self.is_too_much = True
-            # The SDK takes it for a broken connection, and closes that.
+            # The SDK treats this as a broken connection and closes it.
             raise ValueError("too much")
         if self._tell is not None:
             *lines, self._line = (self._line + piece).split(b"\n")
@@ -39,11 +39,11 @@ class Output(io.BytesIO):
 
 
 def last_lines(said: str) -> str:
-    """The last of what a program said, for people."""
+    """Return the last lines of a program's output, for users."""
     lines = [printable(line).rstrip() for line in said[-_MAX_KEPT_CHARS:].splitlines() if line.strip()]
     return "\n".join(lines[-_LAST_LINES:]) or "(nothing)"
 
 
 def printable(line: str) -> str:
-    """Without what could steer a terminal: it comes from a VM, or from a sprite."""
+    """Replace characters that could control a terminal: the text comes from a VM or a sprite."""
     return "".join(character if character.isprintable() else " " for character in line)

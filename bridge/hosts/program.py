@@ -1,4 +1,4 @@
-"""A command of the sprite's, run beside it on this machine: what it writes as it comes, and how it ended."""
+"""Run a command of the sprite on this machine and stream its output."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from bridge.hosts.host import HostError
 from bridge.hosts.output import last_lines
 
-#: Where the sprite's package stands beside ours.
+#: The folder from which `python -m sprite` imports the package.
 _ROOT = Path(__file__).resolve().parents[2]
 _CHUNK_BYTES = 1 << 18
 _KEPT_BYTES = 8_000
 
 
 async def program_output(arguments: Sequence[str], environment: Mapping[str, str]) -> AsyncIterator[bytes]:
-    """What `python -m sprite ARGUMENTS` writes to stdout; HostError with its last words if it ends with an error.
+    """Yield the stdout of `python -m sprite ARGUMENTS`. Raise HostError with its last words if it fails.
 
-    Who stops reading ends it.
+    Closing the generator kills the process.
     """
-    # A file takes whatever it says, where a pipe would have to be kept empty.
+    # A file takes any amount of stderr; a pipe would have to be drained.
     with tempfile.TemporaryFile() as said:
         try:
             process = await asyncio.create_subprocess_exec(

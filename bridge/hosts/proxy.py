@@ -1,4 +1,4 @@
-"""A byte stream through the Sprites TCP proxy: binary WebSocket frames whose boundaries mean nothing."""
+"""A byte stream through the Sprites TCP proxy: binary WebSocket frames with meaningless boundaries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection
 
 from sprite.common.tasks import TaskSet
 
-#: What may wait to be sent before `drain` waits.
+#: Queued bytes above which `drain` waits.
 _HIGH_WATER_BYTES = 256 * 1024
 
 
@@ -56,7 +56,7 @@ class ProxyChannel:
             raise self._error
 
     async def close(self) -> None:
-        """See Channel. What was written last is sent, if the connection still takes it."""
+        """See Channel. Queued bytes are still sent, if the connection accepts them."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 while self._waiting and self._error is None:
@@ -71,7 +71,7 @@ class ProxyChannel:
                 await self._written.wait()
                 self._written.clear()
                 while self._waiting:
-                    # Few frames for many small writes.
+                    # Join small writes into few frames.
                     data = b"".join(self._waiting)
                     self._waiting.clear()
                     await self._socket.send(data)
@@ -82,6 +82,6 @@ class ProxyChannel:
             self._error = ConnectionResetError("The connection to the VM was cut.")
             self._error.__cause__ = error
         finally:
-            # However it ended, nothing is sent any more, and whoever drains has to know.
+            # However it ended, nothing more is sent, and `drain` must return.
             self._error = self._error or ConnectionResetError("The connection to the VM was given up.")
             self._drained.set()

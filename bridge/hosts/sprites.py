@@ -1,7 +1,7 @@
-"""Sprites VMs as homes of sprites: created, brought up to date when they wake, reached through the TCP proxy.
+"""Sprites on VMs: create them, update them when they wake, connect through the TCP proxy.
 
-One VM for each sprite, of the same name, in the organisation the token belongs to. What a VM says is never trusted;
-see bootstrap.py for what is looked at from outside.
+Each sprite has one VM of the same name in the token's organisation. Output of a VM is never trusted; bootstrap.py
+lists the checks from outside.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from bridge.hosts.vm_scripts import EXPORT, PORT, WORKSPACE
 
 log = logging.getLogger(__name__)
 
-#: Where pip finds packages; a VM reaches these and the bridge.
+#: Hosts of pip packages; a VM may reach these and the bridge.
 PACKAGE_INDEX = ("pypi.org", "files.pythonhosted.org")
-#: A service that boots with its VM usually listens by then; one that does not run is started.
+#: A service that boots with its VM usually listens by then; otherwise it is started.
 _BOOT_SECONDS = 5.0
 _LISTEN_SECONDS = 20.0
 #: A first start compiles everything, on a small machine.
 _PROBE_SECONDS = 60.0
 _POLL_SECONDS = 0.2
-#: While a VM runs on, what was seen of it is believed for so long.
+#: While a VM keeps running, an earlier inspection stays valid for this long.
 _SEEN_SECONDS = 600.0
-#: An update waits so long at most for a mission to end: that one runs is only the sprite's word.
+#: Longest delay of an update for a running mission; only the sprite claims that one runs.
 _PUT_OFF_SECONDS = 3600.0
-#: A sprite's settings that its VM gets; everything else of our environment stays here.
+#: Sprite settings that are passed to the VM; other variables stay here.
 SETTINGS = (
     *("SPRITE_MODEL", "SPRITE_CURATOR_MODEL", "SPRITE_BATCH_TURNS", "SPRITE_REST_SECONDS", "SPRITE_DAILY_USD"),
     *("SPRITE_SCHEDULE_SHARE", "SPRITE_SHIP_FILES_MB", "SPRITE_OFFLINE", "SPRITE_UNATTENDED_SECONDS"),
@@ -65,11 +65,11 @@ SETTINGS = (
 class SpritesHost:
     """`async with SpritesHost(...) as host:`; see Host.
 
-    `base_url` is where a VM reaches the model proxy; what else it reaches, `egress` says (see Settings).
-    `access` mints a model token, `knows` says whose one is (None: revoked). A call that is not known to take
-    longer has `call_seconds`. `guard` says which VM is not to be made anew. `epoch` is the number of this bridge's
-    ownership of a sprite (see Ownership): what was seen under another one is looked at again, and what was begun under
-    one is done under no other.
+    `base_url` is the address of the model proxy for VMs; `egress` lists what else they may reach (see Settings).
+    `access` creates a model token, and `knows` returns the sprite of a token (None: revoked). Calls time out after
+    `call_seconds` by default. `guard` forbids creating a VM that must be restored. `epoch` is the number of this
+    bridge's ownership of a sprite (see Ownership): a new one invalidates earlier inspections, and work begun under
+    one stops when it changes.
     """
 
     def __init__(
@@ -115,18 +115,18 @@ class SpritesHost:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The VMs live on by themselves.
+        # VMs outlive the bridge.
         await self._stack.aclose()
 
     async def reach(self, sprite: str, report: Report) -> Reached:
-        """See Host. An update that fails is told, and the earlier version is reached."""
+        """See Host. If an update fails, reports that and connects to the earlier version."""
         vm = self._vm(sprite)
         async with vm.alone():
             token = await vm.ready(report)
             return Reached(await vm.connected(), token)
 
     async def deploy(self, sprite: str, report: Report) -> None:
-        """See Host. With nothing to change: three calls."""
+        """See Host. Without changes this takes three API calls."""
         vm = self._vm(sprite)
         async with vm.alone():
             await vm.deploy(report)
@@ -151,7 +151,7 @@ class SpritesHost:
         return _with_first(first, chunks)
 
     async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
-        """See Host. What runs there is brought up to date first."""
+        """See Host. The VM is updated first."""
         vm = self._vm(sprite)
         async with vm.alone():
             if await vm.machine.status() == "absent":
@@ -196,7 +196,7 @@ class SpritesHost:
 
 
 class _VM:
-    """One VM and what is known of it. `alone`: one wake, one deploy at a time."""
+    """One VM and its known state. `alone`: one wake or deploy at a time."""
 
     def __init__(
         self,
@@ -211,11 +211,12 @@ class _VM:
         self._guard = guard
         self._epoch = epoch
         self._lock = asyncio.Lock()
-        #: The ownership by which something is being done, while something is.
+        #: The ownership under which the current work runs.
         self._by: int | None = None
         self._is_acting = False
         self.version: str | None = None
-        #: Why the last update failed, "" if it did not. It is not tried again by itself: that would stop it each time.
+        #: Reason of the last failed update, otherwise "". It is not retried automatically, as each try stops the
+        #: sprite.
         self.failure = ""
         self._plan = plan
         self._access = access
@@ -227,7 +228,7 @@ class _VM:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Nothing else is done here meanwhile; and nothing of this once the bridge has lost the sprite. HostError."""
+        """Hold the lock, and fail further calls if this bridge loses the sprite meanwhile. Raise HostError."""
         async with self._lock:
             self._by, self._is_acting = self._epoch(), True
             try:
@@ -236,9 +237,9 @@ class _VM:
                 self._is_acting = False
 
     async def ready(self, report: Report) -> str:
-        """Makes sure that it runs what it should, as far as can be seen; the sprite's token."""
+        """Ensure that the VM runs the planned version, as far as can be checked; return the sprite's token."""
         if self._by != self._seen_by:
-            # Another bridge may have put another VM in its place, or another token on it.
+            # Another bridge may have replaced the VM or its token.
             self._seen_at, self._seen_by = float("-inf"), self._by
         status = await self.machine.status()
         now = asyncio.get_running_loop().time()
@@ -260,7 +261,7 @@ class _VM:
         return self._token
 
     async def deploy(self, report: Report) -> None:
-        """Brings it to what it should be, or says why not; looks, whatever was seen before."""
+        """Bring the VM to the plan, or raise why not; always inspect it first."""
         report("connecting", "Asking for the VM.")
         status = await self.machine.status()
         await self._guard(self.machine.name, status != "absent")
@@ -276,10 +277,10 @@ class _VM:
         await self._install(found, report)
 
     async def restore(self, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
-        """Makes it what the archive says, on a new VM if there is none or it is to be `anew`; see Restorable."""
+        """Restore the sprite from an archive, on a new VM if there is none or `anew` is set; see Restorable."""
         status = await self.machine.status()
         if status == "absent" or anew:
-            # From here on there is nothing to go back to.
+            # From here on there is no way back.
             await begin()
         if status != "absent" and anew:
             report("updating", "Destroying the VM.")
@@ -290,12 +291,12 @@ class _VM:
             await self._install(found, report)
         self._seen_at, self.failure = float("-inf"), ""
         aside = await restore_on(self.machine, archive, report, begin=begin, is_new=status == "absent")
-        # What opened the earlier one opens this one no more.
+        # Install again: the tokens of the earlier sprite must not open this one.
         await self._install(Found(), report)
         return aside
 
     def _check(self) -> None:
-        # A bridge that stood still may be in the middle of what another one has done since.
+        # A bridge that was suspended may continue while another one already works on the VM.
         if self._is_acting and self._epoch() != self._by:
             raise HostError("Another bridge has this sprite now, or may have it: its VM is left to that one.")
 
@@ -304,7 +305,7 @@ class _VM:
         return await self._access(sprite)
 
     async def _look(self, status: Status, report: Report) -> Found:
-        """What is there; creates the VM if it is absent."""
+        """Inspect the VM; create it if it is absent."""
         if status == "absent":
             report("updating", "Creating the VM.")
             await self.machine.create()
@@ -313,11 +314,11 @@ class _VM:
         return await self._bootstrap.look()
 
     async def connected(self) -> Channel:
-        """A stream to the sprite's port; waits for it to listen. One that does not run is started."""
+        """Open a stream to the sprite's port, waiting for it to listen; start a sprite that does not run."""
         try:
             return await self._listening(_BOOT_SECONDS)
         except HostError:
-            # Whatever was seen of it, it does not answer: next time it is looked at.
+            # It does not answer, so inspect it again next time.
             self._seen_at = float("-inf")
             await self._bootstrap.revive()
             return await self._listening(_LISTEN_SECONDS)
@@ -330,21 +331,21 @@ class _VM:
         if found.token is not None and await self._is_put_off(found, found.token):
             report("updating", "A new version is there; it waits for the mission under way.")
             self._note(found.version, found.token)
-            # Looked at again the next time.
+            # Inspect again next time.
             self._seen_at = float("-inf")
             return
         self._put_off_at = None
         try:
             await self._install(found, report)
         except UpdateFailedError as error:
-            # The message quotes the VM; it is for the waiters and for `status`.
+            # The message quotes the VM; it goes only to the waiters and to `status`.
             log.warning("an update failed, the earlier version runs", extra={"sprite": self.machine.name})
             report("updating", str(error))
             if found.token is None:
                 raise
 
     async def _is_put_off(self, found: Found, token: str) -> bool:
-        """An earlier version that is at work is not interrupted, for a while."""
+        """Return whether to postpone an update, for a limited time, because the earlier version is busy."""
         if found.version in {None, self._plan.stamp} or not await self._is_at_work(token):
             return False
         now = asyncio.get_running_loop().time()
@@ -352,12 +353,12 @@ class _VM:
         return now - self._put_off_at < _PUT_OFF_SECONDS
 
     async def _install(self, found: Found, report: Report) -> None:
-        # Until it is known how that went, nothing is.
+        # Forget the state until the outcome is known.
         self._token, self.version = None, None
         try:
             token = await self._bootstrap.install(found, report)
         except UpdateFailedError as error:
-            # That the sprite was lost is no fault of the update's: whoever has it next tries again.
+            # Losing the sprite is no failure of the update: its next bridge tries again.
             self._check()
             self.failure = str(error)
             self._note(found.version, found.token)
@@ -381,11 +382,11 @@ class _VM:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _probe(self, token: str, seconds: float = _PROBE_SECONDS) -> None:
-        """Returns once the sprite lets us in; HostError if it does not, in time."""
+        """Return once the sprite accepts us. Raise HostError if it does not, or not in time."""
         await greet(await self._listening(seconds), token)
 
     async def _is_at_work(self, token: str) -> bool:
-        """Whether it would be interrupted; one that cannot say so is not."""
+        """Return whether an update would interrupt a mission; False if the sprite does not answer."""
         try:
             return await is_at_work(await self.machine.connect(PORT), token)
         except HostError:
@@ -393,7 +394,7 @@ class _VM:
 
 
 def _reachable(egress: Egress, bridge: str, package_index: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The domains that a VM may reach, always and while packages are installed; none named, all of them."""
+    """Return the domains that a VM may reach, always and during package installation; empty means all."""
     if egress == "open":
         return (), ()
     packages = tuple(dict.fromkeys([bridge, *package_index]))

@@ -1,4 +1,4 @@
-"""The steps of a deploy: on a terminal each with its time, the one under way with a sign of life; else plain lines."""
+"""Show the steps of a deploy: on a terminal with durations and a spinner, otherwise as plain lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.status import Status
 from rich.text import Text
 
 _MARKS = {"done": ("✓", "green"), "failed": ("✗", "red")}
-#: Further words about the step under way (a package that is downloaded) replace its own; its line is written once.
+#: Separates a step from its details (such as the package being downloaded): only the details change in place.
 _DETAIL = ": "
 
 
@@ -37,7 +37,7 @@ class Steps:
         self._stack.close()
 
     def __call__(self, phase: str, message: str) -> None:
-        """The next step, or how it all ended."""
+        """Show the next step or the outcome."""
         step = message.partition(_DETAIL)[0].rstrip(".")
         if phase in _MARKS:
             self._finish(is_well=phase == "done")

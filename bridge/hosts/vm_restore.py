@@ -1,7 +1,7 @@
-"""A VM whose workspace is made anew of an archive: sent, looked through, and put in the place of what is there.
+"""Restore a VM's workspace from an archive: upload it, check it, and replace the earlier workspace.
 
-What was there stays on the VM, in a folder of its own. The caller sees to it that nobody else works on the VM, and that
-a sprite which was begun to be replaced is not used before this has come to its end.
+The earlier workspace stays on the VM in its own folder. The caller ensures that no other program works on the VM, and
+that a sprite is not used before its restore has finished.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 _SHORT_SECONDS = 60.0
 _LONGEST_COUNT = 15
-#: Every turn of a long life is put into the index once more.
+#: The import indexes every turn again.
 _IMPORT_SECONDS = 1800.0
 
 
 async def restore_on(machine: Machine, archive: Path, report: Report, *, begin: Begin, is_new: bool) -> str:
-    """Replaces the workspace of a VM that has our code; returns the folder of the VM where the earlier one is.
+    """Replace the workspace of a VM that has our code; return the folder of the earlier one on the VM.
 
-    On a VM that `is_new` there was nobody, and nothing is kept. The sprite does not run afterwards. HostError: nothing
-    was changed if `begin` was not called.
+    On a VM that `is_new` no earlier workspace is kept. The sprite does not run afterwards. HostError: nothing was
+    changed unless `begin` was called.
     """
     report("updating", "Sending what is kept to the VM.")
     await machine.upload(vm_scripts.ARCHIVE, archive)
@@ -58,11 +58,11 @@ async def _run(machine: Machine, script: str, what: str, seconds: float) -> byte
 
 
 async def turns_of(machine: Machine) -> int | None:
-    """How many turns the log on the VM has; None where it cannot say."""
+    """Return the number of turns in the VM's log, None if unknown."""
     try:
         said = await machine.run(vm_scripts.COUNT_TURNS, "counting the turns", seconds=_SHORT_SECONDS)
     except CommandError:
         return None
-    # A number that a VM makes up may be one of a million digits.
+    # A VM may send a number of a million digits.
     said = said.strip()
     return int(said) if said.isdigit() and len(said) <= _LONGEST_COUNT else None

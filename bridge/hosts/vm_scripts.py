@@ -1,16 +1,16 @@
-"""What is run on a VM to make it a sprite, as shell scripts. Each may be cut off, and may run twice.
+"""Shell scripts that install a sprite on a VM. Each may be interrupted, and may run twice.
 
 On the VM, below /workspace/.os:
-    releases/R/           a release, R = digest of its files, and a word of its own
-    venvs/E/              a virtual environment, E = digest of the requirements; `.complete` once it is
-    src, .venv            links to the ones in use, so that a swap is one rename
-    run/token, model.env  mode 0600
-    restore.zip           what the workspace is to be made of
-    before-TIME/          what was in the place of a restored workspace
-    VERSION               written last; gone while an update is under way
-    next-R.tar.gz         a release on its way
+  releases/R/           a release, R = digest of its files and a random suffix
+  venvs/E/              a virtual environment, E = digest of the requirements; `.complete` once it is
+  src, .venv            links to the ones in use, so that a swap is one rename
+  run/token, model.env  mode 0600
+  restore.zip           archive of the workspace to restore
+  before-TIME/          the earlier content of a restored workspace
+  VERSION               written last; missing while an update is in progress
+  next-R.tar.gz         a release that is being sent
 
-Scripts with `{names}` are filled by `str.format`; a script's text travels in an address, so no secret is ever in one.
+Scripts with `{names}` are filled by `str.format`. A script is part of a URL, so none contains a secret.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PORT = 8765
 SERVICE = "sprite"
 WORKSPACE = "/workspace"
 SYSTEM = f"{WORKSPACE}/{workspace.SYSTEM}"
-#: Below SYSTEM: what the model is asked with, and which code the VM has.
+#: Below SYSTEM: the credentials for the model, and the version of the code.
 MODEL_ENV = "run/model.env"
 VERSION = "VERSION"
 
-#: Read from its file by the service: what stands in a service's definition can be read by anyone with the API's token.
+#: The service reads the credentials from a file: anyone with the API's token can read a service's definition.
 START = (
     f"set -a; . {SYSTEM}/{MODEL_ENV}; exec {SYSTEM}/.venv/bin/python -m sprite serve "
     f"--workspace {WORKSPACE} --host 0.0.0.0 --port {PORT}"
@@ -39,14 +39,14 @@ cd {SYSTEM} 2>/dev/null || exit 0
 tar -czf - --exclude=__pycache__ $(ls -d {VERSION} {TOKEN} {MODEL_ENV} src/. 2>/dev/null) 2>/dev/null || :
 """
 
-#: A script whose bridge has gone runs on for a while; its children hold the lock with it.
+#: A script whose bridge is gone runs on for a while; its children keep the lock with it.
 ALONE = f"""
 set -eu
 exec 9> {SYSTEM}/deploy.lock
 if ! flock -w 45 9; then echo "Another deploy is under way on this VM." >&2; exit 1; fi
 """
 
-#: Files that came through the API may belong to another user than the one who runs commands.
+#: Files written through the API may belong to another user than the one who runs commands.
 OWN = f"""
 set -eu
 [ "$(id -u)" = 0 ] && become= || become="sudo -n"
@@ -56,9 +56,9 @@ set -eu
 cd {SYSTEM}
 """
 
-#: Says at its end what is in use. What neither is nor will be goes; not where a newer deploy has sent its code, since
-#: a script that a bridge left behind may get the lock after those of the next one. What a self-check that was left
-#: behind still writes into goes with the next deploy.
+#: Prints the release in use at its end. Removes unused releases, but not if a newer deploy has sent its code: a
+#: script of a dead bridge may get the lock after those of the next one. Files that a leftover self-check still writes
+#: are removed by the next deploy.
 UNPACK = """
 if [ "$(ls -t next-*.tar.gz | head -n 1)" != next-{release}.tar.gz ]; then
   echo "Another deploy has begun on this VM." >&2
@@ -85,14 +85,15 @@ venvs/{{environment}}/bin/python -m pip install --disable-pip-version-check --no
 touch venvs/{{environment}}/.complete
 """
 
-#: From here on the VM is on its way: without a VERSION, whatever cuts us off.
+#: From here on the VM counts as being updated: VERSION is missing, however the update is interrupted.
 DOCTOR = f"""
 cd {SYSTEM}/releases/{{release}}
 {SYSTEM}/venvs/{{environment}}/bin/python -m sprite doctor --workspace {WORKSPACE} --without-model 2>&1 || exit
 cd {SYSTEM}/releases/{{release}} && rm -f {SYSTEM}/{VERSION}
 """
 
-#: A sprite that was started without a service is found by its lock. The shipped files replace shipped ones only.
+#: The lock file identifies a sprite that was started without a service. Shipped memory files replace only unmodified
+#: ones.
 SWAP = f"""
 [ -d {{release}} ]
 pid=$(cat {LOCK} 2>/dev/null || :)
@@ -113,17 +114,17 @@ ln -sfn {{release}} src.new && mv -T src.new src
 ln -sfn {{environment}} .venv.new && mv -T .venv.new .venv
 """
 
-#: Everything of the workspace as one archive on stdout, also while the sprite runs.
+#: Write the whole workspace as one archive to stdout, also while the sprite runs.
 EXPORT = f"cd {SYSTEM}/src && exec {SYSTEM}/.venv/bin/python -m sprite export - --workspace {WORKSPACE}"
 
-#: What a workspace is made of anew, on its way there.
+#: Upload path of the archive to restore.
 ARCHIVE = f"{SYSTEM}/restore.zip"
 _IMPORT = f"cd {SYSTEM}/src && {SYSTEM}/.venv/bin/python -m sprite import {ARCHIVE} --workspace"
 
-#: Whole, readable and not too large, without a change: into a folder that nobody lives in.
+#: Check the archive (complete, readable, not too large) by a dry run into an unused folder.
 LOOK_THROUGH = f"set -eu; rm -rf {SYSTEM}/restore.look; {_IMPORT} {SYSTEM}/restore.look --dry-run 2>&1"
 
-#: Everything but the code. What opens the sprite and the model ends. Says whether there was a memory.
+#: Moves everything but the code aside and deletes the tokens of sprite and model. Prints whether there was a memory.
 PUT_ASIDE = f"""
 mkdir -p {{aside}}/.os/run
 rm -f {TOKEN} {MODEL_ENV}
@@ -135,11 +136,11 @@ find {WORKSPACE} -mindepth 1 -maxdepth 1 ! -name .os -exec mv -t {{aside}}/ {{{{
 [ ! -e {{aside}}/.os/memory/transcript.db ] || echo kept
 """
 
-#: Where it was cut off after its last step, the same again ends it.
+#: If it was interrupted after its last step, running it again completes it.
 IMPORT = f"set -eu; {_IMPORT} {WORKSPACE} 2>&1; rm -f {ARCHIVE}"
 
 _COUNT = "SELECT count(*) FROM observations"
-#: Of the log as it lies there, whatever runs.
+#: Reads the log file directly, whether or not the sprite runs.
 COUNT_TURNS = f"""
 cd {SYSTEM}/memory && python3 -c '
 import sqlite3

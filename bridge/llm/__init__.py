@@ -1,1 +1,1 @@
-"""The model proxy: whose call it is, what it may cost, and its bytes unchanged both ways."""
+"""The model proxy: authenticate a sprite's calls, enforce its budget and forward them to the model's API."""

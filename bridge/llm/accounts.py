@@ -1,8 +1,8 @@
-"""What model calls are paid from: a call is opened before it goes out and settled once it is over.
+"""Accounts for model calls: a call is opened before it is forwarded and settled when it ends.
 
-Two ways to keep the accounts, which a call does not tell apart. A bridge alone (`LocalAccounts`) decides in memory and
-writes behind the call's back: nobody else spends, so a call never waits for a disk. Bridges that share a database
-(`SharedAccounts`) have it decide, since only it knows what the others let in; that costs a round trip to it.
+There are two implementations with the same interface. `LocalAccounts` is for a single bridge: it decides in memory
+and writes in the background, so a call never waits for a disk. `SharedAccounts` is for bridges that share a database.
+The database decides, because only it knows the calls of the other bridges; each call costs a round trip to it.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ if TYPE_CHECKING:
 
 
 class UnavailableError(Exception):
-    """What is spent cannot be written down now, in words a person understands; later it can."""
+    """Spending cannot be recorded at the moment; a later call may succeed. The message is written for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one call costs at least and at most, in US dollars."""
+    """The minimum and maximum cost of one call, in US dollars."""
 
     least: float
     most: float
 
 
 class Accounts(Protocol):
-    """Lets calls in and settles them."""
+    """Admit calls and settle them."""
 
     @property
     def limits(self) -> Limits:
-        """What each sprite may spend."""
+        """Return the budget of each sprite."""
         ...
 
     @property
     def warnings(self) -> Warnings:
-        """What says that a part of a day's budget is spent."""
+        """Return the object that warns when a part of a day's budget is spent."""
         ...
 
     @property
     def is_behind(self) -> bool:
-        """Whether what was spent could not be written down for so long that no more should be."""
+        """Return whether writes have failed for so long that no more calls may be admitted."""
         ...
 
     async def open(self, sprite: str, model: str, bounds: Bounds | None, patience: float) -> ModelCall:
-        """Lets a call in, with the most it may cost held; `bounds` is None where its price is not known.
+        """Admit a call and hold its maximum cost; `bounds` is None for a model without a known price.
 
-        Where calls in flight hold what is left, waits up to `patience` seconds for them. BudgetError, UnavailableError;
-        then nothing is held, and neither where the caller is cancelled.
+        Where other calls hold the remaining budget, wait for them for up to `patience` seconds. Raise BudgetError or
+        UnavailableError if the call is refused. A refused or cancelled call holds nothing.
         """
         ...
 
     def settle(self, call: ModelCall) -> None:
-        """Has `spent_usd` take the place of what was held, and the call written as it is; once, and never waits."""
+        """Replace the hold by `spent_usd` and write the call. Call it once; it never waits."""
         ...
 
     async def raise_today(self, sprite: str) -> float | None:
-        """Let a sprite spend one more daily budget today; return what it may spend then, None without a limit.
+        """Let a sprite spend one more daily budget today; return its new limit for today, None without a limit.
 
-        DatabaseError where that cannot be written down.
+        DatabaseError if that cannot be written.
         """
         ...
 
@@ -76,22 +76,22 @@ class Accounts(Protocol):
         ...
 
     async def spent_today(self) -> Mapping[str, float]:
-        """US dollars since the UTC day began, by sprite, without calls in flight. UnavailableError."""
+        """Return the US dollars spent since the UTC day began, by sprite, without calls in flight."""
         ...
 
     async def estimated_today(self) -> Mapping[str, float]:
-        """The part of `spent_today` that the API did not say, where there is any. UnavailableError."""
+        """Return the estimated part of `spent_today`, by sprite, where there is any."""
         ...
 
 
 class LocalAccounts:
-    """Of a bridge alone; see Accounts. All parts are open."""
+    """Accounts of a single bridge; see Accounts. All collaborators are already open."""
 
     def __init__(self, budgets: Budgets, ledger: Ledger, database: Database) -> None:
         self._budgets = budgets
         self._database = database
         self._ledger = ledger
-        self._holds: dict[str, Hold] = {}  # by call
+        self._holds: dict[str, Hold] = {}  # by call id
 
     @property
     def limits(self) -> Limits:

@@ -1,15 +1,17 @@
-"""What each sprite may still spend: reserved before a call, settled after it. In memory, on one event loop.
+"""Budgets of sprites: reserve before a call, settle after it. In memory, on one event loop.
 
-Knows no HTTP, no models and no database: the ledger gives what was spent before, the caller what a call may cost.
+This module knows no HTTP, models or database. The ledger supplies earlier spending, the caller the cost of a call.
 
-A call holds its worst cost: the longest prompt its body can be, written to the dearest cache, answered at full length.
-It is let in while anything is left of what is neither spent nor held, and its least cost is in that. So
-- what is spent and held together never passes a budget by more than the largest single hold, and what is spent neither,
-  since no call costs more than it holds;
-- the last cents can be spent, by one call at a time;
-- a call that fits into what is left once others are settled is told to wait, not that the money is gone.
+A call holds its maximum cost: the longest prompt that its body can be, written to the most expensive cache, and a
+full-length answer. It is admitted while its minimum cost fits into the budget that is neither spent nor held.
+Therefore:
 
-Days and months are UTC's. A call counts for the day it began on.
+- Spent plus held money exceeds a budget by at most the largest single hold. Spent money alone has the same bound,
+  because no call costs more than it holds.
+- One call at a time can spend the last cents.
+- A call that will fit after others settle is asked to retry; it is not told that the budget is used up.
+
+Days and months are in UTC. A call counts for the day on which it began.
 """
 
 from __future__ import annotations
@@ -25,35 +27,35 @@ from typing import Literal
 from bridge.llm.calls import DAY_SECONDS
 from bridge.llm.raised_limits import Warnings
 
-#: Calls in flight settle within seconds, most of them.
+#: Most calls in flight settle within seconds.
 _HELD_SECONDS = 2
 
 
 class BudgetError(Exception):
-    """A call that the budget does not allow, in words a person understands."""
+    """The budget does not allow a call. The message is written for users."""
 
     def __init__(self, words: str, retry_after: int | None) -> None:
         super().__init__(words)
-        #: Seconds; None where waiting a moment does not help.
+        #: Seconds; None where a retry soon would not help.
         self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """US dollars for each sprite; None for no limit."""
+    """Budget of each sprite in US dollars; None for no limit."""
 
     daily_usd: float | None = None
     monthly_usd: float | None = None
 
     @property
     def any(self) -> bool:
-        """Whether there is one."""
+        """Return whether there is a limit."""
         return self.daily_usd is not None or self.monthly_usd is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """US dollars since the UTC day and month began."""
+    """US dollars spent since the UTC day and month began."""
 
     today: float = 0.0
     month: float = 0.0
@@ -61,7 +63,7 @@ class Spent:
 
 @dataclass(slots=True)
 class Hold:
-    """What one call has reserved, in US dollars; given back to `Budgets.settle` once."""
+    """A reservation of one call in US dollars; returned to `Budgets.settle` once."""
 
     sprite: str
     usd: float
@@ -71,23 +73,23 @@ class Hold:
 
 @dataclass(slots=True)
 class _Window:
-    """One day's or month's money of a sprite; `held` is reserved by calls in flight."""
+    """Spending of a sprite in one day or month; `held` is reserved by calls in flight."""
 
     number: int
     spent: float = 0.0
     held: float = 0.0
 
     def at(self, number: int) -> _Window:
-        """Itself, begun anew when the calendar has turned; a clock that was set back turns nothing."""
+        """Return this window, reset if `number` is a later day or month. A clock set back resets nothing."""
         if number > self.number:
             self.number, self.spent, self.held = number, 0.0, 0.0
         return self
 
 
 class Budgets:
-    """Reservations and what is spent, by sprite. `clock` gives Unix seconds.
+    """Reservations and spending by sprite. `clock` returns Unix seconds.
 
-    `on_used_up` is called with the sprite and the words whenever a call is refused since the money is gone.
+    `on_used_up` is called with the sprite and the message whenever a call is refused because the budget is used up.
     """
 
     def __init__(
@@ -104,32 +106,32 @@ class Budgets:
         self._day = -1
         self._month = -1
         self._windows: dict[str, tuple[_Window, _Window]] = {}
-        self._settled: dict[str, asyncio.Event] = {}  # by sprite, where somebody waits
+        self._settled: dict[str, asyncio.Event] = {}  # by sprite, where a call waits
 
     def load(self, spent: Mapping[str, Spent]) -> None:
-        """Begins with what the ledger knows."""
+        """Start with the spending in the ledger."""
         self._turn()
         for sprite, known in spent.items():
             self._windows[sprite] = (_Window(self._day, known.today), _Window(self._month, known.month))
 
     @property
     def day(self) -> int:
-        """The UTC day, in days since 1970."""
+        """Return the UTC day, in days since 1970."""
         self._turn()
         return self._day
 
     def daily_usd(self, sprite: str) -> float | None:
-        """What a sprite may spend today."""
+        """Return the limit of a sprite for today; None for no limit."""
         day, usd = self._raised.get(sprite, (-1, 0.0))
         return None if self.limits.daily_usd is None else self.limits.daily_usd + (usd if day == self.day else 0.0)
 
     def raise_today(self, sprite: str, usd: float) -> None:
-        """Let a sprite spend that much more today."""
+        """Let a sprite spend `usd` more today."""
         day, before = self._raised.get(sprite, (-1, 0.0))
         self._raised[sprite] = (self.day, usd + (before if day == self.day else 0.0))
 
     def reserve(self, sprite: str, least: float, most: float) -> Hold:
-        """Holds the `most` a call may cost, where the `least` is left. BudgetError when that is not there."""
+        """Hold the maximum cost of a call if its minimum cost is left. Raise BudgetError otherwise."""
         day, month = self._at_now(sprite)
         bounds: tuple[tuple[_Window, float | None, Literal["day", "month"]], ...] = (
             (day, self.daily_usd(sprite), "day"),
@@ -138,7 +140,7 @@ class Budgets:
         for window, limit, name in bounds:
             if limit is not None:
                 left = limit - window.spent - window.held
-                # What costs nothing is never refused.
+                # A free call is never refused.
                 if most > 0 and (left <= 0 or left < least):
                     error = refusal(name, limit, window.spent, least, self._day)
                     if error.retry_after is None:
@@ -149,7 +151,7 @@ class Budgets:
         return Hold(sprite, most, day.number, month.number)
 
     async def room(self, sprite: str, least: float, most: float, patience: float) -> Hold:
-        """As `reserve`, but where calls in flight hold what is left, waits up to `patience` seconds for them."""
+        """Reserve like `reserve`, but wait up to `patience` seconds for other calls to settle."""
         until = asyncio.get_running_loop().time() + patience
         while True:
             try:
@@ -162,7 +164,7 @@ class Budgets:
                     await self._settled.setdefault(sprite, asyncio.Event()).wait()
 
     def settle(self, hold: Hold, usd: float) -> None:
-        """Replaces what was held by what the call did cost."""
+        """Replace a hold by the actual cost of its call."""
         for window, number in zip(self._at_now(hold.sprite), (hold.day, hold.month), strict=True):
             if window.number == number:
                 window.held = max(window.held - hold.usd, 0.0)
@@ -172,16 +174,16 @@ class Budgets:
         self.warnings.spent(hold.sprite, self._day, self.spent(hold.sprite).today, self.daily_usd(hold.sprite))
 
     def spent(self, sprite: str) -> Spent:
-        """What is spent, calls in flight not counted."""
+        """Return the spending of a sprite without calls in flight."""
         day, month = self._at_now(sprite)
         return Spent(day.spent, month.spent)
 
     def spent_today(self) -> dict[str, float]:
-        """What each sprite has spent since the day began, calls in flight not counted."""
+        """Return the spending of each sprite since the day began, without calls in flight."""
         return {sprite: self.spent(sprite).today for sprite in tuple(self._windows)}
 
     def held(self, sprite: str) -> float:
-        """What calls in flight that began today hold, in US dollars."""
+        """Return the US dollars held by calls in flight that began today."""
         return self._at_now(sprite)[0].held
 
     def _at_now(self, sprite: str) -> tuple[_Window, _Window]:
@@ -200,14 +202,13 @@ class Budgets:
 
 
 def refusal(name: Literal["day", "month"], limit: float, spent: float, least: float, day: int) -> BudgetError:
-    """Why a call that costs the `least` was not let in: calls in flight hold what is left, or it is used up.
+    """Return the error for a call of at least `least` US dollars.
 
-    `day`: which it is, in days since 1970.
+    Either calls in flight hold the rest of the budget, or it is used up. `day` is in days since 1970.
     """
     if spent + least <= limit and spent < limit:
         return BudgetError(
-            f"Calls in flight hold the rest of the {name}'s budget of {_dollars(limit)}. "
-            "Try again when they are done.",
+            f"Calls in flight hold the rest of the {name}'s budget of {_dollars(limit)}. Try again when they are done.",
             _HELD_SECONDS,
         )
     return BudgetError(

@@ -1,8 +1,9 @@
-"""One call to the model, from the request's first byte to the ledger's row.
+"""One call to the model, from the first byte of the request to the row in the ledger.
 
-Order: the body is received, checked and admitted (model, budget), sent on, answered chunk by chunk, and settled
-whatever way it ends: with what the API said it used, or, where it did not say so to the end, with the most that it can
-have been (see `usage_meter`), marked as an estimate. An answer whose client goes is given up at once.
+The body is received, checked, admitted (model and budget), forwarded and answered chunk by chunk. Each call is
+settled, however it ends, with the usage that the API reported. If the API's report is incomplete, the maximum
+possible usage counts, marked as an estimate (see `usage_meter`). A call whose client disconnects is cancelled at
+once.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from sprite.prices import Price, Usage
 
 log = logging.getLogger(__name__)
 
-#: Fewer than this are rarely asked for, and an answer is rarely longer.
+#: Clients rarely ask for fewer tokens, and answers are rarely longer.
 _SHORT_ANSWER_TOKENS = 1024
 _REDIRECT, _BAD = 300, 400
 _UNAUTHORIZED = 401
 _UNAVAILABLE_SECONDS = 5
-#: Said of a call whose client has gone before its answer came, in the ledger only.
+#: Only in the ledger: the client disconnected before the answer came.
 _CLIENT_GONE = 499
-#: An error's words are looked at before they pass, and so is an answer that is no stream, up to this size.
+#: Errors, and other answers that are not streamed, are inspected before they are forwarded, up to this size.
 _WORDS_BYTES = 1 << 14
 
 Path = Literal["/v1/messages", "/v1/messages/count_tokens"]
@@ -48,20 +49,20 @@ Path = Literal["/v1/messages", "/v1/messages/count_tokens"]
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the upstream may be silent, in seconds, and how long a client."""
+    """Timeouts for the upstream and for the client, in seconds."""
 
-    #: An answer that is not streamed can take ten minutes to begin; so long the SDKs wait.
+    #: An answer that is not streamed can take ten minutes to begin; the SDKs wait that long.
     first_byte: float = 600.0
-    #: Streams carry pings; a gateway may leave them out while a model thinks.
+    #: Streams carry pings, but a gateway may leave them out while a model thinks.
     between: float = 300.0
-    #: A call waits for others to be settled where these hold what is left of the budget.
+    #: Longest wait for other calls that hold the remaining budget.
     room: float = 30.0
     body: llm_upload.Patience = field(default_factory=llm_upload.Patience)
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What every call is handled with."""
+    """Collaborators shared by all calls."""
 
     session: ClientSession
     upstream: Upstream
@@ -74,7 +75,7 @@ class Desk:
 
 
 class Call:
-    """A request of a sprite's for `path`; `answer` is used once."""
+    """One request of a sprite for `path`; use `answer` once."""
 
     def __init__(self, desk: Desk, request: web.Request, sprite: str, path: Path) -> None:
         self._desk = desk
@@ -99,7 +100,10 @@ class Call:
         self._is_writing = False
 
     async def answer(self) -> web.StreamResponse:
-        """The answer, which may have been sent already. RefusedError or BudgetError for one of our own."""
+        """Return the answer, which may have been sent already.
+
+        Raise RefusedError or BudgetError for the proxy's own answers.
+        """
         desk = self._desk
         async with Upload(self._request, self._sprite, desk.patience.body, desk.body_limits) as upload:
             try:
@@ -118,7 +122,7 @@ class Call:
             raise RefusedError(403, f"This sprite may not use the model {model!r}. Ask whoever runs the bridge.")
 
     async def _admit(self, asked: Asked) -> None:
-        """Reserves what the call may cost, and notes it. RefusedError."""
+        """Reserve the maximum cost of the call and record it. Raise RefusedError."""
         if not self._is_billed:
             return
         desk = self._desk
@@ -173,16 +177,16 @@ class Call:
             return await self._broken("The model's API broke off.", 502, error)
         finally:
             if answered is not None:
-                # Where it was read to its end the connection is free again; else this cancels the answer.
+                # After the last byte the connection is reusable; before it, this cancels the answer.
                 answered.close()
 
     def _failed(self, outcome: Outcome) -> None:
         if self._outcome != "refused":
-            # It is the client that does not take its answer.
+            # The client does not read its answer.
             self._outcome = "client_gone" if self._is_writing else outcome
 
     async def _broken(self, words: str, status: int, error: Exception) -> web.StreamResponse:
-        """Says what went wrong upstream, as far as the answer has not been sent yet."""
+        """Report an upstream failure to the client, as far as the answer has not been sent yet."""
         if not self._is_writing:
             log.warning("%s (%s)", words, type(error).__name__, extra=self._ids())
         refused = RefusedError(status, words)
@@ -190,7 +194,7 @@ class Call:
         if response is None:
             raise refused from error
         if self._is_writing or self._meter is None or not self._meter.at_boundary:
-            # In the middle of something: the connection ends there, as the upstream's did.
+            # In the middle of an event: close the connection, as the upstream did.
             if self._request.transport is not None:
                 self._request.transport.close()
         else:
@@ -199,11 +203,11 @@ class Call:
         return response
 
     def _check(self, answered: ClientResponse, upload: Upload) -> None:
-        """Refuses what must not be passed on."""
+        """Refuse answers that must not be forwarded."""
         self._status = answered.status
         self._request_id = self._desk.upstream.request_id(answered)
         if answered.status == _UNAUTHORIZED:
-            # It is the bridge's key that was refused; the sprite's was good.
+            # The upstream refused the bridge's key; the sprite's token was valid.
             self._outcome = "refused"
             log.error("the model's API refused the bridge's key", extra=self._ids())
             raise RefusedError(502, "The model's API refused the bridge's key. Its operator must set one.", retry=False)
@@ -217,7 +221,7 @@ class Call:
             self._outcome = "refused"
 
     async def _pass_error(self, answered: ClientResponse) -> web.StreamResponse:
-        """Answers with type and words of the upstream's error, and its headers."""
+        """Answer with the type, message and headers of the upstream's error."""
         words = await self._beginning(answered)
         error = told(decoded(words) if answered.content.at_eof() else None, answered.status)
         response = error.response(self._request_id)
@@ -241,7 +245,7 @@ class Call:
                 body = decoded(first)
                 if isinstance(body, dict) and "error" in body:
                     raise told(body, 502)
-                # All of it goes out in one write with its headers.
+                # The whole body goes out in one write with its headers.
                 headers.popall("Content-Length", None)
                 self._end()
                 return web.Response(status=answered.status, headers=headers, body=first)
@@ -266,13 +270,13 @@ class Call:
         self._end()
 
     async def _send(self, sending: Coroutine[Any, Any, object]) -> None:
-        """Waits until the client has taken something."""
+        """Wait until the client has accepted some bytes."""
         self._is_writing = True
         await sending
         self._is_writing = False
 
     async def _beginning(self, answered: ClientResponse) -> bytes:
-        """All of a body that is not large, or of a large one the beginning."""
+        """Return the whole of a small body, or the beginning of a large one."""
         body = bytearray()
         while not answered.content.at_eof() and len(body) < _WORDS_BYTES:
             body += await self._read(answered)
@@ -281,7 +285,7 @@ class Call:
     async def _read(self, answered: ClientResponse) -> bytes:
         chunk = await answered.content.readany()
         if self._bound is not None:
-            # The bound covers writing this chunk, too: a client that reads nothing does not keep its call for ever.
+            # The timeout covers writing this chunk, too: a client that reads nothing does not keep its call for ever.
             self._bound.reschedule(asyncio.get_running_loop().time() + self._desk.patience.between)
         if self._meter is not None:
             self._meter.feed(chunk)
@@ -291,7 +295,7 @@ class Call:
         self._outcome = "complete"
 
     def _settle(self, *, is_sent: bool) -> None:
-        """Puts what the call did cost in the place of what it held."""
+        """Replace the hold by the actual cost of the call."""
         record = self._record
         if record is None:
             return
@@ -309,12 +313,12 @@ class Call:
         self._desk.accounts.settle(record)
 
     def _cost(self, price: Price, answered_by: str | None, usage: Usage) -> float:
-        """What the model that was asked for costs, or the one that answered, where that is dearer."""
+        """Return the price of the requested model or of the one that answered, whichever is higher."""
         other = None if answered_by is None else self._desk.models.price(answered_by)
         return max(price.cost(usage), 0.0 if other is None else other.cost(usage))
 
     def _reading(self) -> Reading:
-        """What is known of the answer; what is not, is the most that it can have been."""
+        """Return the usage of the answer, with the maximum possible value for each unknown number."""
         if self._meter is not None:
             reading = self._meter.read()
         else:

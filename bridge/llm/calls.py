@@ -1,7 +1,8 @@
-"""The table `calls`: one row for each model call, without its content, and what its sums say.
+"""The table `calls`: one row for each model call, without its content, and the sums over them.
 
-A row is `held` with the worst that its call may cost, and then `settled` with what it did cost. What a bridge that died
-leaves held is `lost`: it counts with all it held, until somebody settles it after all. Knows no budget.
+A row is `held` with the maximum cost of its call, then `settled` with the actual cost. Calls that a dead bridge
+leaves held become `lost`: they count with the whole hold until they are settled after all. This module knows no
+budgets.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ _COLUMNS = (
 )
 _VALUES = ", ".join("?" * (_COLUMNS.count(",") + 1))
 _INSERT = f"INSERT INTO calls ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT (id)"  # noqa: S608 - of names in this file
-#: Writes a row as it is now; what was known when the call was let in stays.
+#: Writes a row as it is now; the columns known at admission do not change.
 UPSERT = f"""{_INSERT} DO UPDATE SET spent_usd = excluded.spent_usd, state = excluded.state, outcome = excluded.outcome,
     status = excluded.status, request_id = excluded.request_id, input_tokens = excluded.input_tokens,
     output_tokens = excluded.output_tokens, cache_read_tokens = excluded.cache_read_tokens,
     cache_write_tokens = excluded.cache_write_tokens, cache_write_1h_tokens = excluded.cache_write_1h_tokens,
     web_searches = excluded.web_searches, is_estimate = excluded.is_estimate, duration_ms = excluded.duration_ms
 """
-#: Takes a call's id, unless it is taken.
+#: Takes the id of a call, unless the id is taken.
 TOMBSTONE = f"{_INSERT} DO NOTHING"
-# A call in flight counts with what it holds.
+# A call in flight counts with its hold.
 _SPEND = """
 SELECT sprite, coalesce(sum(coalesce(spent_usd, held_usd)) FILTER (WHERE at >= ?), 0) AS today,
     coalesce(sum(coalesce(spent_usd, held_usd)) FILTER (WHERE at >= ?), 0) AS month,
@@ -55,9 +56,9 @@ WHERE at >= ? AND is_estimate = 1 AND state <> 'held' AND spent_usd IS NOT NULL 
 
 @dataclass(slots=True)
 class ModelCall:
-    """One call's row, changed while the call goes on; money is None where the model's price is not known.
+    """The row of one call, changed while the call goes on; amounts are None where the model's price is not known.
 
-    `at`: when it was let in, in Unix seconds. `duration_ms`: until it was settled.
+    `at` is the time of admission in Unix seconds. `duration_ms` lasts until settlement.
     """
 
     sprite: str
@@ -75,14 +76,14 @@ class ModelCall:
     duration_ms: float | None = None
 
     def row(self) -> tuple[object, ...]:
-        """The columns, in the order of UPSERT."""
+        """Return the columns in the order of UPSERT."""
         return (
             *(self.id, self.sprite, self.held_usd, self.spent_usd, self.state, self.at, self.model),
             *self.ending(),
         )
 
     def ending(self) -> tuple[object, ...]:
-        """How it ended: the columns from `outcome` on."""
+        """Return the columns from `outcome` on, known when the call has ended."""
         usage, request_id = self.usage, self.request_id
         return (
             *(self.outcome, self.status, request_id and request_id[:_MAX_REQUEST_ID]),
@@ -93,9 +94,9 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """A sprite's spend in US dollars; `unpriced` of its `calls` have no known price and are in no sum.
+    """Spending of a sprite in US dollars; `unpriced` of its `calls` have no known price and are in no sum.
 
-    `estimated` is the part of `today` that the API did not say: the most that calls can have cost that were cut off.
+    `estimated` is the part of `today` that the API did not report: the maximum cost of calls that were cut off.
     """
 
     sprite: str
@@ -108,9 +109,9 @@ class Spend:
 
 
 async def spend(database: Database, now: float | None = None) -> list[Spend]:
-    """What was spent, by sprite, with days and months as they are at `now` (by default the database's clock).
+    """Return the spending by sprite, for the day and month of `now` (by default the database's clock).
 
-    Calls in flight count with what they hold. DatabaseError.
+    Calls in flight count with their holds. Raise DatabaseError.
     """
 
     def read(db: Transaction) -> list[Any]:
@@ -132,11 +133,11 @@ async def estimated_today(database: Database, now: float | None = None) -> dict[
 
 
 def month_begins(at: float) -> float:
-    """The Unix time at which the UTC month of `at` began."""
+    """Return the Unix time at which the UTC month of `at` began."""
     moment = datetime.fromtimestamp(at, UTC)
     return datetime(moment.year, moment.month, 1, tzinfo=UTC).timestamp()
 
 
 def day_begins(at: float) -> float:
-    """The Unix time at which the UTC day of `at` began."""
+    """Return the Unix time at which the UTC day of `at` began."""
     return math.floor(at / DAY_SECONDS) * DAY_SECONDS

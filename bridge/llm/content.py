@@ -1,10 +1,10 @@
-"""What a request's body makes the model's API reach and read: an allow-list, and a bound for what it costs.
+"""Allow-list for the content of requests, and bounds for its cost.
 
-A VM that may reach the bridge alone must not reach the rest through the API, which fetches, runs and connects where a
-body asks it to; nor may a field that is not known here choose another model or, at a gateway, another address. What an
-operator has opened passes; what is not known does not. Knows no sockets.
+A VM that may reach only the bridge must not reach other hosts through the API, which fetches, connects and runs code
+as a request demands. An unknown field could also choose another model or, at a gateway, another address. So only known
+content and features that the operator enabled pass. This module knows no sockets.
 
-While the content is looked at, what the body's size does not say of its cost is found, too.
+The same pass finds costs that do not follow from the size of the body.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from bridge.llm.json_levels import (
 
 _SETTING = "BRIDGE_MODEL_EXITS"
 
-#: A picture is scaled down to this or less, however large its file is.
+#: Images are scaled down to at most this, however large the file is.
 _IMAGE_TOKENS = 5000
-#: What the API adds to a prompt by itself: how tools are used, for one.
+#: Tokens that the API adds to a prompt itself, for example instructions for tools.
 _ADDED_TOKENS = 2000
-#: No prompt has more tokens, whatever its size in bytes.
+#: The largest context; a prompt has no more tokens, whatever its size in bytes.
 _CONTEXT_TOKENS = 1_000_000
 _BYTES_PER_TOKEN = 4
 _MAX_SEARCHES = 1000
-#: So often the API calls the model by itself while its tools are at work; then it gives the turn back.
+#: The API calls the model at most this often while its own tools run; then it ends the turn.
 _MAX_ROUNDS = 10
 
 _FIELDS = frozenset(
     "model messages max_tokens system tools tool_choice metadata stop_sequences stream temperature top_k top_p "
     "thinking service_tier speed inference_geo cache_control context_management output_config output_format".split()
 )
-#: Top-level fields that are exits.
+#: Top-level fields that enable a feature of the API.
 _EXIT_FIELDS = {"mcp_servers": "mcp_servers", "container": "code_execution"}
 _EDITS = ("clear_thinking_", "clear_tool_uses_")
 _BLOCKS = frozenset(
@@ -53,7 +53,7 @@ _BLOCKS = frozenset(
     "web_search_tool_result web_search_result web_search_tool_result_error tool_search_tool_result "
     "tool_search_tool_search_result tool_search_tool_result_error tool_addition tool_removal".split()
 )
-#: Kinds of content, by how their names begin.
+#: Prefixes of content types.
 _EXIT_BLOCKS = {
     "web_fetch_": "web_fetch",
     "code_execution_": "code_execution",
@@ -64,7 +64,7 @@ _EXIT_BLOCKS = {
 }
 _SOURCES = frozenset({"base64", "text", "content"})
 _EXIT_SOURCES = {"url": "url", "file": "files"}
-#: Tools whose calls the client carries out, and the search among the request's own tools.
+#: Tools that the client executes, and the search among the request's own tools.
 _TOOLS = ("bash_2", "text_editor_", "computer_", "memory_", "tool_search_tool_")
 _EXIT_TOOLS = {
     "web_search_": "web_search",
@@ -72,22 +72,23 @@ _EXIT_TOOLS = {
     "code_execution_": "code_execution",
     "mcp_toolset": "mcp_servers",
 }
-#: Exits whose tools the API uses as often as it likes; a search says how often at most.
+#: Features whose tools the API may use any number of times; a web search declares its maximum.
 _EXITS_WITH_ROUNDS = frozenset({"web_fetch", "code_execution", "mcp_servers"})
-#: Names whose other spellings (`Source`, `\u017fource`) a reader that folds case takes for them.
+#: Names that must not occur in another spelling (`Source`, `\u017fource`): a reader that folds case would accept it.
 _NAMES = frozenset({"type", "source", "content", "url", "file_id", "tool", "tools", "input", "name", "data", "edits"})
-#: What holds the client's own data, or nothing that reaches anything.
+#: Members with the client's own data, or that reach nothing.
 _NOT_LOOKED_INTO = frozenset({"input", "input_schema", "cache_control", "citations", "caller"})
-#: Each level of a body is one pass over its bytes. The API's deepest content has ten.
+#: Each level of a body is one pass over its bytes. The API's deepest content has ten levels.
 _MOST_PASSES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a body's content may cost besides its answer.
+    """Bounds for the cost of a body's content, without its answer.
 
-    `least_tokens` and `most_tokens` bound the prompt; `first_tokens` is the most of it before the API's own tools have
-    found anything; `again` are read once more for them; `searches` are charged each, None for as many as the API likes.
+    `least_tokens` and `most_tokens` bound the prompt. `first_tokens` is its maximum before the API's own tools have
+    found anything; `again` tokens are read once more for these tools. Each of the `searches` is charged; None means
+    no limit.
     """
 
     least_tokens: int
@@ -98,9 +99,9 @@ class Content:
 
 
 def content_of(body: Mapping[str, Raw], size: int, opened: frozenset[str]) -> Content:
-    """Check the members of a body of `size` bytes, with these exits open.
+    """Check the members of a body of `size` bytes, with these features enabled.
 
-    RefusedError for content that may not pass, MalformedError for JSON that has more than one reading.
+    Raise RefusedError for content that may not pass, and MalformedError for ambiguous JSON.
     """
     try:
         return _Look(opened, size).at(body)
@@ -109,7 +110,7 @@ def content_of(body: Mapping[str, Raw], size: int, opened: frozenset[str]) -> Co
 
 
 class _Look:
-    """One look at one body of `size` bytes."""
+    """One check of one body of `size` bytes."""
 
     def __init__(self, opened: frozenset[str], size: int) -> None:
         self._opened = opened
@@ -133,7 +134,7 @@ class _Look:
         bytes_read = self._size - self._image_bytes
         pictures = self._images * _IMAGE_TOKENS
         least = min(bytes_read // _BYTES_PER_TOKEN, _CONTEXT_TOKENS)
-        # A token has a byte at least.
+        # A token has at least one byte.
         said = min(bytes_read + pictures + _ADDED_TOKENS, _CONTEXT_TOKENS)
         most = said if self._is_size_known else _CONTEXT_TOKENS
         first = said if self._is_first_known else _CONTEXT_TOKENS
@@ -154,7 +155,7 @@ class _Look:
         return not (self._items(value) if is_list(value) else scalar(value))
 
     def _blocks(self, content: Raw) -> None:
-        """Content: a text, a block, or a list of them."""
+        """Check content: a text, a block, or a list of them."""
         if is_object(content):
             self._block(self._members(content))
         elif is_list(content):
@@ -170,7 +171,7 @@ class _Look:
         self._inside(block, is_image=kind == "image")
 
     def _inside(self, found: dict[str, Raw], *, is_image: bool = False) -> None:
-        """Everything in a message or a block that may reach something or hold a block."""
+        """Check every member of a message or block that may reach something or hold a block."""
         _refuse_other_spellings(found)
         for name, value in found.items():
             if name in _NOT_LOOKED_INTO or not is_container(value):
@@ -207,12 +208,12 @@ class _Look:
         elif kind not in _SOURCES:
             raise RefusedError(400, f"A source of the type {_named(kind)} is not what this bridge passes on.")
         for name, exit_ in (("url", "url"), ("file_id", "files")):
-            if name in source:  # whatever it says that it is
+            if name in source:  # whatever its type says
                 self._takes(exit_)
         if kind == "base64" and is_image:
             self._image_bytes += string_bytes(source["data"]) if "data" in source else 0
         elif kind == "base64":
-            # A document is packed: how much text its bytes hold is not known.
+            # A document may be compressed: its bytes do not bound its text.
             self._is_size_known = self._is_first_known = False
         if "content" in source:
             self._blocks(source["content"])
@@ -232,7 +233,7 @@ class _Look:
             return
         exit_ = _by_prefix(_EXIT_TOOLS, kind)
         if exit_ is not None:
-            # What these find is read once they have been used.
+            # The model reads the results of these tools only after it has used them.
             self._takes(exit_, adds_at_once=exit_ not in {"web_search", "web_fetch"})
         elif not kind.startswith(_TOOLS):
             raise RefusedError(400, f"A tool of the type {_named(kind)} is not what this bridge passes on.")
@@ -272,7 +273,7 @@ class _Look:
                 raise RefusedError(400, f"An edit of the type {_named(kind)} is not what this bridge passes on.")
 
     def _listed(self, value: Raw | None, name: str) -> Iterator[dict[str, Raw]]:
-        """Yield the objects of a list; other items reach nothing, and are the API's to refuse."""
+        """Yield the objects of a list; other items reach nothing, and the API refuses them."""
         if value is None or _is_null(value):
             return
         found = self._items(value) if is_list(value) else None
@@ -315,7 +316,7 @@ def _refuse_other_spellings(found: dict[str, Raw]) -> None:
 
 
 def _type_of(found: dict[str, Raw]) -> Any:
-    """Return the value of `type`: None where there is none, and a list for any that is no scalar."""
+    """Return the value of `type`: None if it is missing, and a list for any that is no scalar."""
     value = found.get("type")
     if value is None:
         return None

@@ -59,7 +59,7 @@ class ErrorEvents:
             self._is_inside_large = False
         ready.extend(map(_rewritten, events))
         if self._is_inside_large or len(self._kept) > _MAX_EVENT:
-            # The last bytes may be the beginning of the event's end.
+            # The last bytes may be the beginning of the event's terminator.
             ready.append(bytes(self._kept[:-3]))
             del self._kept[:-3]
             self._is_inside_large = True

@@ -1,6 +1,6 @@
-"""The proxy's own refusals, in the shape of the Messages API's errors (docs: "Errors"). Knows no sockets.
+"""The proxy's own errors, in the shape of the Messages API's errors (docs: "Errors"). Knows no sockets.
 
-Whether clients try again follows from the status: the SDKs and the CLI do after 408, 409, 429 and 5xx, unless
+Clients decide by the status whether to retry: the SDKs and the CLI do after 408, 409, 429 and 5xx, unless
 `x-should-retry` says otherwise.
 """
 
@@ -27,9 +27,9 @@ _TYPES = {
 
 
 class RefusedError(Exception):
-    """A call that gets an answer of the proxy's own: an HTTP status, and words a person understands.
+    """The proxy refuses a call: an HTTP status and a message written for users.
 
-    `kind` is the API's type of the error; the status implies one.
+    `kind` is the API's error type; by default it follows from the status.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RefusedError(Exception):
         self._retry = retry
 
     def response(self, request_id: str | None = None) -> web.Response:
-        """The answer; `request_id` is the upstream's name for the exchange."""
+        """Return the HTTP response; `request_id` is the upstream's id of the exchange."""
         request_id = request_id or f"req_{secrets.token_hex(12)}"
         headers = {"request-id": request_id, "cache-control": "no-store"}
         if self._retry_after is not None:
@@ -60,7 +60,7 @@ class RefusedError(Exception):
         return web.Response(status=self.status, body=body, content_type="application/json", headers=headers)
 
     def event(self) -> bytes:
-        """The same as a server-sent event, for an answer that has begun."""
+        """Return the error as a server-sent event, for a stream that has begun."""
         return b"event: error\ndata: %b\n\n" % msgspec.json.encode(self._body())
 
     def _body(self) -> dict[str, object]:

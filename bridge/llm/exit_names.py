@@ -1,8 +1,8 @@
-"""The exits that an operator may open or close, by the names that the settings have for them."""
+"""Features of the model's API that an operator may enable, by their names in the settings."""
 
 from __future__ import annotations
 
-#: Every exit that the model's API is for what may reach the bridge alone, and what it is to a person.
+#: Every API feature that reaches other hosts for a VM that may reach only the bridge, with its label for users.
 MODEL_EXITS = {
     "url": "images and documents by URL",
     "files": "files stored with the API",
@@ -11,5 +11,5 @@ MODEL_EXITS = {
     "code_execution": "code run by the API",
     "mcp_servers": "MCP servers that the API connects to",
 }
-#: The agent's own WebSearch is one.
+#: The agent's own WebSearch uses it.
 DEFAULT_MODEL_EXITS = frozenset({"web_search"})

@@ -1,6 +1,7 @@
-"""What an operator has opened of the model's API: its exits, and which of a request's headers pass to it.
+"""API features that the operator enabled, and the request headers that are forwarded.
 
-What is not known does not pass: a header may name, at a gateway, another address, and a beta another way out.
+Unknown headers and betas are dropped: at a gateway a header may select another address, and a beta may reach other
+hosts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _HEADERS = frozenset(
     "x-claude-code-agent-type x-claude-code-prompt-id x-claude-code-request-class x-claude-code-auxiliary-type "
     "x-claude-code-compaction x-claude-code-context-compacted".split()
 )
-#: What an SDK says of itself.
+#: Headers in which an SDK describes itself.
 _HEADER_PREFIX = "x-stainless-"
 _BETAS = frozenset(
     "claude-code interleaved-thinking context-management per-turn-control mid-conversation-tool-changes "
@@ -40,18 +41,18 @@ _BETA = re.compile(r"([a-z0-9-]{1,80})-20\d\d-?\d\d-?\d\d")
 
 @dataclass(frozen=True, slots=True)
 class Exits:
-    """What the operator has opened: names of `MODEL_EXITS`, and further request headers and betas, in lower case."""
+    """Features that the operator enabled: names of `MODEL_EXITS`, and more request headers and betas, in lower case."""
 
     opened: frozenset[str] = DEFAULT_MODEL_EXITS
     headers: frozenset[str] = frozenset()
     betas: frozenset[str] = frozenset()
 
     def passes_header(self, name: str) -> bool:
-        """Whether a request's header (in lower case) is passed on."""
+        """Return whether a request header (in lower case) is forwarded."""
         return name in _HEADERS or name.startswith(_HEADER_PREFIX) or name in self.headers
 
     def betas_of(self, header: str) -> str:
-        """The betas of an `anthropic-beta` header that pass; empty for none."""
+        """Return the betas of an `anthropic-beta` header that are forwarded; empty for none."""
         return ",".join(beta for each in header.split(",") if self._passes_beta(beta := each.strip().lower()))
 
     def _passes_beta(self, beta: str) -> bool:

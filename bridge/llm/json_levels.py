@@ -1,7 +1,7 @@
-"""Strict JSON, decoded one level at a time by msgspec: what lies deeper stays raw.
+"""Strict JSON, decoded by msgspec one level at a time; deeper levels stay raw.
 
-Every value is read by one parser. An object that repeats a name is refused: another parser could take the other value.
-The work for one level is one pass over its bytes, so no single call keeps the interpreter for long.
+One parser reads every value. An object that repeats a name is refused, because another parser could take the other
+value. The work for one level is one pass over its bytes, so no single call holds the interpreter for long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-#: A longer number, type or name of a model means nothing to the API.
+#: The API has no longer number, type or model name.
 _LONGEST_SCALAR = 1 << 14
 _MOST_SHOWN = 64
 _OBJECT, _LIST, _STRING = b'{["'
@@ -21,11 +21,11 @@ _CONTAINERS = (_OBJECT, _LIST)
 
 
 class MalformedError(ValueError):
-    """The bytes are not JSON that can be read in one way only, in words a person understands."""
+    """The bytes are not JSON with exactly one reading. The message is written for users."""
 
 
 class _Name:
-    """A member's name, equal to no other name: a dict with such keys keeps repeated members apart."""
+    """A member name that equals no other name, so that a dict with such keys keeps repeated members apart."""
 
     __slots__ = ("text",)
 
@@ -66,22 +66,22 @@ def scalar(raw: Raw) -> Any:
 
 
 def is_object(raw: Raw) -> bool:
-    """Whether it is an object."""
+    """Return whether the value is an object."""
     return memoryview(raw)[0] == _OBJECT
 
 
 def is_list(raw: Raw) -> bool:
-    """Whether it is a list."""
+    """Return whether the value is a list."""
     return memoryview(raw)[0] == _LIST
 
 
 def is_container(raw: Raw) -> bool:
-    """Whether it is an object or a list."""
+    """Return whether the value is an object or a list."""
     return memoryview(raw)[0] in _CONTAINERS
 
 
 def string_bytes(raw: Raw) -> int:
-    """Return how many bytes a string has between its quotes, as it is written; 0 for any other value."""
+    """Return the number of bytes between a string's quotes as written; 0 for any other value."""
     written = memoryview(raw)
     return len(written) - 2 if written[0] == _STRING else 0
 

@@ -1,10 +1,11 @@
-"""The spend ledger of a bridge alone: writes the rows of `calls` behind the calls' back.
+"""Ledger of a single bridge: write the rows of `calls` in the background.
 
-A call is noted when it is let in, with what it holds of the budget, and again when it is over; both only in memory, and
-what has gathered is written every twentieth of a second in one transaction, off the calls' way. So
-- a killed process loses the notes of its last 50 ms; a call that was open counts with all it held (`lost`);
-- once a second the write-ahead log is flushed to the disk, so that a power cut loses about as much;
-- while the disk refuses, notes wait in memory, and after ten seconds of that `is_behind` stops all calls.
+A call is noted in memory when it is admitted, with its hold, and again when it ends. Every 50 ms the pending notes
+are written in one transaction, outside the calls. Therefore:
+
+- A killed process loses the notes of its last 50 ms; a call that was open counts with its whole hold (`lost`).
+- The write-ahead log is flushed to the disk once a second, so a power cut loses about one second.
+- While the disk fails, notes wait in memory; after ten seconds `is_behind` stops all calls.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ FROM calls WHERE at >= ? GROUP BY sprite
 
 
 class Ledger:
-    """`async with Ledger(database) as ledger:`; leaving it writes what is left.
+    """`async with Ledger(database) as ledger:`; leaving it writes the pending notes.
 
-    `clock` gives Unix seconds; `patience` is for how many seconds the disk may refuse before `is_behind`. Should the
-    writer die, `on_death` is called, and leaving raises TaskDiedError.
+    `clock` returns Unix seconds. The disk may fail for `patience` seconds before `is_behind`. If the writer task
+    dies, `on_death` is called, and leaving raises TaskDiedError.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Ledger:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the disk has refused for so long that no more should be spent, or whether the writer has stopped."""
+        """Return whether the disk has failed for too long to admit calls, or whether the writer task has stopped."""
         if self._writer is not None and self._writer.done():
             return True
         return self._failing_since is not None and time.monotonic() - self._failing_since >= self._patience
@@ -93,18 +94,18 @@ class Ledger:
                 log.error("model calls could not be written to the ledger", extra={"count": len(self._pending)})
 
     def open(self, sprite: str, model: str, held_usd: float | None) -> ModelCall:
-        """Notes a call that begins, with what it may cost."""
+        """Note a new call with its maximum cost."""
         call = ModelCall(sprite, model, held_usd, self._clock())
         self.note(call)
         return call
 
     def note(self, call: ModelCall) -> None:
-        """Has the call written as it is then."""
+        """Schedule a write of the call as it is at that time."""
         self._pending[call.id] = call
         self._noted.set()
 
     async def spent(self) -> dict[str, Spent]:
-        """What each sprite has spent since the UTC day and month began."""
+        """Return the spending of each sprite since the UTC day and month began."""
         since = (day_begins(self._clock()), month_begins(self._clock()))
         rows = await self._database.read(lambda db: db.execute(_SPENT, since).fetchall())
         return {row["sprite"]: Spent(row["today"], row["month"]) for row in rows}
@@ -120,7 +121,7 @@ class Ledger:
         return await estimated_today(self._database, self._clock())
 
     async def flush(self) -> None:
-        """Writes what is noted so far, as far as the disk allows."""
+        """Write the pending notes, as far as the disk allows."""
         async with self._writing:
             calls, self._pending = self._pending, {}
             if not calls:
@@ -129,7 +130,7 @@ class Ledger:
             try:
                 await self._database.write(lambda tx: tx.executemany(UPSERT, rows))
             except DatabaseError as error:
-                # What was noted meanwhile is the same calls, or newer ones.
+                # Notes that came meanwhile are for the same calls or newer ones, so they win.
                 self._pending = calls | self._pending
                 if self._failing_since is None:
                     self._failing_since = time.monotonic()

@@ -1,7 +1,7 @@
-"""The model proxy: a sprite's calls, by its own token, to the one configured upstream with the real key.
+"""HTTP handlers of the model proxy: forward each sprite's calls to the one configured upstream with the real key.
 
-Owns the HTTP client, the handlers and the calls under way; `call` has the steps of a call. Each member of a request
-passes as it was written, and an answer passes byte for byte.
+Owns the HTTP client, the handlers and the calls in flight; `call` has the steps of a call. Members of a request are
+forwarded as they were written, and an answer byte for byte.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from sprite.common.tasks import TaskSet
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 10.0
-#: So long the SDKs' own transports keep a connection that does nothing.
+#: The SDKs' own transports close an idle connection after this time.
 _IDLE_SECONDS = 15.0
 
 
 class LlmProxy:
-    """`async with LlmProxy(...) as proxy:`; the collaborators are open before it and closed after it.
+    """`async with LlmProxy(...) as proxy:`; the collaborators are opened before it and closed after it.
 
-    Its server has to cancel a handler whose client has gone (`AppRunner(..., handler_cancellation=True)`): that is
-    what cancels the upstream's answer while nothing is being sent.
+    Its server must cancel a handler whose client disconnects (`AppRunner(..., handler_cancellation=True)`): otherwise
+    the upstream's answer is not cancelled while nothing is being sent.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LlmProxy:
 
     async def __aenter__(self) -> Self:
         session = ClientSession(
-            # How many at once is bounded for each sprite.
+            # Concurrency is limited for each sprite, not here.
             connector=TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
             cookie_jar=DummyCookieJar(),
             timeout=ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
@@ -82,9 +82,9 @@ class LlmProxy:
             await self._desk.session.close()
 
     def routes(self) -> list[web.RouteDef]:
-        """What the CLI and the SDKs ask a gateway for; everything else below /v1/ is refused in their shape."""
+        """Return the routes that the CLI and the SDKs use; other paths below /v1/ answer like the API."""
         return [
-            # Asked before the first call, without credentials.
+            # Requested before the first call, without credentials.
             web.head("/", _hello),
             web.post("/v1/messages", self._messages),
             web.post("/v1/messages/count_tokens", self._count_tokens),
@@ -93,15 +93,15 @@ class LlmProxy:
         ]
 
     def answered(self) -> Mapping[str, float]:
-        """Calls since the start, by the status they were answered with."""
+        """Return the number of calls since the start, by response status."""
         return self._answered
 
     def in_flight(self) -> Mapping[str, float]:
-        """Calls going on, by sprite."""
+        """Return the number of calls in flight, by sprite."""
         return self._rate_limits.in_flight()
 
     def oldest(self) -> Mapping[str, float]:
-        """When the oldest call going on began (Unix seconds), by sprite."""
+        """Return the start of the oldest call in flight (Unix seconds), by sprite."""
         return self._rate_limits.oldest()
 
     async def _messages(self, request: web.Request) -> web.StreamResponse:
@@ -111,7 +111,7 @@ class LlmProxy:
         return await self._call(request, "/v1/messages/count_tokens")
 
     async def list_models(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/models: the models that sprites may use."""
+        """Handle GET /v1/models: list the models that sprites may use."""
         try:
             await self._sprite_of(request)
         except RefusedError as refused:
@@ -127,11 +127,12 @@ class LlmProxy:
             call = Call(self._open_desk(), request, sprite, path)
         except RefusedError as refused:
             return self._counted(refused.response())
-        # Where its client goes, it is cancelled with the handler; where the bridge ends, with the others.
+        # The call is cancelled with its handler when the client disconnects, and with all others when the bridge
+        # stops.
         return self._counted(await self._calls.start(self._answered_call(call, sprite), "model call"))
 
     async def _answered_call(self, call: Call, sprite: str) -> web.StreamResponse:
-        """The boundary at which a refusal becomes an answer."""
+        """Answer the call, and turn refusals into responses."""
         try:
             with self._rate_limits.counted(sprite):
                 return await call.answer()
@@ -150,10 +151,10 @@ class LlmProxy:
         return self._desk
 
     async def _sprite_of(self, request: web.Request) -> str:
-        """Who asks; RefusedError for anybody else."""
+        """Return the sprite that sent the request. Raise RefusedError for any other client."""
         scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
         given = [request.headers.get("X-Api-Key", ""), bearer.strip() if scheme.lower() == "bearer" else ""]
-        # A client may have both, one of them a placeholder.
+        # A client may send both headers, one with a placeholder.
         try:
             sprites = {sprite for token in given if token and (sprite := await self._tokens.sprite_of(token))}
         except DatabaseError as error:
@@ -167,11 +168,11 @@ class LlmProxy:
 
 
 def _check_head(request: web.Request) -> None:
-    """Refuses what can be told before the body is read."""
+    """Refuse a request by its headers, before its body is read."""
     if (request.content_length or 0) > MAX_BODY_BYTES:
         raise too_large()
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        # The server would unpack it, and what is passed on would not be what was sent.
+        # The server would decompress the body, and the forwarded bytes would differ from the sent ones.
         raise RefusedError(400, "Bodies are taken as they are: send it without Content-Encoding.")
 
 
@@ -180,9 +181,9 @@ async def _hello(_request: web.Request) -> web.Response:
 
 
 async def _nothing_here(request: web.Request) -> web.Response:
-    """Doors for other programs are below /v1/, too: whoever has only the wrong method there is told the right one.
+    """Answer unknown paths below /v1/: 405 with the allowed methods if only the method is wrong, otherwise 404.
 
-    The model's own address answers as the API does.
+    Paths below /v1/messages are always 404, as at the API.
     """
     methods: set[str] = set()
     for resource in request.app.router.resources():

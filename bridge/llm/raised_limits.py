@@ -1,4 +1,4 @@
-"""Today's limits that people have raised, and when they are warned: the table `raised_limits`. Days are UTC's."""
+"""Budgets that users raised for today, and budget warnings: the table `raised_limits`. Days are in UTC."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bridge.database import Database, Transaction
 
-#: A person is warned when so much of the day's limit is spent.
+#: A user is warned when these shares of the day's budget are spent.
 WARNED_AT = (0.5, 0.8)
 
 _RAISE = """
@@ -18,13 +18,13 @@ ON CONFLICT (sprite, day) DO UPDATE SET usd = raised_limits.usd + excluded.usd
 
 
 async def raised_on(database: Database, day: int) -> Mapping[str, float]:
-    """By how much each limit is raised on a day, in US dollars."""
+    """Return the raise of each sprite's budget on a day, in US dollars."""
     rows = await database.statement("SELECT sprite, usd FROM raised_limits WHERE day = ?", (day,))
     return {row["sprite"]: row["usd"] for row in rows}
 
 
 async def raise_on(database: Database, sprite: str, day: int, usd: float) -> None:
-    """Raise a sprite's limit of one day; raises of earlier days are dropped."""
+    """Raise a sprite's budget for one day, and delete its raises of earlier days."""
 
     def write(tx: Transaction) -> None:
         tx.execute(_RAISE, (sprite, day, usd))
@@ -34,14 +34,17 @@ async def raise_on(database: Database, sprite: str, day: int, usd: float) -> Non
 
 
 class Warnings:
-    """Calls each of `listeners` with the sprite and words when a part of its day's limit is spent, once for each."""
+    """Call each of `listeners` with the sprite and a message when a share of its day's budget is spent.
+
+    Each share is announced once per day and limit.
+    """
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[str, str], None]] = []
         self._told: dict[str, tuple[int, float, float]] = {}
 
     def spent(self, sprite: str, day: int, usd: float, limit: float | None) -> None:
-        """Look at what is spent on a day, in US dollars; `limit` is None where there is none."""
+        """Check the spending of a day, in US dollars, against `limit`; None means no limit."""
         if not limit:
             return
         part = max((part for part in WARNED_AT if usd >= part * limit), default=0.0)

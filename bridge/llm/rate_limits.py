@@ -1,4 +1,4 @@
-"""How often and how much at once a sprite may ask the model. In memory, on one event loop."""
+"""Rate and concurrency limits of each sprite's model calls. In memory, on one event loop."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 from bridge.token_bucket import TokenBucket
 
-#: An agent with ten subagents at work makes some hundred calls a minute.
+#: An agent with ten busy subagents makes about a hundred calls a minute.
 DEFAULT_PER_MINUTE = 300
 DEFAULT_AT_ONCE = 32
 _MINUTE = 60.0
-#: A call ends within seconds, most of them.
+#: Most calls end within seconds.
 _BUSY_SECONDS = 1
 
 
 class TooOftenError(Exception):
-    """A call over the limits, in words a person understands."""
+    """A call exceeds a limit. The message is written for users."""
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class TooOftenError(Exception):
 
 @dataclass(slots=True)
 class _Use:
-    """A sprite's bucket, and when its calls in flight began (Unix seconds), oldest first."""
+    """A sprite's bucket and the start times of its calls in flight (Unix seconds), oldest first."""
 
     bucket: TokenBucket
     open: dict[object, float] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class _Use:
 
 
 class RateLimits:
-    """Counts each sprite's calls. `clock` gives seconds that only go forward."""
+    """Count each sprite's calls. `clock` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RateLimits:
 
     @contextmanager
     def counted(self, sprite: str) -> Iterator[None]:
-        """Counts a call while the block runs. TooOftenError when it is one too many."""
+        """Count a call while the block runs. Raise TooOftenError if it exceeds a limit."""
         use = self._take(sprite)
         call = object()
         use.open[call] = time.time()
@@ -64,11 +64,11 @@ class RateLimits:
             del use.open[call]
 
     def in_flight(self) -> dict[str, float]:
-        """Calls going on, by sprite."""
+        """Return the number of calls in flight, by sprite."""
         return {sprite: use.in_flight for sprite, use in self._uses.items()}
 
     def oldest(self) -> dict[str, float]:
-        """When the oldest call going on began (Unix seconds), by sprite."""
+        """Return the start of the oldest call in flight (Unix seconds), by sprite."""
         return {sprite: next(iter(use.open.values())) for sprite, use in self._uses.items() if use.open}
 
     def _take(self, sprite: str) -> _Use:

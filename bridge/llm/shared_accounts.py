@@ -1,12 +1,13 @@
-"""What model calls are paid from where bridges share a Postgres: the database lets them in and keeps the sums.
+"""Accounts for bridges that share a Postgres: the database admits calls and keeps the sums.
 
-A call is let in by one statement, before it goes out; when it is over, that is written by a task of its own, off the
-call's way and again until it is written. So
-- a database that is away refuses calls, and lets none in unpaid;
-- what was over meanwhile is settled when it is back, and until then its hold stands;
-- the holds of a bridge that was killed count with all they held after 15 minutes, by whichever bridge looks first; one
-  that lives renews the holds of its long calls, and one that was only away settles what was given up as lost;
-- a call whose letting in was cut off, so that nobody knows whether it holds something, holds nothing in the end.
+One statement admits a call before it is forwarded. A background task writes the end of the call, and retries until
+that succeeds. Therefore:
+
+- Calls are refused while the database is unavailable, so no call is unpaid.
+- Calls that end meanwhile are settled when it is back; until then their holds remain.
+- Holds of a killed bridge count in full after 15 minutes, set by the first bridge that finds them. A live bridge renews
+  the holds of its long calls. A bridge that was only disconnected settles calls that were given up as lost.
+- A call whose admission was interrupted, so that its hold is uncertain, ends up holding nothing.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often holds are renewed, and others' that were left are looked for.
+#: Interval for renewing own holds and finding abandoned ones.
 BEAT_SECONDS = 60.0
-#: Who waits for others' calls looks so often; those of this bridge say when they are over.
+#: Poll interval of a waiting call; calls of this bridge wake it when they settle.
 _LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
-#: Settled side by side; who wants to be let in finds the database's other connections free.
+#: Settlements at once, so that admissions find the database's other connections free.
 _AT_ONCE = 4
 _PATIENCE_SECONDS = 10.0
-#: The standard's code for a transaction of which nobody knows whether it was written.
+#: The SQL standard's code for a transaction with an unknown outcome.
 _PERHAPS_WRITTEN = "08007"
 _AWAY = "The bridge's database does not answer, and no model is called before what it costs can be written down."
 
 
 class SharedAccounts:
-    """`async with SharedAccounts(...) as accounts:`; leaving it writes what is left. See Accounts.
+    """`async with SharedAccounts(...) as accounts:`; leaving it writes the pending settlements. See Accounts.
 
-    `on_used_up` is called with the sprite and the words whenever a call is refused since the money is gone. Should the
-    task die that writes, `on_death` is called, and leaving raises TaskDiedError.
+    `on_used_up` is called with the sprite and the message whenever a call is refused because the budget is used up.
+    If the writer task dies, `on_death` is called, and leaving raises TaskDiedError.
     """
 
     def __init__(
@@ -70,11 +71,11 @@ class SharedAccounts:
         self._on_used_up = on_used_up
         self._on_death = on_death
         self._beat_seconds = beat_seconds
-        self._open: dict[str, float] = {}  # when, by call
+        self._open: dict[str, float] = {}  # time of admission, by call id
         self._ended: dict[str, ModelCall] = {}
         self._unsure: set[str] = set()
         self._noted = asyncio.Event()
-        self._settled: dict[str, asyncio.Event] = {}  # by sprite, where somebody waits
+        self._settled: dict[str, asyncio.Event] = {}  # by sprite, where a call waits
         self._settling = asyncio.Lock()
         self._failing_since: float | None = None
         self._writer: asyncio.Task[None] | None = None
@@ -151,7 +152,7 @@ class SharedAccounts:
         return await spend(self._database)
 
     async def spent_today(self) -> Mapping[str, float]:
-        """See Accounts. UnavailableError."""
+        """See Accounts. Raise UnavailableError."""
         try:
             return await self._spending.today()
         except DatabaseError as error:
@@ -166,7 +167,7 @@ class SharedAccounts:
             raise UnavailableError(_AWAY) from error
 
     async def flush(self) -> None:
-        """Settles what is over, as far as the database allows."""
+        """Settle the calls that have ended, as far as the database allows."""
         async with self._settling:
             calls = tuple(self._ended.values())
             is_failing = False
@@ -206,26 +207,26 @@ class SharedAccounts:
                 self._give_back(call)
             raise
         except asyncio.CancelledError:
-            # What was begun runs to its end all the same.
+            # A statement that has begun runs to its end in any case.
             self._give_back(call)
             raise
 
     def _give_back(self, call: ModelCall) -> None:
-        """Has a call that never was made hold nothing."""
+        """Settle a call that was never made, so that it holds nothing."""
         call.spent_usd = None if call.held_usd is None else 0.0
         call.outcome, call.is_estimate, call.at = "refused", False, time.time()
         self._unsure.add(call.id)
         self.settle(call)
 
     async def _wait(self, sprite: str, bounds: Bounds | None, until: float) -> None:
-        """Returns when it is worth another try. BudgetError."""
+        """Return when another try may succeed. Raise BudgetError."""
         standing = await self._spending.standing(sprite)
         if standing is None:
             await self._spending.begin(sprite)
             return
         error = None if bounds is None else self._refusal(standing, bounds.least)
         if error is None:
-            # Somebody's call was settled between the two looks.
+            # Another call was settled between the two looks.
             return
         if error.retry_after is None:
             self._on_used_up(sprite, str(error))
@@ -275,7 +276,7 @@ class SharedAccounts:
             if lost := await self._spending.lose():
                 log.warning("model calls of a bridge that is gone count with all they held", extra={"count": lost})
         except DatabaseError as error:
-            # The next beat is soon enough: holds stand for many of them.
+            # The next beat is soon enough: a hold lasts for many of them.
             log.warning("holds cannot be renewed (%s)", error.code)
 
     def _failed(self, errors: ExceptionGroup[DatabaseError]) -> None:

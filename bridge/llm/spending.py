@@ -1,11 +1,11 @@
-"""What each sprite has spent and holds, where bridges share a Postgres: the table `spending` beside `calls`.
+"""Spending and holds of each sprite for bridges that share a Postgres: the table `spending` beside `calls`.
 
-Each change is one statement, which takes the sprite's row of `spending` and waits for whoever changes it just then
-(READ COMMITTED looks at the row again afterwards). So sums never miss a hold, whichever bridge took it, and a statement
-that was cut off has done all or nothing. Time is the database's.
+Each change is one statement, which locks the sprite's row of `spending` and waits for concurrent changes (READ
+COMMITTED reads the row again afterwards). So sums include every hold of every bridge, and an interrupted statement
+has done all or nothing. All times are the database's.
 
-A call counts for the UTC day it began on. Where the clock was set back, the day is the newest that was seen, so that
-nothing is given back; `at` is then that day's beginning.
+A call counts for the UTC day on which it began. If the clock was set back, the newest day seen stays current, so that
+no budget is restored; `at` is then the beginning of that day.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bridge.llm.budgets import Limits
     from bridge.llm.calls import ModelCall
 
-#: A hold that nobody renews stands for so long: its bridge has died, or lost the database.
+#: Lifetime of a hold that is not renewed: its bridge has died or lost the database.
 HELD_SECONDS = 900
 _LOST_AT_ONCE = 500
 
@@ -37,7 +37,7 @@ def _month(at: str) -> str:
 
 
 def _raised(sprite: str) -> str:
-    """By how much today's limit of a sprite is raised."""
+    """Return the SQL for the raise of a sprite's budget today."""
     found = f"SELECT usd FROM raised_limits AS raise WHERE raise.sprite = {sprite} AND raise.day = {_day('db_now()')}"  # noqa: S608 - of names in this file
     return f"coalesce(({found}), 0)"
 
@@ -74,7 +74,7 @@ SELECT asked.id, asked.sprite, asked.held_usd, 'held', greatest(asked.now, admit
 FROM asked, admitted
 RETURNING at
 """  # noqa: S608 - of names and numbers in this file
-#: Where there is no row yet. What is in `calls` already came from elsewhere.
+#: Creates a missing row. Earlier calls in `calls` come from another database.
 _BEGIN = f"""
 INSERT INTO spending
 SELECT asked.sprite, asked.day,
@@ -105,7 +105,7 @@ UPDATE spending AS kept SET
 FROM ended WHERE kept.sprite = ended.sprite
 RETURNING kept.sprite
 """  # noqa: S608 - of names and numbers in this file
-#: Also of a call that was given up as lost: what it did cost is known after all.
+#: Also settles a call that was given up as lost: its actual cost is known after all.
 _SETTLE = _END.format(
     which="state <> 'settled'",
     columns="state = 'settled', spent_usd = ?, outcome = ?, status = ?, request_id = ?, input_tokens = ?, "
@@ -124,9 +124,9 @@ FROM spending AS kept, (SELECT {_NOW}) AS asked
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A sprite's money as it is now, in US dollars; `day` is in days since 1970.
+    """Spending of a sprite now, in US dollars; `day` is in days since 1970.
 
-    By `raised` more than the daily budget may be spent on that day.
+    `raised` is added to that day's budget.
     """
 
     day: int
@@ -138,16 +138,17 @@ class Standing:
 
 
 class Spending:
-    """The sums of all sprites. Every method may raise DatabaseError."""
+    """Sums of all sprites. Every method may raise DatabaseError."""
 
     def __init__(self, database: Database, limits: Limits) -> None:
         self.limits = limits
         self._database = database
 
     async def reserve(self, call: ModelCall, bounds: Bounds | None) -> float | None:
-        """Holds what a call may cost and writes its row, where its least cost is left; when it was let in, else None.
+        """Hold the cost of a call and write its row if its minimum cost is left.
 
-        What costs nothing, or nobody knows how much, is always let in.
+        Return the time of admission, or None if the call is refused. Free calls and calls without a known price are
+        always admitted.
         """
         daily, monthly = (
             math.inf if limit is None else limit for limit in (self.limits.daily_usd, self.limits.monthly_usd)
@@ -158,43 +159,43 @@ class Spending:
         return rows[0]["at"] if rows else None
 
     async def settle(self, call: ModelCall) -> None:
-        """Puts what a call did cost in the place of what it held, however often it is told."""
+        """Replace the hold of a call by its actual cost. Repeating it changes nothing."""
         await self._database.statement(_SETTLE, (call.id, call.spent_usd, *call.ending()))
 
     async def bar(self, call: ModelCall) -> None:
-        """Has a `reserve` that was cut off, and may still be under way, either be done or come to nothing.
+        """Resolve an interrupted `reserve` that may still run: it is either done or cannot happen any more.
 
-        Its row has the id first, or this one has.
+        Whichever row takes the id first wins.
         """
         await self._database.statement(TOMBSTONE, call.row())
 
     async def renew(self, call_id: str) -> None:
-        """Has a call's hold stand for another while."""
+        """Renew the hold of a call."""
         await self._database.statement(_RENEW, (call_id,))
 
     async def lose(self) -> int:
-        """Counts calls that nobody renewed with all they held; how many there were."""
+        """Count calls that were not renewed with their whole hold; return their number."""
         left = await self._database.statement(_LEFT)
-        # One by one, so that two bridges that do it at once never wait for each other in a circle.
+        # One by one, so that two bridges that do it at once cannot deadlock.
         return sum([len(await self._database.statement(_LOSE, (row["id"],))) for row in left])
 
     async def standing(self, sprite: str) -> Standing | None:
-        """A sprite's money; None where nothing is known of it yet."""
+        """Return the spending of a sprite; None if it has no row yet."""
         rows = await self._database.statement(f"{_LOOK} WHERE kept.sprite = ?", (sprite,))
         return _standing(rows[0]) if rows else None
 
     async def begin(self, sprite: str) -> None:
-        """Makes a sprite's row, where there is none."""
+        """Create the row of a sprite, if it is missing."""
         await self._database.statement(_BEGIN, (sprite,))
 
     async def today(self) -> Mapping[str, float]:
-        """US dollars since the UTC day began, by sprite, calls in flight not counted."""
+        """Return the US dollars spent since the UTC day began, by sprite, without calls in flight."""
         rows = await self._database.statement(f"{_LOOK} WHERE kept.day >= asked.day")
         return {row["sprite"]: row["day_spent"] for row in rows}
 
 
 def _standing(row: Mapping[str, Any]) -> Standing:
-    """A row, begun anew where the calendar has turned since it was written."""
+    """Return a row's sums, reset where the day or month has passed since it was written."""
     today, month = row["today"] <= row["day"], row["this_month"] <= row["month"]
     return Standing(
         day=max(row["today"], row["day"]),

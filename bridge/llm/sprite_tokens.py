@@ -1,8 +1,8 @@
-"""What a sprite shows the model proxy instead of a key: random, stored as SHA-256, worth one sprite's budget.
+"""Tokens with which sprites authenticate at the model proxy: random, stored as SHA-256, bound to one sprite's budget.
 
-Owns the table `sprite_tokens`. A sprite has one token at a time; a new one ends the old one at once. Who it belongs to
-is looked up by hash: nothing is compared byte by byte. One bridge alone knows all of them, and no call waits for the
-disk. Of several each remembers those that were shown to it for a few seconds, and hears which ended.
+Owns the table `sprite_tokens`. A sprite has one token at a time; a new one revokes the old one at once. Tokens are
+looked up by hash, so no comparison leaks timing. A single bridge keeps all tokens in memory, and no call waits for
+the disk. With several bridges, each caches the tokens it saw for a few seconds and receives notice of revoked ones.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from sprite.common.tasks import owned_task
 
 _PREFIX = "sprite-"
 _TOKEN_BYTES = 32
-#: Far above a token of ours; hashing what a stranger sends is bounded.
+#: Far above the length of a token; bounds the hashing of untrusted input.
 _MAX_TOKEN_CHARACTERS = 256
 _REPLACE = """
 INSERT INTO sprite_tokens VALUES (?, ?, ?)
 ON CONFLICT (sprite) DO UPDATE SET token_sha256 = excluded.token_sha256, created_at = excluded.created_at
 """
-#: On which bridges hear whose token was made anew, or ended.
+#: Channel on which bridges announce rotated and revoked tokens.
 _CHANNEL = "sprite_tokens"
-#: So long a bridge that missed it lets an ended token be used; and so many are remembered.
+#: A bridge that missed a notice accepts a revoked token for this long; and the size of the cache.
 _REMEMBERED_SECONDS, _MOST_REMEMBERED = 5.0, 20_000
 
 
 class SpriteTokens:
-    """`async with SpriteTokens(database) as tokens:`; the only writer of its table while it is open.
+    """`async with SpriteTokens(database) as tokens:`; the only writer of its table while it is open, unless `shared`.
 
-    Unless `shared`, which is what to call should the task die that hears of what other bridges do.
+    `shared` is called if the task dies that receives the notices of other bridges.
     """
 
     def __init__(self, database: Database, shared: Callable[[], None] | None = None) -> None:
         self._database = database
         self._shared = shared
         self._sprites: dict[bytes, str] = {}
-        #: Until when what was looked up is believed, of several bridges'.
+        #: With several bridges: the expiry of each cached token.
         self._good_until: dict[bytes, float] = {}
         self._stack = AsyncExitStack()
 
@@ -64,7 +64,7 @@ class SpriteTokens:
         self._sprites.clear()
 
     async def sprite_of(self, token: str) -> str | None:
-        """Whose token it is; None for any that is not, or no longer, one. DatabaseError where nobody can say."""
+        """Return the sprite of a token; None if it is not a valid one. Raise DatabaseError if the lookup fails."""
         if not token.startswith(_PREFIX) or len(token) > _MAX_TOKEN_CHARACTERS:
             return None
         hashed = token_sha256(token)
@@ -91,7 +91,10 @@ class SpriteTokens:
             self._forget(sprite)
 
     async def rotate(self, sprite: str) -> str:
-        """Makes a sprite's token anew and returns it, this once; DatabaseError where the disk refuses."""
+        """Replace a sprite's token and return the new one; it cannot be read again.
+
+        Raise DatabaseError if the disk fails.
+        """
         token = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         hashed = token_sha256(token)
 
@@ -99,16 +102,16 @@ class SpriteTokens:
             tx.execute(_REPLACE, (sprite, hashed, time.time()))
             tx.execute("SELECT db_notify(?, ?)", (_CHANNEL, sprite))
 
-        # In memory first the old one ends, then the new one begins when it is safely stored.
+        # The old token ends in memory first; the new one is valid only after it is stored.
         self._forget(sprite)
         await self._database.write(replace)
-        self._forget(sprite)  # another rotation may have come in between
+        self._forget(sprite)  # another rotation may have run meanwhile
         if self._shared is None:
             self._sprites[hashed] = sprite
         return token
 
     async def revoke(self, sprite: str) -> None:
-        """Ends a sprite's token, if it has one."""
+        """Revoke the token of a sprite, if it has one."""
         self._forget(sprite)
 
         def delete(tx: Transaction) -> None:

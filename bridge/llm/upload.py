@@ -1,8 +1,8 @@
-"""A request's body: received as a whole, decoded, checked, and sent on with its top level encoded anew.
+"""The body of a request: received whole, decoded, checked, and forwarded with its top level encoded again.
 
-Bridge and API so read the same values: each name of the top level goes out once, with the value that was checked here.
-The body is decoded on the loop only where that takes a few milliseconds, otherwise in a thread, one body at a time.
-msgspec does not release the interpreter within a call, so the limits below also keep its longest call under 50 ms.
+So bridge and API read the same values: each top-level name is sent once, with the value that was checked here. A body
+is decoded on the event loop only if that takes a few milliseconds, otherwise in a thread, one body at a time. msgspec
+does not release the interpreter within a call, so the limits below also keep its longest call under 50 ms.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from bridge.llm.errors import RefusedError
 from bridge.llm.json_levels import MalformedError, encoded, members, scalar
 from sprite.prices import Usage
 
-#: The API's own limit; nothing else that the bridge is sent comes near it.
+#: The API's own limit; no other request to the bridge is nearly as large.
 MAX_BODY_BYTES = 32 << 20
 _BASE64 = (string.ascii_letters + string.digits + "+/=").encode()
 #: Bytes that base64 does not have. A conversation of a million tokens has about a million, as its text takes 4 MB.
 _MAX_OTHER_BYTES = 8 << 20
-#: Commas and opening brackets, in texts too: at least one for each value. A million tokens of tables have as many.
+#: Commas and opening brackets, in texts too: at least one for each value. A million tokens of tables have this many.
 _MAX_VALUES = 500_000
 #: With more values than this, about 10 ms of work, a body is decoded in a thread.
 _FEW_VALUES = 5000
@@ -45,19 +45,19 @@ _MAX_MODEL_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a client may be silent in its body, and take for all of it (2.6 Mbit/s for the largest), in seconds."""
+    """Timeouts in seconds: silence within a body, and the whole body (2.6 Mbit/s for the largest)."""
 
     silent: float = 20.0
     whole: float = 100.0
-    #: A large body waits so long for its slot.
+    #: Longest wait of a large body for its slot.
     slot: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a body asks for. `speed` is None for the usual one.
+    """Parameters of a request. `speed` is None for the standard one.
 
-    `unsaid`: the most that the API can have read of it where it did not say what it read.
+    `unsaid` is the maximum prompt usage, for an answer in which the API does not report it.
     """
 
     model: str
@@ -69,7 +69,7 @@ class Asked:
 
 
 class _OfSprite:
-    """What one sprite's bodies may take at once."""
+    """Concurrency limits of one sprite's bodies."""
 
     def __init__(self, slots: int) -> None:
         self.slots = asyncio.Semaphore(slots)
@@ -77,9 +77,9 @@ class _OfSprite:
 
 
 class BodyLimits:
-    """How many bodies over 1 MiB are in memory at once, of all sprites and of each, and how many threads decode: one.
+    """Limits of bodies over 1 MiB in memory, in total and for each sprite; one thread decodes at a time.
 
-    A sprite's bodies wait for each other first, so it cannot keep all others waiting.
+    A sprite's bodies wait for each other first, so one sprite cannot block all others.
     """
 
     def __init__(self, at_once: int = 6, of_sprite: int = 2) -> None:
@@ -90,7 +90,7 @@ class BodyLimits:
 
     @asynccontextmanager
     async def slot(self, sprite: str, patience: float) -> AsyncIterator[None]:
-        """Hold a slot while the block runs. RefusedError where none is free within `patience` seconds."""
+        """Hold a slot while the block runs. Raise RefusedError if none is free within `patience` seconds."""
         async with AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(patience):
@@ -103,7 +103,7 @@ class BodyLimits:
 
     @asynccontextmanager
     async def decoding(self, sprite: str) -> AsyncIterator[None]:
-        """Be the only one that decodes in a thread while the block runs."""
+        """Hold the lock for decoding in a thread while the block runs."""
         async with self._of(sprite).decoding, self._decoding:
             yield
 
@@ -115,9 +115,9 @@ class Upload:
     """One body: `async with Upload(...)`, then `receive`, then `send`, each once."""
 
     def __init__(self, request: web.Request, sprite: str, patience: Patience, limits: BodyLimits) -> None:
-        #: Whether all of it was handed to the HTTP client.
+        #: Whether the whole body was handed to the HTTP client.
         self.is_sent = False
-        #: The length of what is sent.
+        #: Length of the forwarded body.
         self.size = 0
         self._content = request.content
         self._sprite = sprite
@@ -139,9 +139,9 @@ class Upload:
         await self._slot.aclose()
 
     async def receive(self, opened: frozenset[str], *, is_counting: bool) -> Asked:
-        """Receive, decode and check the body, with these exits open. RefusedError.
+        """Receive, decode and check the body, with these features enabled. Raise RefusedError.
 
-        `is_counting`: the body is one whose tokens are counted, and needs no `max_tokens`.
+        `is_counting`: the request only counts tokens, and needs no `max_tokens`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience.whole
@@ -163,7 +163,7 @@ class Upload:
         return asked
 
     async def send(self) -> AsyncIterator[memoryview]:
-        """Yield the body in slices, the first once there is a connection; a large one's slot is free after the last."""
+        """Yield the body in slices, the first once there is a connection; free a large body's slot after the last."""
         body, self._body = memoryview(self._body), b""
         for at in range(0, len(body), _SLICE_BYTES):
             self.is_sent = at + _SLICE_BYTES >= len(body)
@@ -183,7 +183,7 @@ class Upload:
             raise RefusedError(400, "The client went away before its request's body was whole.") from error
 
     def _take(self, chunk: bytes) -> None:
-        """Add a chunk, unless decoding the body would cost too much."""
+        """Add a chunk, unless decoding the body would be too expensive."""
         self._received += chunk
         if len(self._received) > MAX_BODY_BYTES:
             raise too_large()
@@ -201,12 +201,12 @@ class Upload:
 
 
 def too_large() -> RefusedError:
-    """The refusal of a body above the limit."""
+    """Return the error for a body above the limit."""
     return RefusedError(413, f"The request is larger than {MAX_BODY_BYTES >> 20} MB, the most the API takes.")
 
 
 def read_body(body: bytearray, opened: frozenset[str], *, is_counting: bool) -> tuple[Asked, bytes]:
-    """Return what a body asks for, and the body with its top level encoded anew. RefusedError."""
+    """Return the parameters of a request, and its body with the top level encoded again. Raise RefusedError."""
     try:
         found = members(body)
         model = _value(found, "model", str)
@@ -226,7 +226,7 @@ def read_body(body: bytearray, opened: frozenset[str], *, is_counting: bool) -> 
 
 
 def _unsaid(content: Content, *, keeps_an_hour: bool, is_streamed: bool) -> Usage:
-    """Return what a prompt costs at most. A stream says what was read before the API's own tools are used."""
+    """Return the maximum cost of a prompt. A stream reports the prompt before the API's own tools are used."""
     tokens = content.first_tokens if is_streamed else content.most_tokens
     return Usage(
         input=0 if is_streamed else content.again,
@@ -238,8 +238,8 @@ def _unsaid(content: Content, *, keeps_an_hour: bool, is_streamed: bool) -> Usag
 
 
 def _says_hour(body: bytearray) -> bool:
-    """Whether the cache may be asked to keep something for an hour, which costs more than the usual five minutes."""
-    # Letters and digits can be written by their numbers, too.
+    """Return whether a body may request the one-hour cache, which costs more than the usual five minutes."""
+    # Letters and digits can also be written as escapes.
     return b'"1h"' in body or rb"\u00" in body
 
 

@@ -1,17 +1,17 @@
-"""Reads a call's usage out of an answer while its bytes pass by: server-sent events, or one JSON object.
+"""Meter the usage of a call while its answer passes: server-sent events, or one JSON object.
 
-Pure but for its clock, and deaf to how the bytes are cut into chunks. What it cannot read it leaves out: the answer
-itself is passed on whatever it is.
+Pure except for its clock, and independent of chunk boundaries. Unreadable parts are skipped: the answer itself is
+forwarded in any case.
 
-A stream says its usage at the start (`message_start`: the prompt, cached or not) and at the end (`message_delta`: what
-was written, counted from the beginning, with the reason why it ends). Of one that ends in between, what was written is
-bounded from above, and never below what the API will charge:
-- a token of shown text has a byte at least, and so has one of a tool's arguments;
-- a model writes TOP_TOKENS_PER_SECOND at most, and so at most that in the seconds in which it may have written what is
-  not shown: while it thinks (of which a stream shows a summary or nothing), between the beginning and the first block,
-  between blocks, and after the last event; before the beginning nothing is written, however long that takes, but in the
-  last second, in which the beginning may be on its way;
-- a search of the API's own has the prompt read again, with what was found.
+A stream reports usage at the start (`message_start`: the prompt, cached or not) and at the end (`message_delta`: all
+output tokens, with the stop reason). If a stream ends in between, its output is bounded from above, and never below
+the amount that the API will charge:
+
+- A token of shown text, or of a tool's arguments, has at least one byte.
+- A model writes at most TOP_TOKENS_PER_SECOND. This bounds the hidden output: thinking (of which a stream shows a
+  summary or nothing), and the time before the first block, between blocks and after the last event. Before
+  `message_start` only the last second counts: the beginning may be on its way.
+- A search by the API has the prompt read again, with the results.
 """
 
 from __future__ import annotations
@@ -26,31 +26,30 @@ import msgspec
 
 from sprite.prices import ApiUsage, Usage
 
-#: Faster than any model that the price list has: the fastest write some 200 a second.
+#: Faster than any model in the price list: the fastest write about 200 a second.
 TOP_TOKENS_PER_SECOND = 300.0
-#: A line that says usage has a few hundred bytes. A longer one is a tool's result, and is not kept.
+#: A line with usage has a few hundred bytes. A longer one is a tool's result, and is not buffered.
 _MAX_LINE_BYTES = 1 << 16
-#: The largest message that is kept to be decoded, as large as the curator takes; 16 MiB would take 50 ms.
+#: Largest message that is buffered for decoding, as large as the curator accepts; 16 MiB would take 50 ms.
 _MAX_MESSAGE_BYTES = 8 << 20
-#: A stream that has begun is here so soon after at the latest.
+#: Longest delay between the start of a stream and its arrival here.
 _ON_ITS_WAY_SECONDS = 1.0
-#: The next prompt may be denser than the last: numbers and other scripts have fewer bytes a token.
+#: The next prompt may have fewer bytes a token than the last, for example in numbers and other scripts.
 _MARGIN = 1.25
 _MAX_SHARES = 10_000
-#: Smaller ones are not much like each other, and cost little.
+#: Small prompts vary more and cost little.
 _SMALL_TOKENS = 16_000
-#: Blocks of which everything is shown that is charged.
+#: Blocks whose whole charged content is shown.
 _SHOWN_BLOCKS = frozenset({"text", "tool_use", "server_tool_use", "mcp_tool_use"})
 
 
 @dataclass(slots=True)
 class Reading:
-    """What is known of an answer.
+    """Usage of an answer, as far as known.
 
-    `is_final`: the numbers are the API's own to the end; else `usage.output` is the most that it can be.
-    `has_prompt`: the API said what it read; else the usage has nothing of it.
-    `is_refused`: an error came in the place of an answer, which costs nothing.
-    `prompt_tokens`: what it read at first, before tools of the API's found anything; 0 where that is not known.
+    `is_final`: all numbers are the API's own; otherwise `usage.output` is an upper bound. `has_prompt`: the API
+    reported the prompt; otherwise the usage does not include it. `is_refused`: an error came instead of an answer,
+    which costs nothing. `prompt_tokens`: tokens read before the API's own tools found anything; 0 if not known.
     """
 
     usage: Usage
@@ -62,7 +61,7 @@ class Reading:
 
 
 def written_within(seconds: float) -> int:
-    """Return how many tokens a model writes in that time at most."""
+    """Return the maximum number of tokens that a model writes in that time."""
     return math.ceil(max(seconds, 0.0) * TOP_TOKENS_PER_SECOND)
 
 
@@ -72,16 +71,16 @@ def unanswered(seconds: float, *, is_streamed: bool) -> Reading:
 
 
 class PromptSizes:
-    """How many tokens the API found in a sprite's prompts, for each that the bridge had thought possible.
+    """Ratio of a sprite's actual prompt tokens to the bridge's upper bound, from its last prompt.
 
-    A conversation's next prompt is much like its last one.
+    The next prompt of a conversation is similar to its last one.
     """
 
     def __init__(self) -> None:
         self._shares: dict[tuple[str, str], float] = {}  # by sprite and model
 
     def note(self, sprite: str, model: str, thought: int, found: int) -> None:
-        """Remembers what the API found in a prompt that is not small."""
+        """Remember the actual size of a prompt that is not small."""
         if thought < _SMALL_TOKENS or not found:
             return
         if len(self._shares) >= _MAX_SHARES:
@@ -89,23 +88,23 @@ class PromptSizes:
         self._shares[sprite, model] = found / thought
 
     def most(self, sprite: str, model: str, thought: int) -> int:
-        """Return how many tokens the API will find at most; where nothing is known, as many as were thought."""
+        """Return the maximum number of tokens that the API will count; `thought` if nothing is known."""
         share = 1.0 if thought < _SMALL_TOKENS else self._shares.get((sprite, model), 1.0)
         return math.ceil(thought * min(share * _MARGIN, 1.0))
 
 
 class Meter(Protocol):
-    """Is fed each chunk of an answer's body, and can say at any moment what is known."""
+    """Receive each chunk of an answer's body, and report the known usage at any time."""
 
-    #: Whether what has passed by ends where an event of ours could follow.
+    #: Whether the bytes so far end where another event could follow.
     at_boundary: bool
 
     def feed(self, chunk: bytes) -> None:
-        """Looks at one more chunk."""
+        """Process one more chunk."""
         ...
 
     def read(self) -> Reading:
-        """What is known so far."""
+        """Return the usage known so far."""
         ...
 
 
@@ -140,7 +139,7 @@ _MESSAGES = msgspec.json.Decoder(_Message)
 
 
 class SseMeter:
-    """Of a stream of server-sent events, asked for at `since` by the clock."""
+    """Meter of a stream of server-sent events, requested at `since` by the clock."""
 
     def __init__(self, since: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.at_boundary = True
@@ -153,15 +152,15 @@ class SseMeter:
         self._is_refused = False
         self._has_begun = False  # or, without a beginning, gone on
         self._since = clock() if since is None else since
-        self._counted = 0  # tokens, at the end of an answer
-        self._shown_at: float | None = None  # the last event of a block that is open, and shown
+        self._counted = 0  # output tokens, at the end of an answer
+        self._shown_at: float | None = None  # time of the last event of an open block that is shown
         self._shown_seconds = 0.0
         self._shown_bytes = 0
         self._thought_bytes = 0
         self._searches = 0
         self._rounds = 0
         self._found_bytes = 0
-        self._parts: list[bytes] = []  # of the line that has not ended
+        self._parts: list[bytes] = []  # of the incomplete line
         self._part_bytes = 0
 
     def feed(self, chunk: bytes) -> None:
@@ -201,16 +200,16 @@ class SseMeter:
         )
 
     def _uncounted(self) -> int:
-        """The most that was written beside what was counted at the end."""
+        """Return the maximum output beyond the tokens counted at the end."""
         hidden = self._clock() - self._since - self._shown_seconds
         if not (self._has_begun or self._shown_bytes or self._part_bytes):
             hidden = min(hidden, _ON_ITS_WAY_SECONDS)
         return self._shown_bytes + self._part_bytes + max(self._thought_bytes, written_within(hidden))
 
     def _joined(self, end: bytes) -> bytes:
-        """The whole line; nothing of one that was too long."""
+        """Return the whole line, or a placeholder for one that was too long."""
         if self._part_bytes > _MAX_LINE_BYTES:
-            # Only what the API's own tools found is so long.
+            # Only results of the API's own tools are that long.
             self._found(self._part_bytes + len(end))
             line = b"-"
         else:
@@ -250,7 +249,7 @@ class SseMeter:
                 self._usage = event.message.usage.upon(self._usage or Usage())
                 self._has_prompt = event.message.usage.input_tokens is not None
                 self._prompt_tokens = self._usage.prompt_tokens
-                # Before it, the prompt was read and nothing written.
+                # Before this event the prompt was read, and no output was written.
                 self._since = max(self._since, self._clock() - _ON_ITS_WAY_SECONDS)
             case "message_delta" if event.usage is not None:
                 self._count(event.usage, is_over=event.delta is not None and event.delta.stop_reason is not None)
@@ -261,13 +260,13 @@ class SseMeter:
         if block.type.endswith("_tool_result"):
             self._found(size)
         elif block.type in _SHOWN_BLOCKS:
-            # Its name, and the tokens around it.
+            # The block's name, and the tokens around it.
             self._shown_bytes += size
             self._shown_at = self._clock()
             self._searches += block.type == "server_tool_use" and block.name == "web_search"
 
     def _show(self, size: int) -> None:
-        """Notes what a block shows; of one that hides things, its time goes by unseen."""
+        """Count the bytes that a block shows; in a shown block, its time does not count as hidden."""
         self._shown_bytes += size
         if self._shown_at is not None:
             now = self._clock()
@@ -275,7 +274,7 @@ class SseMeter:
             self._shown_at = now
 
     def _found(self, size: int) -> None:
-        """One of the API's own tools has found something, and the model reads on."""
+        """Count a result of the API's own tools; the model reads the prompt again after it."""
         self._rounds += 1
         self._found_bytes += size
 
@@ -290,7 +289,7 @@ class SseMeter:
 
 
 class JsonMeter:
-    """Of one JSON object, kept until it is read, asked for at `since`. Of one over 8 MiB nothing is known."""
+    """Meter of one JSON object, buffered until it is read, requested at `since`. Objects over 8 MiB are not decoded."""
 
     at_boundary = False
 
@@ -324,5 +323,5 @@ class JsonMeter:
 
 
 def meter_of(content_type: str, since: float) -> Meter:
-    """The meter for an answer of this type (`text/event-stream`, without parameters), asked for at `since`."""
+    """Return the meter for an answer of this type (`text/event-stream`, without parameters), requested at `since`."""
     return SseMeter(since) if content_type == "text/event-stream" else JsonMeter(since)

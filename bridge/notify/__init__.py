@@ -1,1 +1,1 @@
-"""Reaching a person who has no page open: what is told, and by which channels."""
+"""Notifications for people without an open page: the rules and the channels."""

@@ -1,7 +1,7 @@
-"""Which addresses the bridge connects to for a person: not those of its own network.
+"""Restrict outgoing connections for users to public addresses, outside the bridge's own network.
 
-A person's browser names the push service, so a name that leads inside would have the bridge speak to what only it can
-reach. Looked at when the connection is made: whatever the name meant before, this is the address that is dialled.
+A browser names its push service, so a name that resolves to an internal address would let an attacker use the bridge
+to reach internal services. The check runs on the address that is dialled, so a changed DNS answer cannot bypass it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import socket
 from aiohttp import TCPConnector
 
 _AddressInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[str, int, *tuple[int, ...]]]
-#: IPv4 addresses written as IPv6 ones by a translator (RFC 6052); the last four bytes are the address.
+#: IPv4 addresses translated to IPv6 (RFC 6052); the last four bytes are the IPv4 address.
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the internet's, however it is written; False for what is none."""
+    """Return whether a string is a public IP address in any notation; False for an invalid one."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -33,7 +33,7 @@ def is_public(address: str) -> bool:
 
 
 def outward_connector() -> TCPConnector:
-    """Connects to the internet's addresses only; to any other it raises the OSError of a network that is not there."""
+    """Return a connector for public addresses; for any other it raises the OSError of an unreachable network."""
     return TCPConnector(socket_factory=_socket_to_outside)
 
 

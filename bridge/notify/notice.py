@@ -1,24 +1,24 @@
-"""What a person is told when they have no page open, and whoever can tell it (pure)."""
+"""Notifications for people without an open page, and the interface of the channels (pure)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-#: Something by itself ended, a permission waits, a budget is nearly or all spent, or the agent waits for a word.
+#: A background turn ended, a permission waits, a budget is nearly or fully spent, or the agent paused.
 NoticeKind = Literal["ended", "permission", "budget", "paused"]
 
-#: What a person hears who wants no words, or until they said that they do.
+#: Title for people who did not turn on message texts in notifications.
 SHORT_TITLE = "Sprite has something for you"
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One notification. `key` tells it from others and makes a resend known; `at` is in Unix seconds.
+    """One notification. `key` deduplicates it; `at` is in Unix seconds.
 
-    `title` and `body` are words of the agent's or the person's: a channel leaves them out where the person wants
-    only to hear that there is something. `request_id` is the question of a `permission`; `is_whole` says that `body`
-    is all there is to see of it (seen_whole.py), so that it can be allowed where nothing else is shown.
+    `title` and `body` are texts of the agent or the person; a channel omits them for people who chose short
+    notifications. `request_id` identifies the question of a `permission`. `is_whole` means that `body` shows
+    everything (seen_whole.py), so the question can be answered from the notification.
     """
 
     key: str
@@ -33,8 +33,8 @@ class Notice:
 
 
 class Channel(Protocol):
-    """A way to a person. Returns when the notice was taken over or given up; never raises for a fault of its own."""
+    """A channel to a person. Returns when the notice was accepted or given up; errors of a channel are not raised."""
 
     async def deliver(self, notice: Notice) -> None:
-        """Brings the notice to the person, as often tried and as long as the channel thinks right."""
+        """Deliver the notice, with the channel's own retries."""
         ...

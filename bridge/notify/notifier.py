@@ -1,7 +1,7 @@
-"""Brings notices to people: each once, by every channel, a few a minute, and kept until the channels have it.
+"""Deliver notices: each once, through every channel, rate-limited, and stored until the channels have accepted it.
 
-Owns the table `notices`: the keys of what was told, so that nothing is told twice however often it is heard, and what
-is still to be told, so that a killed bridge goes on with it. Of what was told only the keys are kept.
+Owns the table `notices`. It holds the keys of delivered notices, so that none is repeated, and the pending ones, so
+that the next bridge continues after a crash. Only the keys of delivered notices are kept.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Of each sprite: so many notices at once, and one more every ten seconds; what is above that is counted.
+#: For each sprite: this many notices at once, and one more every ten seconds; further ones are only counted.
 AT_ONCE = 6
 PER_SECOND = 0.1
-#: How soon it is noticed that there is room again.
+#: Interval at which the queue looks for a free rate slot.
 _LOOK_SECONDS = 0.5
-#: Keys that are remembered of each sprite: more than what a sprite tells again of itself (200 lines of chat).
+#: Keys remembered for each sprite: more than a sprite repeats by itself (200 lines of chat).
 _MOST_KEYS = 500
-#: A channel tries as long as it thinks right, within this.
+#: Longest time for a channel with all its retries.
 _CHANNEL_SECONDS = 300.0
 _DELIVERIES_AT_ONCE = 16
-#: What a bridge that was down for longer did not tell, is not told any more.
+#: Notices older than this are dropped after a restart.
 _FRESH_SECONDS = 3600.0
-#: What one of several bridges has not told within this, another one tells; how often that is looked for.
+#: With several bridges: another bridge takes over notices this old, and looks for them this often.
 _LEFT_SECONDS, _LOOK_FOR_LEFT_SECONDS = 1.5 * _CHANNEL_SECONDS, 60.0
 
 _KEEP = "INSERT INTO notices VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (sprite, key) DO NOTHING"
-#: Taken by one bridge: of two that look at once, the second sees that it was kept just now.
+#: One bridge takes them: of two at once, the second sees the new `kept_at`.
 _LEFT = "UPDATE notices SET kept_at = ? WHERE is_told = 0 AND kept_at < ? RETURNING *"
 _TOLD = "UPDATE notices SET is_told = 1, title = '', body = '' WHERE sprite = ? AND key = ?"
 _TRIM = """
@@ -55,10 +55,10 @@ DELETE FROM notices WHERE sprite = ? AND key NOT IN
 
 
 class Notifier:
-    """`async with Notifier(...) as notifier:`; `tell` from wherever something happens, which never waits.
+    """`async with Notifier(...) as notifier:`; call `tell` from anywhere, it never waits.
 
-    `wants_words` and `may_come` answer for a person; of each sprite, `per_second` notices are told when it has had its
-    first few. `told` counts notices by kind.
+    `wants_words` and `may_come` look up a person's choice and access. After the first few, each sprite has
+    `per_second` notices. `told` counts notices by kind.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Notifier:
         self._on_death = on_death
         self._known: dict[str, OrderedDict[str, None]] = {}
         self._buckets: dict[str, TokenBucket] = {}
-        #: What waits to be handed to the channels, and what was not worth a notice of its own, by person.
+        #: Notices waiting for the channels, and the number of notices that exceeded the rate, by person.
         self._queue: dict[tuple[str, str], Notice] = {}
         self._more: Counter[str] = Counter()
         self._filled = asyncio.Event()
         self._slots = asyncio.Semaphore(_DELIVERIES_AT_ONCE)
         self._deliveries = TaskSet()
-        #: Brought to their end, which is not written down yet; by sprite and key.
+        #: Delivered but not yet recorded; by sprite and key.
         self._ended: set[tuple[str, str]] = set()
         self._stack = AsyncExitStack()
         self.told: Counter[str] = Counter()
@@ -116,11 +116,11 @@ class Notifier:
         await self._write_ended()
 
     def knows(self, sprite: str, key: str) -> bool:
-        """Whether it was told, is about to be, or is counted among those that are not told one by one."""
+        """Return whether the notice was delivered, is queued, or was only counted."""
         return key in self._known.get(sprite, ())
 
     def tell(self, notice: Notice) -> None:
-        """Has a notice told, unless it was before."""
+        """Queue a notice, unless its key is known."""
         if self.knows(notice.sprite, notice.key):
             return
         self._remember(notice.sprite, notice.key)
@@ -133,7 +133,7 @@ class Notifier:
         self._filled.set()
 
     def withdraw(self, person: str, key: str | None = None) -> None:
-        """Takes back what is not with the channels yet: one notice, or everything, since the person sees it all."""
+        """Remove queued notices: one, or all, because the person has opened the page."""
         if key is None:
             del self._more[person]
         for place, notice in list(self._queue.items()):
@@ -147,7 +147,7 @@ class Notifier:
             keys.popitem(last=False)
 
     async def _take_over(self) -> None:
-        """Goes on with what another bridge has had for longer than it takes to tell it, and did not tell."""
+        """Deliver pending notices of another bridge that exceeded its time for them."""
         while True:
             now = time.time()
             try:
@@ -159,7 +159,7 @@ class Notifier:
             await asyncio.sleep(_LOOK_FOR_LEFT_SECONDS)
 
     def _resume(self, row: Any) -> None:
-        """Goes on with what a bridge before this one did not bring to its end."""
+        """Continue a notice that an earlier bridge did not finish."""
         sprite, key = row["sprite"], row["key"]
         notice = Notice(key, row["kind"], sprite, sprite, row["title"], row["body"], row["at"], row["request_id"])
         is_fresh = abs(time.time() - notice.at) < _FRESH_SECONDS
@@ -179,7 +179,7 @@ class Notifier:
                     self._deliveries.start(self._deliver(notice), "notice")
 
     def _sum_up(self) -> None:
-        """Tells how many more there were, once there is room for a notice again."""
+        """Queue a summary of the counted notices, once the rate allows it."""
         for person, count in list(self._more.items()):
             bucket = self._buckets[person]
             if count and bucket.wait(1) == 0:
@@ -190,9 +190,9 @@ class Notifier:
                 self._queue[person, key] = Notice(key, "ended", person, person, title, "", time.time())
 
     async def _keep(self, notice: Notice) -> bool:
-        """Has it on disk before anybody is told, with its words only where they are wanted.
+        """Store a notice before it is delivered, with its texts only if the person wants them.
 
-        Whether it is for this bridge to tell: of several that hear the same, the first one does.
+        Return whether this bridge should deliver it: of several bridges, the first one does.
         """
         try:
             words = await self._wants_words(notice.person)
@@ -206,7 +206,7 @@ class Notifier:
 
             return await self._database.write(write)
         except DatabaseError as error:
-            # It is told all the same: perhaps twice, if the bridge ends now.
+            # Deliver it anyway; it may be repeated if the bridge ends now.
             log.warning("a notice cannot be kept (%s)", error.code, extra={"person": notice.person})
             return True
 
@@ -225,7 +225,7 @@ class Notifier:
         except TimeoutError:
             log.warning("%s took too long with a notice", name, extra={"person": notice.person})
         except Exception:
-            # One channel's fault must not keep the others from telling.
+            # An error in one channel must not stop the others.
             log.exception("%s failed with a notice", name, extra={"person": notice.person})
 
     async def _done(self, notice: Notice) -> None:
@@ -236,7 +236,7 @@ class Notifier:
         self._ended.discard(place)
 
     async def _write_ended(self) -> None:
-        """What the channels have when this bridge ends is not to be told again by the next one."""
+        """Record the notices that the channels have accepted, so that the next bridge does not repeat them."""
         try:
             for place in tuple(self._ended):
                 await self._database.statement(_TOLD, place)

@@ -1,4 +1,4 @@
-"""What a webhook is still to be sent, in the table `webhook_outbox`: it outlives the bridge. Knows no HTTP."""
+"""Pending webhook messages in the table `webhook_outbox`; they outlive the bridge. Knows no HTTP."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from bridge.notify.signature import new_key
 if TYPE_CHECKING:
     from bridge.database import Database, Transaction
 
-#: The oldest go where a receiver has been away for that long.
+#: Above this number the oldest are dropped, if a receiver is down for long.
 MOST_WAITING = 1000
-#: In seconds, after each try in vain: five tries within an hour.
+#: Delays in seconds after each failed try: five tries within an hour.
 PAUSES = (30.0, 300.0, 900.0, 2100.0)
 _DUE = """
 SELECT id, body, tries FROM webhook_outbox WHERE next_at <= ? OR next_at > ? ORDER BY next_at, kept_at LIMIT ?
 """
-#: Of two bridges that want the same at once, the second sees that the first one has taken it.
+#: With two bridges at once, the second sees that the first one has taken them.
 _TAKE = """
 UPDATE webhook_outbox SET next_at = ? WHERE (next_at <= ? OR next_at > ?) AND id IN (
     SELECT id FROM webhook_outbox WHERE next_at <= ? OR next_at > ? ORDER BY next_at, kept_at LIMIT ?
 ) RETURNING id, body, tries
 """
-#: Longer than a try takes: what a bridge took and did not bring to its end, another one takes after this.
+#: Longer than one try: after this another bridge takes messages that were not finished.
 _TAKEN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A message that is to be sent now, and how often that was tried."""
+    """A message that is due, and its number of tries so far."""
 
     id: str
     body: bytes
@@ -38,23 +38,23 @@ class Waiting:
 
 
 class Outbox:
-    """Messages until they are delivered or given up. Every method: DatabaseError where the disk refuses.
+    """Messages until they are delivered or given up. Every method may raise DatabaseError.
 
-    Where it is `shared` by several bridges, what is due is handed to one of them.
+    If it is `shared` by several bridges, each due message is given to one of them.
     """
 
     def __init__(self, database: Database, pauses: tuple[float, ...] = PAUSES, *, shared: bool = False) -> None:
         self._database = database
-        #: Then what is due is handed out once, and else each time it is asked for.
+        #: If set, `due` returns a message once, otherwise on every call.
         self.is_shared = shared
         self._pauses = pauses
 
     async def key(self) -> bytes:
-        """The key that signs, made when it is wanted first."""
+        """Return the signing key, created on first use."""
         return await self._database.write(_key)
 
     async def add(self, message_id: str, body: bytes) -> None:
-        """Keeps a message; one that waits already stays as it is."""
+        """Store a message, unless its id is already pending."""
 
         def insert(tx: Transaction) -> None:
             now = time.time()
@@ -71,7 +71,10 @@ class Outbox:
         await self._database.write(insert)
 
     async def due(self, most: int) -> list[Waiting]:
-        """What is to be sent now, the longest due first; also what a clock that was set back would keep for ever."""
+        """Return the messages that are due, the longest due first.
+
+        Messages scheduled too far ahead are included, because a clock that was set back would delay them for ever.
+        """
         now = time.time()
         bounds = (now, now + max(self._pauses))
         if self.is_shared:
@@ -81,23 +84,23 @@ class Outbox:
         return [Waiting(row["id"], bytes(row["body"]), row["tries"]) for row in rows]
 
     async def next_at(self) -> float | None:
-        """When the next one is due, in Unix seconds; None where nothing waits."""
+        """Return the time of the next due message in Unix seconds, None if there is none."""
         row = await self._database.read(
             lambda db: db.execute("SELECT min(next_at) AS at FROM webhook_outbox").fetchone()
         )
         return None if row["at"] is None else float(row["at"])
 
     async def size(self) -> int:
-        """How many wait."""
+        """Return the number of pending messages."""
         row = await self._database.read(lambda db: db.execute("SELECT count(*) AS n FROM webhook_outbox").fetchone())
         return int(row["n"])
 
     async def done(self, message_id: str) -> None:
-        """Forgets a message."""
+        """Delete a message."""
         await self._database.statement("DELETE FROM webhook_outbox WHERE id = ?", (message_id,))
 
     async def failed(self, message: Waiting) -> bool:
-        """Puts a message off; False where that was its last try, and it is given up."""
+        """Reschedule a message; return False if that was its last try and it was deleted."""
         if message.tries >= len(self._pauses):
             await self.done(message.id)
             return False

@@ -1,8 +1,8 @@
-"""Web Push: a notice to each browser that its person turned notifications on in.
+"""Web Push: send a notice to each browser in which its person turned notifications on.
 
-The push service in between sees only that there is something, for whom, and how urgent: the message is encrypted for
-the browser (RFC 8291) and signed with the bridge's key (RFC 8292). A browser's service is slow, gone or hostile
-without harm to anybody else: every try, every wait and what is read of an answer is bounded.
+The push service sees only the recipient and the urgency: the message is encrypted for the browser (RFC 8291) and
+signed with the bridge's key (RFC 8292). Tries, waits and response sizes are bounded, so a slow, dead or hostile push
+service affects no other browser.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A push service takes 4,096 bytes with the encryption's own; some browsers' take fewer.
+#: Push services accept 4,096 bytes including the encryption overhead; some browsers' accept fewer.
 MAX_PAYLOAD_BYTES = 3000
 _MAX_TITLE_CHARS = 120
-#: A question is open for ten minutes; anything else is news for a day.
+#: A question stays open for ten minutes; other notices stay useful for a day.
 _QUESTION_SECONDS, _NEWS_SECONDS = 600, 24 * 3600
 _TRY_SECONDS = 10.0
 _TRIES = 4
@@ -47,9 +47,9 @@ _AT_ONCE = 8
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the page's service worker is given; `url` is where a click leads, `at` is in Unix seconds.
+    """Data for the page's service worker; `url` is the target of a click, `at` is in Unix seconds.
 
-    With a `request_id`, the notification itself may answer the question: with no, and where it may `allow` with yes.
+    With a `request_id`, the notification offers "no" to the question, and "yes" if `allow` is set.
     """
 
     key: str
@@ -63,7 +63,7 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def payload_of(notice: Notice, *, words: bool) -> Payload:
-    """What a notice says in a notification. Without words nothing can be allowed unseen: a click leads to it."""
+    """Return the content of a notification. Without texts it offers no "yes": a click opens the question."""
     is_question = notice.request_id is not None
     place = "/"
     if is_question:
@@ -78,18 +78,18 @@ def payload_of(notice: Notice, *, words: bool) -> Payload:
 
 
 def encoded(payload: Payload) -> bytes:
-    """The payload as JSON of at most MAX_PAYLOAD_BYTES: the body is cut where it is longer, and says so by its end."""
+    """Return the payload as JSON of at most MAX_PAYLOAD_BYTES; a longer body is cut and ends with an ellipsis."""
     found = msgspec.json.encode(payload)
     body = payload.body
     while len(found) > MAX_PAYLOAD_BYTES and body:
-        # A character takes a byte at least: at most so many have to go.
+        # A character has at least one byte, so at most this many must go.
         body = body[: -max(1, (len(found) - MAX_PAYLOAD_BYTES) // 6)]
         found = msgspec.json.encode(msgspec.structs.replace(payload, body=body.rstrip() + "…", allow=False))
     return found
 
 
 def _is_id(key: str) -> bool:
-    """Whether a key is a turn's own; others stand for several."""
+    """Return whether a key is the id of a turn; other keys stand for several events."""
     try:
         uuid.UUID(key)
     except ValueError:
@@ -102,9 +102,9 @@ def _cut(text: str, chars: int) -> str:
 
 
 class Push:
-    """`async with Push(...) as push:`; a Channel. `wants_words` says whether a person wants more than the short form.
+    """`async with Push(...) as push:`; a Channel. `wants_words` returns whether a person wants full texts.
 
-    `allow_inside` reaches push services in the bridge's own network, too.
+    `allow_inside` permits push services in the bridge's own network.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Push:
             await self._http.close()
 
     async def deliver(self, notice: Notice) -> None:
-        """Sends the notice to each of the person's browsers, at the same time; see Channel."""
+        """Send the notice to all of the person's browsers at once; see Channel."""
         try:
             subscriptions = await once_back(partial(self._subscriptions.of, notice.person))
             words = await once_back(partial(self._wants_words, notice.person))
@@ -149,12 +149,12 @@ class Push:
         await asyncio.gather(*(self._send(each, body, notice.key, notice.kind) for each in subscriptions))
 
     async def try_out(self, subscription: Subscription, at: float) -> bool:
-        """Sends a notification to one browser because its person asks for it; whether its service took it."""
+        """Send a test notification to one browser; return whether its service accepted it."""
         payload = Payload("test", "test", "Notifications work", "Sprite can reach you in this browser.", at, "/")
         return await self._send(subscription, encoded(payload), "test", "test")
 
     async def _send(self, subscription: Subscription, body: bytes, key: str, kind: str) -> bool:
-        """Whether the push service took it over; what it says of it otherwise is logged by its host alone."""
+        """Return whether the push service accepted the message; log failures with its host name only."""
         host = urlsplit(subscription.endpoint).hostname
         try:
             async with self._slots:
@@ -162,7 +162,7 @@ class Push:
             if outcome in _GONE:
                 await self._subscriptions.drop(subscription)
         except Exception:
-            # A Channel's boundary: one browser's fault must not keep the others from hearing.
+            # Channel boundary: an error of one browser must not stop the others.
             log.exception("a push to %s failed", host)
             return False
         if outcome in _GONE:
@@ -174,7 +174,7 @@ class Push:
         return isinstance(outcome, int) and _is_taken(outcome)
 
     async def _with_patience(self, subscription: Subscription, body: bytes, headers: dict[str, str]) -> int | str:
-        """The status it was answered with at last, or in words why there was none."""
+        """Return the final status, or a description of the failure."""
         outcome: int | str = ""
         for number in range(_TRIES):
             outcome, asked_wait = await self._once(subscription, body, headers)
@@ -186,8 +186,8 @@ class Push:
         return outcome
 
     async def _once(self, subscription: Subscription, body: bytes, headers: dict[str, str]) -> tuple[int | str, float]:
-        """One try: the status, or why there is none; and the seconds that the service asks to wait."""
-        # Late: it brings a second HTTP client along, which nothing here uses.
+        """Try once; return the status or failure, and the delay in seconds that the service asks for."""
+        # Late import: it loads a second HTTP client that is not used here.
         from pywebpush import WebPusher  # type: ignore[import-untyped]
 
         assert self._http is not None  # noqa: S101 - used within its block only
@@ -199,18 +199,18 @@ class Push:
                 subscription.endpoint,
                 data=secret["body"],
                 headers=signed,
-                # What it redirects to could be anywhere; push services do not.
+                # A redirect could point anywhere; push services do not use them.
                 allow_redirects=False,
                 timeout=self._timeout,
             ) as response:
                 return response.status, _seconds(response.headers.get("Retry-After", ""))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            # Its words would name the endpoint.
+            # The error text would contain the endpoint.
             return type(error).__name__, 0.0
 
 
 def _headers(key: str, kind: str) -> dict[str, str]:
-    # Messages of one topic that wait for a browser become one (RFC 8030): a repeat takes the place of the first.
+    # Pending messages with one topic are merged (RFC 8030): a repeat replaces the first.
     topic = base64.urlsafe_b64encode(hashlib.sha256(key.encode()).digest()[:18]).decode()
     is_question = kind == "permission"
     return {
@@ -231,5 +231,5 @@ def _is_worth_another_try(status: int) -> bool:
 
 
 def _seconds(retry_after: str) -> float:
-    """Seconds that a service asks to wait; 0 where it says none, or says it by a date."""
+    """Return a Retry-After delay in seconds; 0 if it is missing or a date."""
     return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0

@@ -1,6 +1,6 @@
-"""What the page and its service worker ask of notifications: the key, subscriptions, a test, and a question's answer.
+"""Routes for notifications in the page and its service worker: key, subscriptions, test, and answers to questions.
 
-For browsers that are logged in, by their cookie alone: a subscription ends with the session that made it.
+They accept only the session cookie of a logged-in browser: a subscription ends with the session that made it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-#: A worker that handles a notification is given about half a minute by browsers.
+#: Browsers give a worker about half a minute to handle a notification.
 _ANSWER_SECONDS = 20.0
-#: Tests of all people together: each is a request to somebody else's service.
+#: For all people together: each test is a request to an external service.
 _TESTS_PER_SECOND, _TESTS_AT_ONCE = 0.2, 10.0
 _SUBSCRIPTION = '{"endpoint": "https://…", "keys": {"p256dh": "…", "auth": "…"}}'
 _ENDPOINT = '{"endpoint": "https://…"}'
@@ -40,20 +40,20 @@ _DECISION = '{"request_id": "…", "decision": "allow"}'
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Which of a person's browsers."""
+    """One of a person's browsers."""
 
     endpoint: str
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A person's word, given in a notification. "Always" is for the page, which shows what it means."""
+    """A decision made in a notification. "Always" is offered only in the page, which explains it."""
 
     request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     decision: Literal["allow", "deny"]
 
 
 class PushRoutes:
-    """What a browser asks of notifications, and who answers it: the bridge, or the person's sprite by the relay."""
+    """HTTP handlers for notifications; answers to questions go through the relay to the person's sprite."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class PushRoutes:
         self._tests = TokenBucket(_TESTS_PER_SECOND, _TESTS_AT_ONCE)
 
     def table(self) -> list[web.RouteDef]:
-        """The routes; they come before the catch-all for the page's files."""
+        """Return the routes; register them before the catch-all for the page's files."""
         return [
             web.get("/push/key", self._show_key, allow_head=False),
             web.post("/push/subscriptions", self._subscribe),
@@ -150,7 +150,7 @@ class PushRoutes:
         return response
 
     async def _go_on(self, request: web.Request) -> web.StreamResponse:
-        """Lets a paused agent go on; it raises no limit, since a notification can be answered on a locked phone."""
+        """Resume a paused agent. It raises no limit, because a notification can be answered on a locked phone."""
         caller = await self._doorkeeper.who_acts(request)
         if isinstance(caller, web.Response):
             return caller
@@ -169,7 +169,7 @@ class PushRoutes:
         return response
 
     async def _asked(self, request: web.Request, kind: type[_T], example: str) -> tuple[Caller, _T] | web.Response:
-        """Who asks for something to be done, and what; else the answer to it."""
+        """Return the caller and the parsed body, or an error response."""
         caller = await self._doorkeeper.who_acts(request)
         if isinstance(caller, web.Response):
             return caller

@@ -1,4 +1,4 @@
-"""Which questions may be allowed from a notification: those of which it shows everything (pure).
+"""Decide which questions can be allowed from a notification: those that it shows completely (pure).
 
 A notification is short, and the person who presses its button has seen nothing else.
 """
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sprite.protocol.messages import PermissionRequest
 
-#: More is cut off on some phones.
+#: Some phones cut off longer texts.
 _SEEN_CHARS = 160
-#: What else a command may come with: neither changes what it does.
+#: Other members of a command's input that do not change its effect.
 _HARMLESS = {"description", "timeout"}
 
 
 def is_seen_whole(request: PermissionRequest, body: str) -> bool:
-    """Whether `body` is all of what would run: a short command in the workspace, without a character that hides."""
+    """Return whether `body` is all that would run: a short command in the workspace without invisible characters."""
     return (
         request.tool == "Bash"
         and request.folder is None
@@ -25,6 +25,6 @@ def is_seen_whole(request: PermissionRequest, body: str) -> bool:
         and set(request.input) - _HARMLESS == {"command"}
         and request.input["command"] == body
         and 0 < len(body) <= _SEEN_CHARS
-        # Nor anything that changes the order of what is seen; among them is every kind of line end.
+        # Characters that reorder the visible text are excluded, too, among them every kind of line end.
         and body.isprintable()
     )

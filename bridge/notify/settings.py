@@ -1,4 +1,4 @@
-"""What each person wants to be told: words, or only that there is something. Owns the table `notify_settings`."""
+"""Each person's choice of full or short notifications. Owns the table `notify_settings`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
 
 
 class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A person's choice. Without `words` a notification says nothing of what it is about.
+    """A person's choice. Without `words` a notification does not reveal its subject.
 
-    That is the default: it passes through services of others, and shows on a locked screen.
+    That is the default, because notifications pass through other services and appear on locked screens.
     """
 
     words: bool = False
 
 
 class NotifySettingsStore:
-    """Reads and writes the choice of each person."""
+    """Read and write the choice of each person."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def of(self, person: str) -> NotifySettings:
-        """The person's choice, the default where they made none. DatabaseError where the disk refuses."""
+        """Return the person's choice, or the default. Raise DatabaseError."""
 
         def find(db: Transaction) -> NotifySettings:
             row = db.execute("SELECT words FROM notify_settings WHERE person = ?", (person,)).fetchone()
@@ -35,11 +35,11 @@ class NotifySettingsStore:
         return await self._database.read(find)
 
     async def wants_words(self, person: str) -> bool:
-        """Whether the person's notifications say what they are about. DatabaseError where the disk refuses."""
+        """Return whether the person wants full texts. Raise DatabaseError."""
         return (await self.of(person)).words
 
     async def change(self, person: str, settings: NotifySettings) -> None:
-        """Keeps a choice. DatabaseError where the disk refuses."""
+        """Store a choice. Raise DatabaseError."""
         await self._database.statement(
             "INSERT INTO notify_settings VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET words = excluded.words",
             (person, int(settings.words)),

@@ -1,4 +1,4 @@
-"""`GET` and `PUT /notify/settings`: a person's choice of what notifications say, for the page and for programs."""
+"""`GET` and `PUT /notify/settings`: a person's choice of notification texts, for the page and for programs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class SettingsRoutes:
-    """Both answer with the choice as it then is: `{"words": false}`."""
+    """Both routes answer with the current choice: `{"words": false}`."""
 
     def __init__(self, doorkeeper: Doorkeeper, settings: NotifySettingsStore) -> None:
         self._doorkeeper = doorkeeper
         self._settings = settings
 
     def table(self) -> list[web.RouteDef]:
-        """The routes; they come before the catch-all for the page's files."""
+        """Return the routes; register them before the catch-all for the page's files."""
         return [
             web.get("/notify/settings", self._show, allow_head=False),
             web.put("/notify/settings", self._change),

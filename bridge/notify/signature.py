@@ -1,6 +1,6 @@
-"""Signs what a webhook is sent, as the Standard Webhooks have it (https://www.standardwebhooks.com): pure.
+"""Sign webhook messages as in Standard Webhooks (https://www.standardwebhooks.com): pure.
 
-The signature is HMAC-SHA256 over `id.timestamp.body`, so that a receiver can refuse what is forged, changed or old.
+The signature is HMAC-SHA256 over `id.timestamp.body`, so a receiver can reject forged, changed or old messages.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _SHORTEST, _LONGEST = 24, 64
 
 
 def new_key() -> bytes:
-    """A random key."""
+    """Return a random key."""
     return secrets.token_bytes(_KEY_BYTES)
 
 
 def shown(key: bytes) -> str:
-    """A key as receivers' libraries take it."""
+    """Return a key in the text form that receivers' libraries accept."""
     return PREFIX + base64.b64encode(key).decode()
 
 
 def read_key(text: str) -> bytes:
-    """A key from how it is shown; ValueError where it is none."""
+    """Parse a key from its text form. Raise ValueError if it is invalid."""
     if not text.startswith(PREFIX):
         raise ValueError("no prefix")
     try:
@@ -40,7 +40,7 @@ def read_key(text: str) -> bytes:
 
 
 def headers(key: bytes, message_id: str, at: int, body: bytes) -> dict[str, str]:
-    """The three headers that go with a body; `at` in Unix seconds."""
+    """Return the three headers for a body; `at` is in Unix seconds."""
     digest = hmac.digest(key, b"%s.%d.%s" % (message_id.encode(), at, body), hashlib.sha256)
     return {
         "webhook-id": message_id,

@@ -1,7 +1,7 @@
-"""The browsers that take notifications, each by the address that its push service gave it. Owns `push_subscriptions`.
+"""Browsers with notifications, each with the endpoint of its push service. Owns `push_subscriptions`.
 
-A subscription belongs to the session of the browser that made it and ends with it: logged out, revoked, or expired.
-An endpoint is a secret (who knows it and has the bridge's key can write to the browser), so it is in no log.
+A subscription belongs to the session of its browser and ends with it: logged out, revoked, or expired. An endpoint is
+a secret (whoever has it and the bridge's key can send to the browser), so it is never logged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bridge.errors import BridgeError
 if TYPE_CHECKING:
     from bridge.database import Database, Transaction
 
-#: A person has a few browsers; a new one takes the place of the one that was seen longest ago.
+#: A new subscription replaces the least recently used one above this number.
 MAX_PER_PERSON = 10
 _MAX_ENDPOINT_CHARS = 2048
 _POINT_BYTES, _SECRET_BYTES = 65, 16
@@ -33,28 +33,28 @@ class SubscriptionError(BridgeError):
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """The browser's part of the encryption, base64url: its public key (P-256) and a secret of 16 bytes."""
+    """The browser's encryption keys, base64url: its public key (P-256) and a secret of 16 bytes."""
 
     p256dh: str
     auth: str
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """A PushSubscription as browsers write it; what else they say of it is not needed."""
+    """A PushSubscription as browsers send it; other members are ignored."""
 
     endpoint: str
     keys: Keys
 
 
 class Subscriptions:
-    """Keeps them; `allow_inside` also takes push services in the bridge's own network, and http on this machine."""
+    """Store of subscriptions; `allow_inside` permits services in the bridge's own network, and http on loopback."""
 
     def __init__(self, database: Database, *, allow_inside: bool = False) -> None:
         self._database = database
         self._allow_inside = allow_inside
 
     async def add(self, person: str, session: str, subscription: Subscription) -> None:
-        """Keeps a browser's, once per endpoint; it is this session's from here on. SubscriptionError with words."""
+        """Store a browser's subscription, once per endpoint, for this session. Raise SubscriptionError."""
         self._check(subscription)
 
         def insert(tx: Transaction) -> None:
@@ -84,20 +84,20 @@ class Subscriptions:
             raise SubscriptionError("This browser was logged out meanwhile. Log in again.") from None
 
     async def remove(self, person: str, endpoint: str) -> None:
-        """Forgets a person's; nothing happens where there is none."""
+        """Delete a person's subscription, if it exists."""
         await self._database.statement(
             "DELETE FROM push_subscriptions WHERE person = ? AND endpoint = ?", (person, endpoint)
         )
 
     async def drop(self, subscription: Subscription) -> None:
-        """Its push service says that it is gone. One that the browser has renewed meanwhile stays."""
+        """Delete a subscription that its push service reports as gone, unless the browser has renewed it."""
         await self._database.statement(
             "DELETE FROM push_subscriptions WHERE endpoint = ? AND auth = ?",
             (subscription.endpoint, subscription.keys.auth),
         )
 
     async def of(self, person: str) -> list[Subscription]:
-        """A person's, of browsers that are still logged in."""
+        """Return a person's subscriptions of browsers that are still logged in."""
 
         def find(db: Transaction) -> list[Subscription]:
             rows = db.execute(
@@ -132,7 +132,7 @@ class Subscriptions:
 
 
 def _decoded(text: str, size: int) -> bytes:
-    """Base64url without padding, of so many bytes. ValueError for anything else."""
+    """Decode base64url without padding to `size` bytes. Raise ValueError for anything else."""
     if not text.isascii() or len(text) > 2 * size:
         raise ValueError("not base64url")
     data = base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), altchars=b"-_", validate=True)

@@ -1,9 +1,9 @@
-"""What is worth telling a person who has no page open: heard from their sprite, and from the bridge's own budgets.
+"""Rules for notifying people without an open page, from events of their sprite and the bridge's budgets.
 
-A turn that ended and that no person began, a question that waits, a budget that is used up. An Observer of the relay's:
-nothing here waits, and of what a sprite says only a bounded part is kept. What ended while the bridge was not connected
-is found in the state that a sprite sends when it is: everything after the mark, which is kept for each sprite in the
-table `told_until`.
+Notices come from background turns that ended, waiting questions and used-up budgets. As an Observer of the relay this
+code never waits, and it keeps a bounded part of a sprite's messages. Turns that ended while the bridge was not
+connected are found in the sprite's next state: those after the mark that the table `told_until` keeps for each
+sprite.
 """
 
 from __future__ import annotations
@@ -37,17 +37,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Kept of each sprite; one that says it has more going on than this is not followed in all of it.
+#: Bounds for each sprite; further turns or questions are not tracked.
 _MOST_TURNS, _MOST_QUESTIONS = 32, 32
-#: A state and what follows it, for as long as the database takes to answer.
+#: A state and the messages after it, while the database is slow to answer.
 _MOST_HELD_BACK = 1000
 _LONGEST_ID = 200
-#: What a sprite calls it when a turn ends since there is no money, and when what is due waits since its schedules have
-#: used their part.
+#: The sprite's error codes: a turn ended because the budget is used up, or schedules have used their part.
 _ENDED_BY_BUDGET, _SCHEDULES_BUDGET = "budget_used_up", "schedule_budget"
-#: What ended longer ago is no news; a sprite's clock may be ahead by so much before it is not believed.
+#: Events older than this are not news; a sprite's clock may be ahead by this much.
 _NEWS_SECONDS, _AHEAD_SECONDS = 24 * 3600.0, 3600.0
-#: A turn's line in the chat may be written a moment after its ending was said.
+#: A turn's chat line may be written a moment after its ending was sent.
 _SAME_MOMENT_SECONDS = 1.0
 
 _MARK = "INSERT INTO told_until VALUES (?, ?) ON CONFLICT (sprite) DO UPDATE SET at = excluded.at"
@@ -55,7 +54,7 @@ _MARK = "INSERT INTO told_until VALUES (?, ?) ON CONFLICT (sprite) DO UPDATE SET
 
 @dataclass(slots=True)
 class _Sprite:
-    """What is known of one: the turns that nobody sent, the open questions, until when everything is told or seen."""
+    """Known state of a sprite: its background turns, open questions, and the time up to which events were reported."""
 
     turns: dict[str, Origin] = field(default_factory=dict)
     questions: dict[str, Notice] = field(default_factory=dict)
@@ -71,7 +70,7 @@ class Tidings:
     ) -> None:
         self._database = database
         self._shared = shared
-        #: What is heard of a sprite while its mark is read anew, which another bridge may have moved.
+        #: Messages of a sprite that arrive while its mark is read again, because another bridge may have moved it.
         self._held_back: dict[str, deque[ServerMessage]] = {}
         self._reading = TaskSet()
         self._notifier = notifier
@@ -91,20 +90,20 @@ class Tidings:
         await self._marks.__aexit__(kind, error, trace)
 
     def budget_nears(self, sprite: str, words: str) -> None:
-        """A part of the day's budget is spent, as the words say; told once for each part and limit."""
+        """Report that a part of the day's budget is spent; once for each part and limit."""
         day = datetime.fromtimestamp(time.time(), UTC).date()
         part = words.partition(" (")[0]
         self._tell(sprite, f"budget-{day}-{part}", "budget", ("The budget is being used up", words), time.time())
 
     def budget_ended(self, sprite: str, words: str) -> None:
-        """A budget of the sprite's is used up, and something was refused or waits for it; told once a day."""
+        """Report that a budget is used up and something was refused or waits; once a day."""
         day = datetime.fromtimestamp(time.time(), UTC).date()
         self._tell(sprite, f"budget-{day}", "budget", ("The budget is used up", words), time.time())
 
     # --- what the relay tells ---
 
     def opened(self, sprite: str) -> None:
-        """See Observer. Another bridge may have told of this sprite meanwhile."""
+        """See Observer. Another bridge may have reported events of this sprite meanwhile."""
         if self._shared and sprite not in self._held_back:
             self._held_back[sprite] = deque(maxlen=_MOST_HELD_BACK)
             self._reading.start(self._catch_up(sprite), "mark of what was told")
@@ -125,12 +124,12 @@ class Tidings:
         """See Observer."""
 
     def arrived(self, sprite: str) -> None:
-        """See Observer. Whoever is here sees for themselves."""
+        """See Observer. A client with an open page sees the event there."""
         self._of(sprite).is_watched = True
         self._notifier.withdraw(sprite)
 
     def left(self, sprite: str) -> None:
-        """See Observer. Questions that were left open wait for somebody who is not here any more."""
+        """See Observer. Open questions now wait for a person without an open page."""
         known = self._of(sprite)
         known.is_watched = False
         for notice in known.questions.values():
@@ -179,7 +178,7 @@ class Tidings:
         elif isinstance(event, Failed):
             words = wording.of_failure(event.message, by_schedule=origin == "schedule")
             self._tell(sprite, event.mission_id, "ended", words, at)
-        # Who interrupted it knows.
+        # The person who interrupted it knows.
         self._mark(sprite, at)
 
     def _asked(self, sprite: str, request: PermissionRequest) -> None:
@@ -195,7 +194,7 @@ class Tidings:
             self._notifier.tell(notice)
 
     def _paused(self, sprite: str, session: SessionState) -> None:
-        """Tells that the agent waits for the person's word; a budget that is used up is told by the bridge."""
+        """Report that the agent waits for the person's answer; the bridge itself reports used-up budgets."""
         if (paused := session.paused) is not None and paused.by != "budget" and math.isfinite(paused.since):
             words = ("Sprite has paused", wording.line(paused.why))
             self._tell(sprite, f"paused-{paused.since:.3f}", "paused", words, min(paused.since, time.time()))
@@ -210,7 +209,7 @@ class Tidings:
             self._asked(sprite, request)
         self._paused(sprite, sync.session)
         if known.told_until is None:
-            # What was before the bridge knew this sprite is no news.
+            # Events from before the bridge knew this sprite are not news.
             self._mark(sprite, time.time())
         since = max(known.told_until or 0.0, time.time() - _NEWS_SECONDS)
         for line in _last_lines(sync.chat):
@@ -230,7 +229,7 @@ class Tidings:
     # --- the mark ---
 
     def _mark(self, sprite: str, at: float) -> None:
-        """Everything up to then, by the sprite's clock, is told or seen."""
+        """Mark everything up to then, by the sprite's clock, as reported or seen."""
         known = self._of(sprite)
         at = min(at + _SAME_MOMENT_SECONDS, time.time() + _AHEAD_SECONDS)
         if known.told_until is None or at > known.told_until:
@@ -239,7 +238,7 @@ class Tidings:
 
 
 def _last_lines(chat: list[ChatMessage]) -> list[ChatMessage]:
-    """Of each turn that ended and that nobody sent, its last line, oldest first."""
+    """Return the last line of each background turn that ended, oldest first."""
     ended: dict[str, ChatMessage] = {}
     for line in chat:
         is_own = line.origin != "person" and line.role != "user" and line.status in {"complete", "error"}

@@ -1,6 +1,6 @@
-"""The key by which push services know this bridge (VAPID, RFC 8292). Owns the table `push_key`.
+"""The bridge's key for push services (VAPID, RFC 8292). Owns the table `push_key`.
 
-Made once and kept: browsers bind their subscriptions to it, and none made for another key can be used.
+It is created once and kept: browsers bind their subscriptions to it, and those for another key cannot be used.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from sprite.common import own_secrets
 if TYPE_CHECKING:
     from bridge.database import Database, Transaction
 
-#: Push services take a day at most.
+#: Push services accept a day at most.
 _TOKEN_SECONDS = 12 * 3600
-#: Whom a push service may write to. Without an address of its own, a bridge has nobody to name; the library wants one.
+#: Contact address for push services. The library requires one; a bridge without a public URL has none.
 _NOBODY = "mailto:bridge@sprite.invalid"
 
 
 class VapidKey:
-    """Signs for push services. `public` is what browsers subscribe with: an uncompressed point, base64url."""
+    """Sign requests to push services. `public` is the key for browsers: an uncompressed point, base64url."""
 
     def __init__(self, private: ec.EllipticCurvePrivateKey, public_url: str | None) -> None:
         self._vapid = Vapid02(private)
@@ -43,7 +43,7 @@ class VapidKey:
         self.public: str = b64urlencode(point)
 
     def headers(self, endpoint: str) -> dict[str, str]:
-        """The Authorization of a message to this endpoint, good for its origin and half a day."""
+        """Return the Authorization header for this endpoint, valid for its origin and half a day."""
         parts = urlsplit(endpoint)
         claims = {
             "aud": f"{parts.scheme}://{parts.netloc}",
@@ -54,7 +54,7 @@ class VapidKey:
 
 
 async def kept_key(database: Database, public_url: str | None) -> VapidKey:
-    """The bridge's key, made at the first start. DatabaseError where the disk refuses."""
+    """Return the bridge's key, created at the first start. Raise DatabaseError."""
 
     def take(tx: Transaction) -> bytes:
         row = tx.execute("SELECT private_der FROM push_key").fetchone()

@@ -1,6 +1,7 @@
-"""The operator's webhook: every notice as signed JSON to one address, tried again for an hour, also by a later bridge.
+"""The operator's webhook: send every notice as signed JSON to one address, retrying for an hour.
 
-A receiver that hangs, redirects, or answers without an end delays nobody: each try is bounded, and so is what waits.
+Pending messages survive a restart. Tries and pending messages are bounded, so a receiver that hangs, redirects or
+never ends its answer delays no other.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ log = logging.getLogger(__name__)
 
 _TRY_SECONDS = 10.0
 _AT_ONCE = 4
-#: However far the next try is: clocks jump.
+#: Even if the next try is far away: clocks jump.
 _LOOK_SECONDS = 20.0
 _DISK_SECONDS = 5.0
-#: The ids of messages are made from what they are about, so that a receiver knows one that comes twice.
+#: Message ids are derived from the event, so that a receiver can deduplicate.
 _IDS = uuid.UUID("5d8f2f0e-1c8b-4a54-9a3d-3c6f9b1f6f53")
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is posted; `at` in Unix seconds. `request_id` is the question of a `permission`."""
+    """The JSON body; `at` in Unix seconds. `request_id` is the question of a `permission`."""
 
     id: str
     kind: NoticeKind
@@ -55,7 +56,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def message_of(notice: Notice, *, words: bool) -> Message:
-    """What is posted of a notice; without `words` only that there is something."""
+    """Return the message for a notice; without `words` it does not reveal the subject."""
     return Message(
         str(uuid.uuid5(_IDS, f"{notice.sprite}/{notice.key}")),
         notice.kind,
@@ -71,7 +72,7 @@ def message_of(notice: Notice, *, words: bool) -> Message:
 class Webhook:
     """`async with Webhook(...) as webhook:`; a Channel.
 
-    `wants_words` says whether a person wants more than the short form. `sent` counts tries by how they ended.
+    `wants_words` returns whether a person wants full texts. `sent` counts tries by outcome.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Webhook:
         await self._stack.aclose()
 
     async def deliver(self, notice: Notice) -> None:
-        """Keeps it to be posted, now and again; see Channel."""
+        """Store the message; it is posted now and retried later. See Channel."""
         try:
             message = message_of(notice, words=await once_back(partial(self._wants_words, notice.person)))
             await once_back(partial(self._outbox.add, message.id, msgspec.json.encode(message)))
@@ -122,7 +123,7 @@ class Webhook:
         self._filled.set()
 
     async def trouble(self) -> str:
-        """In words, for the operator; "" while the last try went well."""
+        """Return a description of the last failure for the operator, "" if the last try succeeded."""
         if self._failed_at is None:
             return ""
         minutes = (time.time() - self._failed_at) / 60
@@ -142,11 +143,11 @@ class Webhook:
                     await self._filled.wait()
 
     async def _start_due(self) -> float:
-        """Begins to post what is due, a few at a time; returns for how many seconds to wait at most."""
+        """Start posting due messages, a few at a time; return the longest wait in seconds."""
         most = _AT_ONCE - len(self._sending) if self._outbox.is_shared else _AT_ONCE + len(self._sending)
         for message in await self._outbox.due(most) if most else ():
             if len(self._sending) >= _AT_ONCE:
-                # Whoever ends says so.
+                # A post that ends wakes the loop.
                 return _LOOK_SECONDS
             if message.id not in self._sending:
                 self._sending[message.id] = self._tries.start(self._post(message), "post to the webhook")
@@ -169,7 +170,7 @@ class Webhook:
             if not await self._outbox.failed(message):
                 log.warning("a message for the webhook is given up (%s)", failure)
         except DatabaseError as error:
-            # It is posted once more: its id says that it is the same.
+            # It is posted again; its id lets the receiver deduplicate.
             log.warning("the webhook's messages cannot be written (%s)", error.code)
             await asyncio.sleep(_DISK_SECONDS)
         finally:
@@ -177,7 +178,7 @@ class Webhook:
             self._filled.set()
 
     async def _try(self, message: Waiting) -> str:
-        """Posts once; "" where it was taken, else why not, without a word of the receiver's or of the address."""
+        """Post once; return "" on success, else the reason without any text of the receiver or the address."""
         signed = headers(self._key, message.id, int(time.time()), message.body)
         try:
             async with self._http.post(
@@ -186,7 +187,7 @@ class Webhook:
                 headers={**signed, "Content-Type": "application/json", "User-Agent": "Sprite"},
                 allow_redirects=False,
             ) as response:
-                # The status says all. A body may have no end.
+                # The status is enough. A body may never end.
                 response.close()
                 is_taken = HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES
                 return "" if is_taken else f"HTTP {response.status}"

@@ -1,1 +1,1 @@
-"""What operators can see of the bridge: metrics and logs. Knows nothing above it."""
+"""Metrics and logs of the bridge for operators. It imports no other package of the bridge."""

@@ -1,8 +1,7 @@
-"""What the bridge logs: one JSON object a line, on stderr or, where a person watches that, in a file.
+"""Logging of the bridge: one JSON object a line, on stderr or, if stderr is a terminal, in a file.
 
-Ids, names, states and durations; never content, tokens, addresses' queries, nor the words of an exception, which
-may hold any of them: of an exception its type and the places it passed are written. The bridge's own keys are taken out
-by value, wherever a line has one.
+Lines hold ids, names, states and durations; never content, tokens, queries of addresses, or exception messages, which
+may contain any of these. For an exception its type and stack are logged. The bridge's own keys are redacted by value.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import msgspec
 from bridge.token_bucket import TokenBucket
 from sprite.common import own_secrets
 
-#: What a record may carry beside its message: `log.info("...", extra={"mission_id": ...})`.
+#: Extra fields of a record: `log.info("...", extra={"mission_id": ...})`.
 FIELDS = (
     "request_id",
     "method",
@@ -32,19 +31,19 @@ FIELDS = (
     "model",
     "count",
 )
-#: Loggers of our own code: the bridge's, and of what it shares with the sprite.
+#: Loggers of our own code: the bridge, and modules shared with the sprite.
 _OURS = ("bridge", "sprite")
-#: The file and the one before it: some weeks of a person's own bridge.
+#: Size of the file and of one backup: some weeks of a personal bridge.
 _FILE_BYTES = 2 * 1024 * 1024
-#: A library may have something to say of every connection that a stranger makes.
+#: A library may log every connection of a stranger.
 _LIBRARY_LINES_PER_SECOND, _LIBRARY_LINES_AT_ONCE = 1.0, 50.0
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 def set_up(file: Path) -> None:
-    """Our own lines from INFO up, those of libraries from WARNING up.
+    """Log our own records from INFO up, those of libraries from WARNING up.
 
-    On a terminal nothing but warnings is shown, in readable lines, and the whole goes to the file.
+    On a terminal only warnings are shown, in readable lines, and everything goes to the file.
     """
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     handlers[0].setFormatter(JsonLines())
@@ -56,7 +55,7 @@ def set_up(file: Path) -> None:
 
 
 def set_up_for_an_editor() -> None:
-    """Warnings on stderr, in readable lines: an editor shows them where it shows what its agents complain of."""
+    """Log warnings to stderr in readable lines, where an editor shows the errors of its agents."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PlainLines())
     handler.setLevel(logging.WARNING)
@@ -64,12 +63,12 @@ def set_up_for_an_editor() -> None:
 
 
 def set_up_silently(file: Path) -> None:
-    """The same, for a program that owns the terminal: everything goes to the file."""
+    """Log everything to the file, for a program that owns the terminal."""
     _use([_in_file(file)])
 
 
 def _in_file(file: Path) -> logging.Handler:
-    """Opens the file with its first line: its folder is made by the bridge that comes to own it."""
+    """Return a handler that opens the file at its first line: the bridge that owns the folder creates it."""
     handler = RotatingFileHandler(file, maxBytes=_FILE_BYTES, backupCount=1, encoding="utf-8", delay=True)
     handler.setFormatter(JsonLines())
     return handler
@@ -86,7 +85,7 @@ def _use(handlers: list[logging.Handler]) -> None:
 
 
 class LibrariesSeldom(logging.Filter):
-    """Lets so many lines of libraries through; the next says as its `count` how many were left out before it."""
+    """Limit the rate of library lines; the next line has the number of dropped ones as its `count`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +106,7 @@ class LibrariesSeldom(logging.Filter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object for each record."""
+    """Format each record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See the module."""
@@ -124,7 +123,7 @@ class JsonLines(logging.Formatter):
 
 
 class PlainLines(logging.Formatter):
-    """The same for somebody who watches."""
+    """Format each record as a readable line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See the module."""
@@ -137,7 +136,7 @@ class PlainLines(logging.Formatter):
 
 
 def _words(record: logging.LogRecord) -> str:
-    # Of libraries only the fixed part of their message: its arguments may be a person's.
+    # Only the constant part of a library's message: its arguments may be private.
     return record.getMessage() if _is_ours(record) else str(record.msg)
 
 
@@ -146,7 +145,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def _places(record: logging.LogRecord) -> list[str]:
-    """The exception's type and the way it came, then the same for what caused it; no words of any."""
+    """Return the type and stack of the exception and of each of its causes, without messages."""
     places: list[str] = []
     error = record.exc_info[1] if record.exc_info else None
     while error is not None:

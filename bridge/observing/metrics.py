@@ -1,4 +1,4 @@
-"""What is counted, for Prometheus. Names and numbers only; each bridge has a registry of its own."""
+"""Metrics for Prometheus: names and numbers only; each bridge has its own registry."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from prometheus_client.registry import Collector
 
 from bridge.observing.probe import Probe
 
-#: From a cached file to a long streamed answer of a model, in seconds.
+#: Seconds, from a cached file to a long streamed answer of a model.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
-#: Where the figures of a module come from: asked at each scrape. `{name: value}`, counted since the start.
+#: Source of a module's figures, called at each scrape: `{name: value}`, counted since the start.
 Figures = Callable[[], Mapping[str, float]]
-#: The same of a module that has to look where waiting is needed.
+#: The same for a module that must wait for its figures.
 AwaitedFigures = Callable[[], Awaitable[Mapping[str, float]]]
 
 
 class Metrics:
-    """The counters of HTTP, and what other modules can tell when asked."""
+    """HTTP counters, and figures that other modules supply at each scrape."""
 
     content_type = CONTENT_TYPE_LATEST
 
@@ -45,11 +45,11 @@ class Metrics:
         )
         self._awaited: dict[str, Probe[Mapping[str, float]]] = {}
         self._arrived: dict[str, Mapping[str, float]] = {}
-        # Found by one look instead of two locked ones.
+        # One lookup instead of two with locks.
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Counts one request. All three are few: a route is a pattern, never what was asked for."""
+        """Count one request. All three labels have few values: a route is a pattern, never a path."""
         children = self._children.get((method, route, status))
         if children is None:
             children = self._requests.labels(method, route, str(status)), self._seconds.labels(route)
@@ -59,20 +59,20 @@ class Metrics:
         duration.observe(seconds)
 
     def add_gauge(self, name: str, words: str, label: str, figures: Figures) -> None:
-        """A figure that goes up and down, one for each `label`."""
+        """Add a figure that goes up and down, one for each `label`."""
         self._registry.register(_Told(lambda: GaugeMetricFamily(name, words, labels=(label,)), figures))
 
     def add_awaited_gauge(self, name: str, words: str, label: str, figures: AwaitedFigures) -> None:
-        """As `add_gauge`, of figures that are waited for at each scrape. What does not come in time is left out."""
+        """Add a gauge whose figures are awaited at each scrape; late ones are left out."""
         self._awaited[name] = Probe(figures)
         self.add_gauge(name, words, label, lambda: self._arrived.get(name, {}))
 
     def add_counter(self, name: str, words: str, label: str, figures: Figures) -> None:
-        """A figure that only grows, one for each `label`."""
+        """Add a figure that only grows, one for each `label`."""
         self._registry.register(_Told(lambda: CounterMetricFamily(name, words, labels=(label,)), figures))
 
     async def text(self) -> bytes:
-        """Everything, in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         await asyncio.gather(*map(self._fetch, self._awaited))
         return generate_latest(self._registry)
 

@@ -1,4 +1,4 @@
-"""A look at something that may not answer: bounded for whoever asks, and never begun twice."""
+"""Probe something that may not answer: with a timeout, and never twice at once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
 
-#: Probes of monitors are answered within a second, whatever hangs.
+#: Monitors get their answer within a second, whatever hangs.
 PROBE_SECONDS = 0.7
 
 
 class Probe(Generic[_T]):
-    """Asks one thing. While it is not answered, the next who want to know wait for the same answer."""
+    """Ask one question. Callers that come before the answer share it."""
 
     def __init__(self, ask: Callable[[], Awaitable[_T]], seconds: float = PROBE_SECONDS) -> None:
         self._ask = ask
@@ -21,10 +21,10 @@ class Probe(Generic[_T]):
         self._task: asyncio.Task[_T] | None = None
 
     async def answer(self) -> _T:
-        """Return the answer, or raise what asking raised. TimeoutError where none comes in time."""
+        """Return the answer, or raise the error of the question. Raise TimeoutError without an answer in time."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._asked(), name="probe")
-            # Of an answer that comes too late nobody hears.
+            # Retrieve the error of a late answer, so that asyncio does not log it.
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
         task = self._task
         done, _ = await asyncio.wait({task}, timeout=self._seconds)

@@ -1,4 +1,4 @@
-"""What handlers note on a request for its log line. Keys only, so that every module may know them."""
+"""Keys under which handlers store request data for the log line. Only keys, so that every module may import them."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from aiohttp import web
 
 PERSON: Final = web.RequestKey("person", str)
 SPRITE: Final = web.RequestKey("sprite", str)
-#: By which the log knows it, at each bridge that it passes.
+#: Identifies the request in the log of each bridge that it passes.
 REQUEST_ID: Final = web.RequestKey("request_id", str)

@@ -1,1 +1,1 @@
-"""The built-in stand-in for the Messages API: rules instead of a model, and scripts for tests."""
+"""The built-in fake of the Messages API: rules instead of a model, and scripts for tests."""

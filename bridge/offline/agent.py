@@ -1,7 +1,7 @@
-"""The stand-in as the agent: plain English words in, the Messages API's content blocks out.
+"""The fake model as the agent: plain English text in, content blocks of the Messages API out.
 
-Pure and deterministic, but for what lies "in 10 minutes". Each rule is a function `(text, request) -> blocks or None`;
-the first one that recognises the person's last words answers. Every text says that it comes from a stand-in.
+Pure and deterministic, except for "in 10 minutes". Each rule is a function `(text, request) -> blocks or None`; the
+first one that matches the person's last message answers. Every text says that it comes from a stand-in.
 """
 
 import re
@@ -20,7 +20,7 @@ from sprite.protocol.tools import LIST_CALL, SCHEDULE_CALL, SEARCH_CALL
 Blocks = list[dict[str, Any]]
 Rule = Callable[[str, Request], Blocks | None]
 
-# A command is meant only where a sentence, or a polite request, begins: "I run a shop" is none.
+# A command must begin a sentence or a polite request: "I run a shop" is none.
 _ASK = r"(?:\A|[.!?;:,\n]\s*|\b(?:and|then|please|now|can you|could you|just|ok)\s+)"
 _CODE = r"`+([^`]+)`+"
 _RUN_CODE = re.compile(rf"{_ASK}(?:run|execute)\b[^`\n]*?{_CODE}", re.IGNORECASE)
@@ -83,7 +83,7 @@ _HELP = (
 
 
 def answer(request: Request) -> Blocks:
-    """Answers any request but the curator's."""
+    """Answer any request except the curator's."""
     if request.kind == "compaction":
         return _say(compacted(request))
     if request.kind == "side" and (said := side_answer(request)) is not None:
@@ -105,7 +105,7 @@ def _reply(request: Request) -> Blocks:
 
 
 def _by_rule(text: str, request: Request, rules: Iterable[Rule]) -> Blocks | None:
-    """What the first rule that recognises the words answers."""
+    """Return the answer of the first rule that matches the text."""
     return next((blocks for rule in rules if (blocks := rule(text, request)) is not None), None)
 
 
@@ -146,7 +146,7 @@ def _delegate(text: str, request: Request) -> Blocks | None:
     found = _DELEGATE.search(text)
     if not found:
         return None
-    # The CLI has called this tool by both names.
+    # Versions of the CLI use both names for this tool.
     tool = "Agent" if "Agent" in request.tools else "Task"
     job = found[1].strip()
     brief = " ".join(job.split()[:5])
@@ -205,7 +205,7 @@ def _greet(text: str, _request: Request) -> Blocks | None:
     return _say(f"Hello! {_HELP} {STAND_IN}") if _GREETING.match(text) else None
 
 
-#: What can be done also where nobody has typed anything: the words of an action that is due.
+#: Rules that also apply to the text of a due action, without a message of a person.
 _WORK_RULES: tuple[Rule, ...] = (_delegate, _search, _list_actions, _canvas, _write, _run, _wait, _list_files, _read)
 _RULES: tuple[Rule, ...] = (_schedule, *_WORK_RULES, _remember, _acknowledge, _greet)
 
@@ -229,7 +229,7 @@ def _absolute(name: str, request: Request) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Takes one pair of quotes or backticks off a text."""
+    """Remove one pair of quotes or backticks."""
     stripped = text.strip()
     found = re.fullmatch(r"(?:([\"'`])(.*)\1|\u201c(.*)\u201d)[.!]?", stripped, re.DOTALL)
     if not found:

@@ -1,6 +1,6 @@
-"""What a curation request holds: turns, open learnings and memory files, parsed tolerantly from its tags.
+"""Parse a curation request: turns, open learnings and memory files, read tolerantly from its tags.
 
-Text between tags is XML-escaped, so nothing a person or a tool said can close a tag. Pure.
+Text between tags is XML-escaped, so no text of a person or a tool can close a tag. Pure.
 """
 
 import html
@@ -17,7 +17,7 @@ _TOOL_PART = re.compile(r"<input>(.*?)</input>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool the agent called; `input` is what was sent, as far as it is a JSON object."""
+    """A tool call of the agent; `input` is its input, empty unless it is a JSON object."""
 
     name: str
     input: dict[str, object]
@@ -27,7 +27,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One observation; `at` is an ISO time, `origin` is "user" when a person asked for it."""
+    """One observation; `at` is an ISO time, `origin` is "user" if a person asked for it."""
 
     id: str
     at: str
@@ -38,7 +38,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class KnownLearning:
-    """An open learning the batch comes with."""
+    """An open learning in the batch."""
 
     id: str
     type: str
@@ -47,7 +47,7 @@ class KnownLearning:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """A curated file as it is; `limit` is in lines."""
+    """A curated file; `limit` is in lines."""
 
     name: str
     content: str
@@ -56,7 +56,7 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A curation request's content."""
+    """The content of a curation request."""
 
     turns: tuple[Turn, ...]
     learnings: tuple[KnownLearning, ...]
@@ -64,7 +64,7 @@ class Batch:
 
 
 def parse_batch(text: str) -> Batch:
-    """Parses the user content of a curation request; what does not fit is left out."""
+    """Parse the user content of a curation request; unknown parts are ignored."""
     return Batch(
         turns=tuple(_turn(attributes, content) for attributes, content in _elements("turn", text)),
         learnings=tuple(
@@ -101,7 +101,7 @@ def _tool(attributes: dict[str, str], content: str) -> ToolCall:
     try:
         arguments = msgspec.json.decode(raw, type=dict[str, object])
     except msgspec.MsgspecError:
-        # A long input reaches the curator cut, which is no valid JSON any more.
+        # The curator gets long inputs truncated, which is no valid JSON.
         arguments = {}
     return ToolCall(attributes.get("name", ""), arguments, raw, attributes.get("error", "false") == "true")
 

@@ -1,7 +1,7 @@
-"""From plain words to canvas tool calls: cards are made, updated, closed and looked at.
+"""Translate plain words to canvas tool calls: create, update, close and read cards.
 
-Pure: text in, the tool's name and input out. The tools' input is `{title, card_type, blocks}` with blocks
-`{type, data}`; `update_card` and `close_card` take a `card_id`. Which card is meant, `known_cards` tells.
+Pure: text in, the tool's name and input out. The tools' input is `{title, card_type, blocks}` with blocks `{type,
+data}`; `update_card` and `close_card` take a `card_id`, which `known_cards` resolves.
 """
 
 import re
@@ -52,9 +52,9 @@ Call = tuple[str, dict[str, Any]]
 
 
 def canvas_call(text: str, cards: Sequence[KnownCard]) -> Call | None:
-    """Returns `(tool name, input)` when `text` asks for the canvas; `card_id` may be empty (none known).
+    """Return `(tool name, input)` when `text` asks for the canvas; `card_id` is empty for an unknown card.
 
-    `cards` are those that the agent knows of, newest first.
+    `cards` are the cards that the agent knows, newest first.
     """
     if update := _UPDATE.search(text):
         card = _meant(text, cards)
@@ -69,7 +69,7 @@ def canvas_call(text: str, cards: Sequence[KnownCard]) -> Call | None:
 
 
 def _meant(text: str, cards: Sequence[KnownCard]) -> KnownCard:
-    """The card whose id `text` names, else the one with most of its words in the title, the newest of them."""
+    """Return the card whose id is in `text`, else the newest one whose title shares most words with it."""
     if named := _UUID.search(text):
         return next((card for card in cards if card.card_id == named[0]), KnownCard(named[0], ""))
     words = significant(text)
@@ -77,7 +77,7 @@ def _meant(text: str, cards: Sequence[KnownCard]) -> KnownCard:
 
 
 def _in_place(blocks: Iterable[dict[str, Any]], card: KnownCard) -> list[dict[str, Any]]:
-    """The blocks, each in the place of the card's first one of its type."""
+    """Return the blocks, each with the id of the card's first block of its type, so that it replaces that one."""
     return [{**block, "id": card.blocks[block["type"]]} if block["type"] in card.blocks else block for block in blocks]
 
 
@@ -92,7 +92,7 @@ def _card(noun: str, rest: str) -> dict[str, Any]:
 
 
 def _content(rest: str, noun: str = "") -> tuple[str, list[dict[str, Any]]]:
-    """Returns the card type and its blocks: a table where there are pairs with numbers, else a note."""
+    """Return the card type and its blocks: a table for pairs with numbers, else a note."""
     columns = _COLUMNS.search(rest)
     said = _OPENING.sub("", _COLUMNS.sub("", rest)).strip().rstrip(".!")
     items = [item for item in _ITEMS.split(said) if item.strip()]
@@ -100,7 +100,7 @@ def _content(rest: str, noun: str = "") -> tuple[str, list[dict[str, Any]]]:
     if "table" in noun or (pairs and all(pairs)):
         heads = [name for name in _ITEMS.split(columns[1]) if name] if columns else _DEFAULT_COLUMNS
         rows = [[pair[1], pair[2]] if pair else [item.strip(), ""] for item, pair in zip(items, pairs, strict=True)]
-        # Every row is as long as the head, whatever columns were asked for.
+        # Every row needs as many cells as the header.
         fitted = [(row + [""] * len(heads))[: len(heads)] for row in rows]
         return "table", [{"type": "table", "data": {"columns": heads, "rows": fitted}}]
     if "document" in noun:

@@ -1,6 +1,6 @@
-"""The stand-in as memory curator: a batch of turns in, a response in the curator's real format out.
+"""The fake model as memory curator: a batch of turns in, a response in the curator's real format out.
 
-Pure. It learns only what a person said plainly and what tools verifiably did.
+Pure. It learns only from plain statements of a person and from successful tool calls.
 """
 
 import re
@@ -18,7 +18,7 @@ _VALUE_OF = re.compile(r"\A(.*\b(?:is|are|was|be|written|called|named|as|in|at))
 
 
 def curate(text: str) -> str:
-    """Answers the user content of a curation request; `NONE` when there is nothing to learn."""
+    """Answer the user content of a curation request; `NONE` when there is nothing to learn."""
     batch = parse_batch(text)
     learned = _new_findings(batch)
     if not learned:
@@ -35,7 +35,7 @@ def curate(text: str) -> str:
 
 
 def _new_findings(batch: Batch) -> list[Finding]:
-    """Returns what the batch teaches that is not known yet, each thing once."""
+    """Return the findings of the batch that are not known yet, without repeats."""
     known = {normalised(learning.text) for learning in batch.learnings}
     new: list[Finding] = []
     for turn in batch.turns:
@@ -47,7 +47,7 @@ def _new_findings(batch: Batch) -> list[Finding]:
 
 
 def _superseded(found: Finding, learnings: tuple[KnownLearning, ...]) -> KnownLearning | None:
-    """Returns the open learning that a correction is about: the closest, the newest of equals."""
+    """Return the open learning that a correction is about: the closest, the newest of equals."""
     candidates = [
         learning for learning in learnings if learning.type != "ACTION" and related(found.content, learning.text)
     ]
@@ -63,7 +63,7 @@ def _number(text: str) -> int:
 
 
 def _spelt_out(found: Finding, old: KnownLearning | None) -> Finding:
-    """Says what "it" is: "It should be Y" becomes the corrected learning with Y in its value's place."""
+    """Resolve "it": "It should be Y" becomes the corrected learning with Y as its new value."""
     if old is None or not found.content.startswith("It should be "):
         return found
     head = _VALUE_OF.match(old.text)
@@ -86,7 +86,7 @@ def _apply(found: Finding, old: KnownLearning | None, drafts: dict[str, FileDraf
     elif found.type == "CORRECTION":
         drafts["user.md"].correct(_HEADINGS[found.type], found.content, old.text if old else None)
     elif found.detail:
-        # Only a written file's path makes a FACT with a detail.
+        # Only the path of a written file makes a FACT with a detail.
         day = next((turn.at[:10] for turn in batch.turns if turn.id == found.turn_id), "")
         drafts["files.md"].put("Files", f"{found.detail} ", f"{found.detail} (turn {found.turn_id}, {day})")
     else:
@@ -94,7 +94,7 @@ def _apply(found: Finding, old: KnownLearning | None, drafts: dict[str, FileDraf
 
 
 def _note_topic(learned: list[Finding], context: FileDraft, batch: Batch) -> None:
-    """Leaves one line on what this batch was about, in the person's words that were learned from."""
+    """Add one line with the topic of this batch, in the person's words."""
     first, last = batch.turns[0], batch.turns[-1]
     topic = learned[-1].content[:_LONGEST_TOPIC].rstrip(". ")
     context.add("Recent", f"{last.at[:10]}, turns {first.id} to {last.id}: {topic}")

@@ -1,6 +1,6 @@
-"""How learnings change the curated files: whole new contents, lines kept, corrections in place.
+"""Apply learnings to the curated files: add lines, correct them in place, return whole new contents.
 
-Pure. Lines between `<!-- pin -->` and `<!-- /pin -->` are never touched.
+Pure. Lines between `<!-- pin -->` and `<!-- /pin -->` are never changed.
 """
 
 import re
@@ -18,18 +18,18 @@ _BULLET = re.compile(r"\A\s*[-*]\s+")
 
 
 def kinship(one: str, other: str) -> float:
-    """Returns from 0 to 1 how much two statements are about the same thing."""
+    """Return from 0 to 1 how much two statements are about the same thing."""
     left, right = significant(one) - _GENERIC, significant(other) - _GENERIC
     return len(left & right) / min(len(left), len(right)) if left and right else 0.0
 
 
 def related(one: str, other: str) -> bool:
-    """Whether a correction `one` may replace the statement `other`."""
+    """Return whether a correction `one` may replace the statement `other`."""
     return kinship(one, other) >= _SAME_TOPIC
 
 
 class FileDraft:
-    """A curated file in the making; `text()` is the new content, or None when nothing changed."""
+    """A draft of a curated file; `text()` is the new content, or None when nothing changed."""
 
     def __init__(self, name: str, title: str, file: MemoryFile | None) -> None:
         self.limit = file.limit if file else 200
@@ -39,7 +39,7 @@ class FileDraft:
         self._changed = False
 
     def add(self, heading: str, statement: str) -> None:
-        """Puts a line under `## heading`, unless the file says the same already or is full."""
+        """Add a line under `## heading`, unless it is known or the file is full."""
         known = {normalised(_BULLET.sub("", line)) for line in self.lines}
         if normalised(statement) in known:
             return
@@ -48,7 +48,7 @@ class FileDraft:
         self._insert(heading, f"- {statement}")
 
     def correct(self, heading: str, statement: str, replaced: str | None) -> None:
-        """Puts `statement` in the place of the line about its topic, else under `heading`."""
+        """Replace the line about the same topic by `statement`, or add it under `heading`."""
         old = normalised(replaced or "")
         if old and self._replace_if(lambda line: normalised(line) == old, statement):
             return
@@ -56,12 +56,12 @@ class FileDraft:
             self.add(heading, statement)
 
     def put(self, heading: str, key: str, statement: str) -> None:
-        """Puts a line that begins with `key`, in the place of an older one that does."""
+        """Replace the line that begins with `key`, or add one."""
         if not self._replace_if(lambda line: line.startswith(key), statement):
             self.add(heading, statement)
 
     def drop_oldest(self, heading: str, keep: int) -> None:
-        """Keeps the newest `keep` lines under `heading`, fewer when the file is over its limit."""
+        """Keep the newest `keep` lines under `heading`, fewer when the file is over its limit."""
         pinned = self._pinned()
         section = [
             index for index in self._section(heading) if index not in pinned and _BULLET.match(self.lines[index])
@@ -71,7 +71,7 @@ class FileDraft:
             del self.lines[index]
 
     def text(self) -> str | None:
-        """Returns the complete content when it changed and fits its limit."""
+        """Return the complete content when it changed and fits its limit."""
         if self.lines == self._before or len(self.lines) > self.limit or not self._changed:
             return None
         return "\n".join(self.lines)
@@ -100,13 +100,13 @@ class FileDraft:
         else:
             at = len(self.lines)
             fresh = ["", f"## {heading}", line]
-        # Only the context makes room; elsewhere what does not fit stays a learning.
+        # Only the context makes room; elsewhere a statement that does not fit stays a learning.
         if len(self.lines) + len(fresh) <= self.limit or self.name == "context.md":
             self.lines[at:at] = fresh
             self._changed = True
 
     def _section(self, heading: str) -> list[int]:
-        """Returns the line numbers of a section, with its heading; empty when there is none."""
+        """Return the line numbers of a section, with its heading; empty when there is none."""
         numbers: list[int] = []
         inside = False
         for index, line in enumerate(self.lines):
@@ -134,7 +134,7 @@ def _same_subject(one: str, other: str) -> bool:
 
 
 def updates(drafts: Iterable[FileDraft]) -> str:
-    """Returns the `*_MD_UPDATE:` parts of a response for the files that changed."""
+    """Return the `*_MD_UPDATE:` parts of a response for the files that changed."""
     parts = []
     for draft in drafts:
         content = draft.text()

@@ -1,4 +1,4 @@
-"""The cards that the agent knows of: those that its first prompt lists, and those that it has drawn since. Pure."""
+"""Cards that the agent knows: those in its first prompt, and those it has drawn since. Pure."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _CARD_ID = re.compile(r"card_id\W{1,5}([\w-]+)")
 
 @dataclass(frozen=True, slots=True)
 class KnownCard:
-    """A card by its id; `blocks` are the ids of its first blocks by their types, as far as they are known."""
+    """A card; `blocks` maps each known block type to the id of the card's first block of that type."""
 
     card_id: str
     title: str
@@ -23,7 +23,7 @@ class KnownCard:
 
 
 def known_cards(request: Request) -> list[KnownCard]:
-    """The open cards, newest first: those drawn in this conversation before those on the canvas at its start."""
+    """Return the open cards, newest first: those drawn in this conversation before those on the canvas at its start."""
     cards = {card.card_id: card for card in _listed(f"{request.system}\n{request.context}")}
     for outcome in (entry.outcome for entry in request.timeline if entry.outcome):
         if outcome.is_error or "_card" not in outcome.name or not (found := _CARD_ID.search(outcome.text)):
@@ -36,7 +36,7 @@ def known_cards(request: Request) -> list[KnownCard]:
 
 
 def _listed(text: str) -> Iterator[KnownCard]:
-    """The cards of the newest list, oldest first."""
+    """Yield the cards of the newest list, oldest first."""
     boards = _BOARD.findall(text)
     for line in reversed(boards[-1].splitlines() if boards else []):
         if found := _LINE.fullmatch(line):

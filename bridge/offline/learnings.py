@@ -1,7 +1,6 @@
-"""Which sentences of a turn are worth remembering: fixed patterns over what a person said themselves.
+"""Extract learnings from a turn by fixed patterns over the person's own words.
 
-Only the person's own words count, never the assistant's, a tool's or a pasted quote: those may hold text
-that somebody planted. Pure.
+The assistant's words, tool results and pasted quotes do not count: they may contain planted text. Pure.
 """
 
 import re
@@ -84,7 +83,7 @@ _INSTALL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something to learn: `quote` stands verbatim in turn `turn_id`; `detail` is a path or package names."""
+    """A finding: `quote` is verbatim in turn `turn_id`; `detail` is a path or package names."""
 
     type: str
     turn_id: str
@@ -94,7 +93,7 @@ class Finding:
 
 
 def findings(turn: Turn) -> Iterator[Finding]:
-    """Yields what one turn teaches; nothing when no person asked for the turn."""
+    """Yield the findings of one turn; none when no person asked for the turn."""
     if turn.origin != "user":
         return
     for sentence in _SENTENCE.split(_PASTED.sub("\n", turn.user)):
@@ -124,7 +123,7 @@ def _from_clause(clause: str, turn_id: str) -> Finding | None:
 
 def _correction(rest: str, quote: str, turn_id: str) -> Finding | None:
     if should := _SHOULD.match(rest):
-        # The curator may know what "it" is, from the learning that is corrected.
+        # The curator may resolve "it" from the corrected learning.
         subject, value = should[1] or "It", should[2]
         return _finding("CORRECTION", turn_id, f"{_third_person(subject)} should be {value}.", quote, value)
     stated = _statement(rest, quote, turn_id)
@@ -134,7 +133,7 @@ def _correction(rest: str, quote: str, turn_id: str) -> Finding | None:
 def _statement(said: str, quote: str, turn_id: str) -> Finding | None:
     for kind, pattern, template in _STATEMENTS:
         if found := pattern.search(said):
-            # A name stays as it is; everything else is put into the third person.
+            # Names stay as they are; the rest is put into the third person.
             parts = [part if "name" in template else _lower_person(part) for part in found.groups()]
             return _finding(kind, turn_id, template.format(*parts), quote)
     if should := _SHOULD.match(said):
@@ -145,7 +144,7 @@ def _statement(said: str, quote: str, turn_id: str) -> Finding | None:
 
 
 def _finding(kind: str, turn_id: str, content: str, quote: str, detail: str = "") -> Finding:
-    """Makes a finding that fits the one-line response format; a cut quote is still verbatim."""
+    """Return a finding that fits the one-line response format; a cut quote is still verbatim."""
     flat = " ".join(content.replace("|", "/").split())[:_LONGEST_CONTENT]
     short = max(quote.split('"'), key=len)
     return Finding(kind, turn_id, flat[:1].upper() + flat[1:], short[:_LONGEST_QUOTE].strip(), detail)

@@ -1,7 +1,7 @@
 """The built-in offline model: a loopback server that speaks the Anthropic Messages API by fixed rules.
 
-With it the real Agent SDK, the real CLI and the real `anthropic` client run without internet or a key. It
-owns the listener and the record of requests; what to answer is decided elsewhere (script, agent, curator).
+With it the real Agent SDK, the real CLI and the real `anthropic` client run without internet or a key. It owns the
+listener and the record of requests; other modules choose the answers (script, agent, curator).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _USUAL = Step()
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """A request as it came; `headers` is a subset without credentials, names in lower case."""
+    """A recorded request; `headers` is a subset without credentials, names in lower case."""
 
     path: str
     headers: dict[str, str]
@@ -40,7 +40,7 @@ class RecordedRequest:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The decoded JSON body (decoded on demand: bodies are large and rarely looked at)."""
+        """Return the decoded JSON body (decoded on demand, because bodies are large and rarely read)."""
         decoded: dict[str, Any] = msgspec.json.decode(self.raw)
         return decoded
 
@@ -62,14 +62,14 @@ class OfflineModel:
         app.router.add_post("/v1/messages", self._messages)
         app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
         app.router.add_get("/", _hello)  # HEAD comes with it
-        # Handlers are cancelled when the client leaves: that is what ends a scripted hang.
+        # A handler is cancelled when its client disconnects, which ends a scripted hang.
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS
         )
 
     @property
     def url(self) -> str:
-        """The base URL, for `ANTHROPIC_BASE_URL` or `AsyncAnthropic(base_url=...)`."""
+        """Return the base URL, for `ANTHROPIC_BASE_URL` or `AsyncAnthropic(base_url=...)`."""
         return f"http://{self._host}:{self._port}"
 
     async def __aenter__(self) -> Self:
@@ -89,7 +89,7 @@ class OfflineModel:
         await self._runner.cleanup()
 
     async def seen(self, wanted: Callable[[RecordedRequest], bool]) -> RecordedRequest:
-        """Returns the newest recorded request that is `wanted`; waits for it when there is none yet."""
+        """Return the newest recorded request that is `wanted`; wait for it when there is none yet."""
         async with self._arrived:
             while True:
                 for request in reversed(self.requests):
@@ -137,7 +137,7 @@ class OfflineModel:
         if step.at is not None:
             frames = wire.beginning(frames, step.at)
         elif step.hang or step.cut:
-            # The last three events end the block, the delta and the message: half of the rest is mid-block.
+            # The last three events end the block, the delta and the message; half of the others ends in mid-block.
             frames = frames[: max(3, (len(frames) - 3) // 2 + 1)]
         if step.stream_error:
             frames.append(wire.error_event(step.stream_error, step.message))
@@ -184,7 +184,7 @@ async def _write(response: web.StreamResponse, frames: list[bytes], step: Step) 
 
 
 def _drop(http: web.Request, response: web.StreamResponse) -> web.StreamResponse:
-    """Closes the connection under the response; what was written before still leaves."""
+    """Close the connection under the response; bytes written before are still sent."""
     if http.transport is not None:
         http.transport.close()
     return response
@@ -203,7 +203,7 @@ def _json(status: int, body: bytes, headers: dict[str, str] | None = None) -> we
 async def _errors_in_shape(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Gives every refusal the API's own error shape."""
+    """Give every error the API's shape."""
     try:
         response = await handler(request)
     except msgspec.MsgspecError as wrong:

@@ -1,7 +1,7 @@
-"""Answers from memory: which lines in front of the model share the question's words?
+"""Answer from memory: find the lines in the prompt that share words with the question.
 
-Looks at the boot prompt's delimited parts (`<memory_file name="user.md">`, `<open_actions>`,
-`<recent_turns>`), at memory handed over in mid-conversation, and at what was said earlier. Pure.
+Reads the delimited parts of the boot prompt (`<memory_file name="user.md">`, `<open_actions>`, `<recent_turns>`),
+memory sent in mid-conversation, and earlier messages. Pure.
 """
 
 import html
@@ -41,17 +41,17 @@ class _Line:
 
 
 def is_question(text: str) -> bool:
-    """Whether `text` asks something."""
+    """Return whether `text` is a question."""
     return text.rstrip().endswith("?") or bool(_QUESTION.match(text))
 
 
 def is_about_memory(text: str) -> bool:
-    """Whether a question is about the person or what was said before, so that memory should know."""
+    """Return whether a question is about the person or earlier conversations, so that memory may answer it."""
     return bool(_ABOUT_MEMORY.search(text))
 
 
 def recall(question: str, request: Request) -> list[str]:
-    """Returns the remembered lines that answer `question`, best first; empty when nothing fits."""
+    """Return the remembered lines that answer `question`, best first; empty when nothing fits."""
     wanted = significant(question)
     lines = [*_memory(request), *_conversation(request)]
     if _EVERYTHING.search(question):
@@ -68,13 +68,13 @@ def recall(question: str, request: Request) -> list[str]:
         if score > 0:
             scored.setdefault(normalised(line.text), (score, line.text))
     best = max((score for score, _ in scored.values()), default=0.0)
-    # Lines that share much less than the best one only share a common word.
+    # Lines with a much lower score only share a common word.
     chosen = [entry for entry in scored.values() if entry[0] > best / 2]
     return [text for _, text in sorted(chosen, key=lambda entry: -entry[0])][:_MOST_LINES]
 
 
 def _memory(request: Request) -> Iterator[_Line]:
-    """Yields the lines of every memory part; a file handed over later stands for the one at boot."""
+    """Yield the lines of every memory part; a file sent later replaces the one at boot."""
     parts: dict[str, str] = {}
     for tag, attributes, content in _PART.findall(f"{request.system}\n{request.context}"):
         name = _NAME.search(attributes)
@@ -96,7 +96,7 @@ def _lines(content: str, source: str) -> Iterator[_Line]:
 
 
 def _conversation(request: Request) -> Iterator[_Line]:
-    """Yields the sentences that were said before the question, and what a compaction kept of them."""
+    """Yield the sentences before the question, and those that a compaction kept."""
     kept: Iterable[str] = (entry.text for entry in request.timeline if entry.kind == "summary")
     for text in (*kept, *request.user_texts[:-1]):
         for sentence in _SENTENCE.split(text):

@@ -1,4 +1,4 @@
-"""Reminders and repeats in plain English -> what the agent's `schedule` tool takes (pure)."""
+"""Parse reminders and repeats in plain English into input of the agent's `schedule` tool (pure)."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ _REPEATED = re.compile(
 
 
 def reminder(text: str) -> dict[str, Any] | None:
-    """The tool's input for "remind me tomorrow at 9 to call Bo" or "every weekday at 8 ..."; None for anything else."""
+    """Return the tool's input for "remind me tomorrow at 9 to call Bo" or "every weekday at 8 ...", else None."""
     found = _FIRST.search(text) or _LAST.search(text) or _REPEATED.search(text.strip())
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What the stand-in says when no person has just spoken: tool results, finished tasks, compactions, titles.
+"""Answers to requests without a new message: tool results, finished tasks, compactions, titles.
 
 Pure: parts of a request in, text out.
 """
@@ -24,7 +24,7 @@ _KEPT_BEFORE = re.compile(r"All user messages:\n(.*?)(?:\n\d\. |\Z)", re.DOTALL)
 
 
 def report(outcomes: Iterable[ToolOutcome]) -> str:
-    """Says in a few words what the tools gave back."""
+    """Report the results of tools in a few words."""
     return "\n\n".join([*(_outcome(outcome) for outcome in outcomes), STAND_IN])
 
 
@@ -38,14 +38,14 @@ def _outcome(outcome: ToolOutcome) -> str:
     if outcome.name == "Write":
         return f"{_named(outcome)} worked: the file is written."
     if outcome.name in {"Agent", "Task"} and said.startswith("Async agent launched"):
-        # The CLI asks that this result is never quoted.
+        # The CLI asks never to quote this result.
         return "The background agent has started; I will say when it is done."
     if outcome.name in _CANVAS:
         return _CANVAS[outcome.name]
     return f"{_named(outcome)} gave:\n{_fenced(output)}"
 
 
-#: Whose results are told as they are, and what stands before them.
+#: Tools whose results are shown unchanged, and the text before them.
 _TOLD = {
     SEARCH_CALL: "My memory says:\n",
     READ_CANVAS_CALL: "This is on the canvas:\n",
@@ -74,7 +74,7 @@ def _fenced(output: str) -> str:
 
 
 def finished(request: Request) -> str:
-    """Says that a background task is done, and with what."""
+    """Report a finished background task and its result."""
     notes = [entry.text for entry in request.timeline if entry.kind == "notification"]
     parts = dict(_TASK_PART.findall(notes[-1])) if notes else {}
     summary = html.unescape(parts.get("summary", "A background task finished")).strip()
@@ -100,13 +100,13 @@ def compacted(request: Request) -> str:
 
 
 def _earlier(summary: str) -> list[str]:
-    """Returns the messages that an earlier summary of ours has kept."""
+    """Return the messages that an earlier summary of the stand-in has kept."""
     found = _KEPT_BEFORE.search(summary)
     return [line for line in found[1].splitlines() if line.startswith("- ")] if found else []
 
 
 def side_answer(request: Request) -> str | None:
-    """Answers a request of the CLI's own that wants a title or a JSON object; None for any other."""
+    """Answer a request of the CLI itself for a title or a JSON object; return None for any other."""
     title = " ".join(request.user_text.split()[:_LONGEST_TITLE_WORDS]) or "Conversation"
     if request.schema is not None:
         return msgspec.json.encode(_fill(request.schema, title)).decode()
@@ -116,7 +116,7 @@ def side_answer(request: Request) -> str | None:
 
 
 def _fill(schema: dict[str, Any], text: str) -> Any:
-    """Builds the smallest value that fits a JSON schema; every string is `text`."""
+    """Build the smallest value that fits a JSON schema; every string is `text`."""
     if "enum" in schema:
         return schema["enum"][0]
     match schema.get("type"):

@@ -1,18 +1,18 @@
-"""What a request to the Messages API means: who sends it and what a person really said in it.
+"""Interpret a request to the Messages API: its sender and the person's own words in it.
 
-The Claude CLI wraps a person's words in a lot of its own text, so this module owns the discriminators, each
-observed on CLI 2.1.329:
+The Claude CLI wraps a person's words in much other text, so this module owns the discriminators, each observed
+on CLI 2.1.329:
 
 - a subagent's request carries the header `x-claude-code-agent-id`, and `cc_is_subagent=true` in the first
   system block;
 - a compaction request has all tools, and a last user text that begins "CRITICAL: Respond with TEXT ONLY";
 - a finished background task arrives as a user text `<system-reminder>...<task-notification>`;
 - a message sent while a turn runs arrives with role "system": "The user sent a new message while ...";
-- the working directory and hook contexts arrive with role "system" too;
-- after a local command (`/compact`, `/cost`), its echo stands as user text before the next real one;
+- the working directory and hook contexts also arrive with role "system";
+- after a local command (`/compact`, `/cost`), its echo is user text before the next real one;
 - side requests (titles, the CLI's own web search) offer no tool that the CLI itself would run.
 
-Pure; knows no rules of how to answer.
+Pure; it does not choose answers.
 """
 
 import re
@@ -44,7 +44,7 @@ class Message(msgspec.Struct):
 
 
 class Body(msgspec.Struct):
-    """The fields of a Messages request that the stand-in looks at; all others are ignored."""
+    """The fields of a Messages request that the fake model reads; all others are ignored."""
 
     model: str
     messages: Annotated[list[Message], msgspec.Meta(min_length=1)]
@@ -56,7 +56,7 @@ class Body(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """A tool call of the conversation with what it gave back."""
+    """A tool call of the conversation with its result."""
 
     name: str
     input: dict[str, Any]
@@ -66,7 +66,7 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One thing that happened in the conversation; `outcome` is set when `kind` is "result"."""
+    """One event of the conversation; `outcome` is set when `kind` is "result"."""
 
     kind: Literal["user", "notification", "result", "assistant", "interrupted", "summary", "compaction"]
     text: str
@@ -75,10 +75,10 @@ class TimelineEntry:
 
 @dataclass(frozen=True)
 class Request:
-    """A request, understood.
+    """An interpreted request.
 
-    `system` is the system prompt; `context` is what the CLI added beside it (role "system" messages);
-    `timeline` is the conversation, oldest first.
+    `system` is the system prompt; `context` is the CLI's addition (role "system" messages); `timeline` is the
+    conversation, oldest first.
     """
 
     kind: Kind
@@ -90,44 +90,44 @@ class Request:
 
     @cached_property
     def user_texts(self) -> tuple[str, ...]:
-        """Everything a person (or a subagent's parent) said, oldest first."""
+        """Return all messages of a person (or a subagent's parent), oldest first."""
         return tuple(entry.text for entry in self.timeline if entry.kind == "user")
 
     @cached_property
     def user_text(self) -> str:
-        """The last thing a person said."""
+        """Return the last message of a person."""
         return self.user_texts[-1] if self.user_texts else ""
 
     @cached_property
     def tail(self) -> tuple[TimelineEntry, ...]:
-        """What happened since the model last spoke."""
+        """Return the entries after the model's last answer."""
         spoken = [index for index, entry in enumerate(self.timeline) if entry.kind == "assistant"]
         return self.timeline[spoken[-1] + 1 :] if spoken else self.timeline
 
     @cached_property
     def outcomes(self) -> tuple[ToolOutcome, ...]:
-        """Tool results the model has not answered yet; none after an interrupt, which made them moot."""
+        """Return the tool results that the model has not answered; none after an interrupt."""
         if any(entry.kind == "interrupted" for entry in self.tail):
             return ()
         return tuple(entry.outcome for entry in self.tail if entry.outcome)
 
     @property
     def has_new_text(self) -> bool:
-        """Whether a person spoke after the model did."""
+        """Return whether a person wrote after the model's last answer."""
         return any(entry.kind == "user" for entry in self.tail)
 
     @cached_property
     def cwd(self) -> str:
-        """The agent's working directory; empty when the request does not say."""
+        """Return the agent's working directory; empty if the request does not contain it."""
         found = _CWD.findall(f"{self.system}\n{self.context}")
         return str(found[-1]).strip() if found else ""
 
 
 def understand(body: Body, headers: Mapping[str, str]) -> Request:
-    """Turns a decoded body into a `Request`; `headers` have lower-case names."""
+    """Turn a decoded body into a `Request`; `headers` have lower-case names."""
     system = _text_of(body.system)
     if CURATOR_MARKER in system:
-        # A batch quotes whole conversations: nothing in it may be taken for the CLI's own wrapping.
+        # A batch quotes whole conversations: none of its text is the CLI's own wrapping.
         timeline = tuple(TimelineEntry("user", _text_of(m.content)) for m in body.messages if m.role == "user")
     else:
         timeline = tuple(_timeline(body.messages))
@@ -157,7 +157,7 @@ def _kind(system: str, timeline: tuple[TimelineEntry, ...], *, is_subagent: bool
 
 
 def _schema(output_config: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the JSON schema that the reply must fit, when one is asked for."""
+    """Return the JSON schema that the reply must fit, if the request has one."""
     wanted = output_config.get("format")
     schema = wanted.get("schema") if isinstance(wanted, dict) else None
     return schema if isinstance(schema, dict) else None
@@ -193,7 +193,7 @@ def _result(block: dict[str, Any], calls: Mapping[str, tuple[str, dict[str, Any]
 
 
 def _spoken(text: str) -> Iterator[TimelineEntry]:
-    """Tells a person's words from what the CLI puts into the same role."""
+    """Yield a person's words and the CLI's own texts in the user role as separate entries."""
     stripped = text.strip()
     if "<task-notification>" in stripped and stripped.startswith(("<system-reminder>", "<task-notification>")):
         yield TimelineEntry("notification", stripped)
@@ -210,7 +210,7 @@ def _spoken(text: str) -> Iterator[TimelineEntry]:
 
 
 def _text_of(content: str | list[dict[str, Any]]) -> str:
-    """Joins the text blocks of a content."""
+    """Join the text blocks of a content."""
     if isinstance(content, str):
         return content
     return "\n".join(str(block.get("text", "")) for block in content if block.get("type") == "text")

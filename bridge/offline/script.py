@@ -1,7 +1,7 @@
-"""Scripted answers for tests: steps that are taken in order before the built-in rules are asked.
+"""Scripted answers for tests: steps that are used in order, before the built-in rules.
 
-A step is a JSON object. Its parts combine freely; what a step leaves out comes from the built-in rules, so
-`{"delay": 1}` is the usual answer, a second late.
+A step is a JSON object. Its parts combine freely; the built-in rules supply missing parts, so `{"delay": 1}` is the
+usual answer, a second late.
 
     {"text": "Hello."}                                        one text block
     {"tool": "Bash", "input": {"command": "ls"}}              one tool call
@@ -18,11 +18,11 @@ A step is a JSON object. Its parts combine freely; what a step leaves out comes 
     {"stream_error": "overloaded_error"}  the stream ends with that error, at its end or where "at" says
     {"until": "/tmp/go-on"}   waits until there is such a file; with a text, after half of it
 
-When it applies: `match` (a substring of the last real user text; for the curator, of the whole batch), `for`
-("main", the default, "notification", "subagent", "compaction", "side" or "any"), `on` ("prompt": a person
-has just spoken; "result": a tool result has come back; "any", the default). `times` (default 1) is how
-often it is used before it is gone; -1 is for ever. The CLI and the `anthropic` client retry most errors, each
-try being a request of its own: an error that a turn shall end in needs `"times": -1` (or enough uses).
+Conditions: `match` (a substring of the last real user text; for the curator, of the whole batch), `for` ("main", the
+default, "notification", "subagent", "compaction", "side" or "any"), `on` ("prompt": a person has just written;
+"result": a tool result has arrived; "any", the default). A step is used `times` times (default 1; -1 is for ever). The
+CLI and the `anthropic` client retry most errors, and each try is a separate request: an error that shall end a turn
+needs `"times": -1` (or enough uses).
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ Audience = Literal["main", "notification", "subagent", "compaction", "side", "an
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"for_": "for"}):
-    """One scripted answer; see the module for the meaning of each field."""
+    """One scripted answer; the module docstring explains each field."""
 
     text: str | None = None
     raw_text: str | None = None
@@ -65,7 +65,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     times: int = 1
 
     def content(self) -> list[dict[str, Any]] | None:
-        """Returns the step's blocks, or None when the built-in rules shall supply them."""
+        """Return the step's blocks, or None if the built-in rules supply them."""
         if self.blocks is not None:
             return self.blocks
         said = self.text if self.text is not None else self.raw_text
@@ -75,7 +75,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return blocks or None
 
     def applies(self, request: Request) -> bool:
-        """Whether this step answers `request`."""
+        """Return whether this step answers `request`."""
         if request.kind != "curator" and self.for_ not in {"any", request.kind}:
             return False
         if self.on != "any" and (self.on == "prompt") is not request.has_new_text:
@@ -87,7 +87,7 @@ Rule = Callable[[dict[str, Any]], "dict[str, Any] | Step | None"]
 
 
 class _ScriptedStep:
-    """A step with the uses it has left, or a rule, which stays."""
+    """A step with its remaining uses, or a rule, which is never used up."""
 
     def __init__(self, source: dict[str, Any] | Step | Rule, audience: Audience) -> None:
         self.rule = source if callable(source) else None
@@ -123,27 +123,27 @@ class Script:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Reads `{"agent": [step, ...], "curator": [step, ...]}`; raises `MsgspecError`, `OSError`."""
+        """Read `{"agent": [step, ...], "curator": [step, ...]}`. Raise `MsgspecError` or `OSError`."""
         lists = msgspec.json.decode(path.read_bytes(), type=dict[Literal["agent", "curator"], list[Step]])
         return cls(agent=[*lists.get("agent", ())], curator=[*lists.get("curator", ())])
 
     def agent(self, *steps: dict[str, Any] | Step | Rule, audience: Audience = "main") -> Self:
-        """Appends steps, or functions `body -> step | None`, which see requests of `audience` for ever."""
+        """Append steps, or functions `body -> step | None`, which see all requests of `audience`."""
         self._agent += [_ScriptedStep(step, audience) for step in steps]
         return self
 
     def curator(self, *steps: dict[str, Any] | Step | Rule) -> Self:
-        """Appends steps for the curator's requests."""
+        """Append steps for the curator's requests."""
         self._curator += [_ScriptedStep(step, "any") for step in steps]
         return self
 
     @property
     def remaining(self) -> int:
-        """How many steps are not used up; functions and steps without end are not counted."""
+        """Return the number of steps that are not used up, without functions and endless steps."""
         return sum(entry.uses_left > 0 for entry in self._agent + self._curator)
 
     def take(self, request: Request, body: Callable[[], dict[str, Any]]) -> Step | None:
-        """Uses up and returns the first step that applies; `body` gives the raw request to functions."""
+        """Use up and return the first step that applies; `body` returns the raw request for functions."""
         entries = self._curator if request.kind == "curator" else self._agent
         for entry in entries:
             step = entry.take(request, body)

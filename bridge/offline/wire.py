@@ -1,6 +1,6 @@
-"""The Messages API's wire format: the message object, its server-sent events, its errors.
+"""Wire format of the Messages API: the message object, its server-sent events, its errors.
 
-Pure: builds bytes and dictionaries, opens nothing. https://platform.claude.com/docs/en/build-with-claude/streaming
+Pure: builds bytes and dictionaries. https://platform.claude.com/docs/en/build-with-claude/streaming
 """
 
 import re
@@ -26,15 +26,15 @@ _ERROR_TYPES = {
     529: "overloaded_error",
 }
 _TEXTS_PER_DELTA = {"text": ("text", "text_delta"), "thinking": ("thinking", "thinking_delta")}
-#: Blocks whose arguments are streamed; all others but text and thinking come whole with their start.
+#: Blocks with streamed arguments; all others except text and thinking arrive whole at their start.
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
-#: Where a stream can end before its end.
+#: Places where a stream can break off.
 Place = Literal["before_start", "after_start", "in_block", "between_blocks", "after_delta"]
 
 
 def new_id(prefix: str) -> str:
-    """Returns an id such as `toolu_01f3...`: random, since a restarted model must not repeat one."""
+    """Return an id such as `toolu_01f3...`: random, because a restarted model must not repeat one."""
     return f"{prefix}_{secrets.token_hex(12)}"
 
 
@@ -51,7 +51,7 @@ def message(
     stop_reason: str | None,
     stop_details: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Builds the complete message; `usage` overrides the estimate, `stop_reason` what the blocks imply."""
+    """Build the complete message; `usage` overrides the estimate, `stop_reason` the default for the blocks."""
     content = [_block(block) for block in blocks]
     calls_tool = any(block["type"] == "tool_use" for block in content)
     written = sum(
@@ -85,7 +85,7 @@ def _block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def events(full: dict[str, Any]) -> Iterator[bytes]:
-    """Yields the server-sent events that spell out the message `full`."""
+    """Yield the server-sent events of the message `full`."""
     usage = full["usage"]
     opening = full | {"content": [], "stop_reason": None, "stop_sequence": None}
     opening.pop("stop_details", None)
@@ -103,7 +103,7 @@ def events(full: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _spelled_out(block: dict[str, Any]) -> tuple[dict[str, Any], Iterable[dict[str, str]]]:
-    """A block as it is at its start, and the deltas that follow."""
+    """Return a block as it starts, and the deltas that follow."""
     kind = block["type"]
     if kind in _CALLS:
         return block | {"input": {}}, _json_deltas(block["input"])
@@ -118,7 +118,7 @@ def _spelled_out(block: dict[str, Any]) -> tuple[dict[str, Any], Iterable[dict[s
 
 
 def beginning(events: list[bytes], place: Place) -> list[bytes]:
-    """The events of a whole stream that come before a place; in its last block, where it is one inside a block."""
+    """Return the events of a whole stream before a place; a place inside a block means the last block."""
     names = [each.partition(b"\n")[0].removeprefix(b"event: ").decode() for each in events]
     if place == "before_start":
         return []
@@ -141,12 +141,12 @@ def _json_deltas(value: Any) -> Iterator[dict[str, str]]:
 
 
 def event(kind: str, **fields: Any) -> bytes:
-    """Builds one server-sent event."""
+    """Build one server-sent event."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode({"type": kind, **fields}))
 
 
 def error(status: int, text: str, kind: str | None = None) -> bytes:
-    """Builds an error body; `kind` defaults to the API's own name for `status`."""
+    """Build an error body; `kind` defaults to the API's own name for `status`."""
     named = kind or _ERROR_TYPES.get(status, "api_error")
     return msgspec.json.encode(
         {"type": "error", "error": {"type": named, "message": text}, "request_id": new_id("req")}
@@ -154,5 +154,5 @@ def error(status: int, text: str, kind: str | None = None) -> bytes:
 
 
 def error_event(kind: str, text: str) -> bytes:
-    """Builds the event by which a stream says that it failed."""
+    """Build the event with which a stream reports an error."""
     return event("error", error={"type": kind, "message": text})

@@ -1,7 +1,6 @@
-"""Significant words: the only notion of meaning the offline model has.
+"""Significant words: the offline model's only measure of similarity.
 
-Shared by recall (which memory lines answer a question?) and by the curator (which line does a correction
-replace?). Pure; knows nothing of requests or memory files.
+Used by recall (memory lines that answer a question) and by the curator (the line that a correction replaces). Pure.
 """
 
 import re
@@ -18,7 +17,7 @@ _STOP_WORDS = frozenset(
     user user's users assistant team team's now no not yes actually exactly still currently
     """.split()
 )
-# Words that mean the same to a person asking. Left: what is said; right: the one spelling compared.
+# Words with the same meaning in questions. Left: spelling in a text; right: the spelling that is compared.
 _SAME = {
     "wrote": "write",
     "written": "write",
@@ -36,7 +35,7 @@ _SHORTEST_PLURAL = 4
 
 
 def _stem(word: str) -> str:
-    """Undoes simple plurals and possessives: "dates" and "date's" are both "date"."""
+    """Remove simple plurals and possessives: "dates" and "date's" are both "date"."""
     word = word.removesuffix("'s")
     if len(word) >= _SHORTEST_PLURAL:
         if word.endswith("ies"):
@@ -49,11 +48,11 @@ def _stem(word: str) -> str:
 
 
 def significant(text: str) -> frozenset[str]:
-    """Returns the stemmed words of `text` without stop words."""
+    """Return the stemmed words of `text` without stop words."""
     words = _WORD.findall(text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
     return frozenset(_stem(word) for word in words if word not in _STOP_WORDS)
 
 
 def normalised(text: str) -> str:
-    """Returns `text` in lower case with only its words, for telling a repeat from news."""
+    """Return the words of `text` in lower case, for the detection of repeats."""
     return " ".join(_WORD.findall(text.lower()))

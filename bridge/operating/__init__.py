@@ -1,1 +1,1 @@
-"""Watching and steering a bridge: its control socket, its commands, status, metrics, logs."""
+"""Monitoring and administration of a bridge: its control socket, commands, status, metrics and logs."""

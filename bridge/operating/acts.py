@@ -1,6 +1,6 @@
-"""What operators do with people, each act in the audit log: for the command line, the control socket and the page.
+"""Actions of operators on people, each recorded in the audit log.
 
-`actor` is who acts: an operator's name, or `cli`.
+The command line, the control socket and the page use them. `actor` is an operator's name, or `cli`.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What is open and going on for people, in a bridge that runs; `revoke_sprite` ends what their sprite may call."""
+    """Open connections in a running bridge; `revoke_sprite` revokes the model token of a person's sprite."""
 
     admission: Admission
     visitors: Visitors
     revoke_sprite: Callable[[str], Awaitable[None]]
 
     async def end_person(self, name: str) -> None:
-        """Ends all of it for somebody who may no longer come in."""
+        """Close everything of a person who lost access."""
         self.admission.end_person(name)
         await self.visitors.end_person(name)
         await self.revoke_sprite(name)
 
     async def end_token(self, name: str, key: bytes) -> None:
-        """Ends what came in by one token, or by one browser's session."""
+        """Close what was opened with one token or one browser session."""
         self.admission.revoked(key)
         await self.visitors.end_way_in(name, key.hex())
 
 
 class LinkedIdentity(msgspec.Struct, frozen=True):
-    """Who a person is at a provider, since when (Unix seconds)."""
+    """A person's identity at a provider, and the time of its link (Unix seconds)."""
 
     issuer: str
     subject: str
@@ -58,7 +58,7 @@ class LinkedIdentity(msgspec.Struct, frozen=True):
 
 
 class NamedPasskey(msgspec.Struct, frozen=True):
-    """A passkey by how its id begins (hex), and what its person calls it; times in Unix seconds."""
+    """A passkey: the start of its id (hex), and its label; times in Unix seconds."""
 
     id: str
     label: str
@@ -67,14 +67,14 @@ class NamedPasskey(msgspec.Struct, frozen=True):
 
 
 class WaysIn(msgspec.Struct, frozen=True):
-    """What a person logs in by, beside links."""
+    """A person's login methods, except links."""
 
     identities: list[LinkedIdentity]
     passkeys: list[NamedPasskey]
 
 
 class Acts:
-    """Acts on people; without `inside` no bridge runs, and nothing is open."""
+    """Actions on people; without `inside` no bridge runs, so there is nothing to close."""
 
     def __init__(
         self, people: People, identities: Identities, passkeys: Passkeys, audit: Audit, inside: Inside | None = None
@@ -86,53 +86,53 @@ class Acts:
         self.audit = audit
 
     async def everyone(self) -> list[Person]:
-        """All people, which is no act."""
+        """Return all people. Not recorded."""
         return await self._people.everyone()
 
     async def tokens_of(self, name: str) -> list[Token]:
-        """A person's tokens, which is no act either."""
+        """Return a person's tokens. Not recorded."""
         return await self._people.tokens.of(name)
 
     async def add(self, actor: str, name: str) -> tuple[str, str]:
-        """Adds a person; a login link's token and a Bearer token."""
+        """Add a person; return a login link's token and a Bearer token."""
         made = await self._people.add(name)
         await self._done(actor, "users add", name)
         return made
 
     async def restore(self, actor: str, name: str) -> tuple[str, str]:
-        """Lets a revoked person in again; a login link's token and a Bearer token."""
+        """Give a revoked person access again; return a login link's token and a Bearer token."""
         made = await self._people.restore(name)
         await self._done(actor, "users restore", name)
         return made
 
     async def link(self, actor: str, name: str) -> str:
-        """A new login link's token."""
+        """Return the token of a new login link."""
         made = await self._people.link(name)
         await self._done(actor, "users link", name)
         return made
 
     async def revoke(self, actor: str, name: str) -> None:
-        """Shuts a person out, at once."""
+        """Revoke a person's access at once."""
         await self._people.revoke(name)
         if self._inside is not None:
             await self._inside.end_person(name)
         await self._done(actor, "users revoke", name)
 
     async def change_role(self, actor: str, name: str, role: Role) -> bool:
-        """Makes a person an operator, or one no more; False where they were that already."""
+        """Grant or remove the operator role; return False if it was already so."""
         has_changed = await self._people.change_role(name, role)
         if has_changed:
             await self._done(actor, "users role", name, role=role)
         return has_changed
 
     async def link_identity(self, actor: str, name: str, issuer: str, subject: str) -> str | None:
-        """Says who somebody at a provider is here; who they were before, if anybody."""
+        """Link an identity at a provider to a person; return the person it was linked to before, if any."""
         before = await self._identities.link(issuer, subject, name, moves=True)
         await self._done(actor, "users link-identity", name, identity=subject, before=before or "nobody")
         return before
 
     async def ways_in(self, name: str) -> WaysIn:
-        """What a person logs in by, beside links; which is no act."""
+        """Return a person's login methods, except links. Not recorded."""
         await self._people.require_known(name)
         return WaysIn(
             [LinkedIdentity(each.issuer, each.subject, each.created_at) for each in await self._identities.of(name)],
@@ -143,9 +143,9 @@ class Acts:
         )
 
     async def unlink_identity(self, actor: str, name: str, subject: str, issuer: str | None) -> str:
-        """Takes an identity at a provider off a person; returns the provider. Their browsers are logged out.
+        """Remove an identity from a person and log out their browsers; return the provider.
 
-        PeopleError where they have none such.
+        Raise PeopleError if they have no such identity.
         """
         await self._people.require_known(name)
         identity = await self._identities.unlink(name, subject, issuer)
@@ -154,7 +154,7 @@ class Acts:
         return identity.issuer
 
     async def remove_passkey(self, actor: str, name: str, passkey: str) -> str:
-        """Ends a person's passkey; returns its label. Their browsers are logged out. PeopleError, PasskeyError."""
+        """Remove a person's passkey and log out their browsers; return its label. Raise PeopleError or PasskeyError."""
         await self._people.require_known(name)
         found = named(await self._passkeys.of(name), passkey)
         await self._passkeys.remove(name, found.credential_id)
@@ -163,7 +163,7 @@ class Acts:
         return found.label
 
     async def _log_out(self, name: str) -> None:
-        """Which browser came in by what is not kept: all of them log in again."""
+        """Log out all browsers of a person, because the login method of a session is not stored."""
         for key in await self._people.end_sessions(name):
             if self._inside is not None:
                 await self._inside.end_token(name, key)
@@ -171,23 +171,23 @@ class Acts:
     async def make_token(
         self, actor: str, name: str, label: str | None, scopes: Iterable[str] | None
     ) -> tuple[str, Token]:
-        """A new token for a program, and what it is."""
+        """Create a token for a program; return its secret and its properties."""
         secret, token = await self._people.tokens.make(name, label, scopes)
         opens = "everything" if token.scopes is None else " ".join(token.scopes)
         await self._done(actor, "users token", name, token=token.label, opens=opens)
         return secret, token
 
     async def revoke_token(self, actor: str, name: str, label: str) -> None:
-        """Ends a token, and at once whatever goes on with it."""
+        """Revoke a token and close its connections at once."""
         key = await self._people.tokens.revoke(name, label)
         if self._inside is not None:
             await self._inside.end_token(name, key)
         await self._done(actor, "users revoke-token", name, token=label)
 
     async def deploy(self, actor: str, ownership: Ownership, host: Host, name: str, report: Report) -> None:
-        """Brings a sprite to what it should be.
+        """Bring a sprite up to date.
 
-        HostError where it cannot be, NotOwnedError where another bridge has the sprite.
+        Raise HostError if that fails, NotOwnedError if another bridge has the sprite.
         """
         log.info("an operator acted: deploy", extra={"person": name})
         async with self.audit.act(actor, "deploy", name):

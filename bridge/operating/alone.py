@@ -1,4 +1,4 @@
-"""People, and what operators do with them, on a data folder with a bridge or without: no more of it than that takes."""
+"""Set up the actions of operators on a data folder, with a bridge or without; opens no other part of a bridge."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def people_of(settings: Settings, database: Database) -> People:
-    """Whoever started a bridge that only this machine reaches owns its folder, too."""
+    """Return the people; on a bridge that only this machine reaches, the local person is an operator."""
     return People(database, local_operates=settings.is_loopback and settings.public_url is None)
 
 
 def acts_of(settings: Settings, database: Database, inside: Inside | None = None) -> Acts:
-    """What operators do; `inside` is what goes on in the bridge that runs."""
+    """Return the actions of operators; `inside` are the connections of the running bridge."""
     return Acts(people_of(settings, database), Identities(database), Passkeys(database), Audit(database), inside)
 
 
 @asynccontextmanager
 async def people_alone(settings: Settings) -> AsyncIterator[Acts]:
-    """What can be done with the people of a data folder on which no bridge runs; it is owned meanwhile."""
+    """Yield the actions for a data folder on which no bridge runs; holds its lock meanwhile."""
     with data_folder.owned(settings):
         async with open_database(settings.database) as database:
             yield acts_of(settings, database)

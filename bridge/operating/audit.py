@@ -1,10 +1,10 @@
-"""What operators did: who, when, what, to whom. Written as it happens, never changed, read by `python -m bridge audit`.
+"""Audit log of operators' actions: actor, time, action, subject. Append-only; `python -m bridge audit` shows it.
 
-Owns the table `audit`. Each line carries a hash over itself and the line before (`chain`), so that one that was changed
-or taken out afterwards is noticed; lines cut off at the end are not. No secret is ever a detail.
+Owns the table `audit`. Each line carries a hash over itself and the line before (`chain`), so changed or removed
+lines are detected, except lines removed at the end. Details never contain secrets.
 
-An act that is done at once is one line, written when it was done. One that takes a while is two: when it begins, before
-anything is changed or given out, and how it ended (`outcome`). Without the second the bridge was killed in its middle.
+A short action is one line, written when it was done. A long one has two: at its beginning, before anything is changed
+or given out, and at its end (`outcome`). If the second is missing, the bridge was killed meanwhile.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The actor of whatever is typed on the bridge's own machine.
+#: The actor of commands typed on the bridge's own machine.
 CLI: Final = "cli"
-#: The action of a start with other settings than before.
+#: The action of a start with changed settings.
 SETTINGS: Final = "settings"
-#: The action of whoever takes an archive of all that an agent knows.
+#: The action of exporting an archive of an agent's data.
 EXPORT: Final = "export"
-#: So many of the newest lines are shown at once.
+#: Most lines that are shown at once, the newest ones.
 MOST_SHOWN = 10_000
 _MOST_CHARACTERS = 500
-#: How an act ended.
+#: Outcomes of an action.
 DONE: Final = "done"
 _CUT_OFF: Final = "cut off"
 
@@ -49,7 +49,7 @@ Detail = str | int | float | bool | None
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One act; `at` in Unix seconds, `actor` a person's name, `cli`, or `oidc` for what the provider's groups say."""
+    """One action; `at` in Unix seconds, `actor` a person's name, `cli`, or `oidc` for the groups of a provider."""
 
     id: int
     at: float
@@ -60,20 +60,20 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class AuditLog(msgspec.Struct, frozen=True):
-    """Lines, oldest first; `broken_at` is the first that is not as it was written, None where all are."""
+    """Lines, oldest first; `broken_at` is the first line that was altered, None if none was."""
 
     entries: list[Entry]
     broken_at: int | None
 
 
 class Audit:
-    """The log, on the bridge's database."""
+    """The audit log in the bridge's database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def note(self, actor: str, action: str, subject: str, /, **detail: Detail) -> None:
-        """Adds one line; `detail` is what a reader needs beside it. DatabaseError where it cannot be written."""
+        """Append a line; `detail` is more information for readers. Raise DatabaseError."""
         text = _written(detail)
 
         def append(tx: Transaction) -> None:
@@ -90,20 +90,23 @@ class Audit:
 
     @asynccontextmanager
     async def act(self, actor: str, action: str, subject: str, /, **detail: Detail) -> AsyncIterator[None]:
-        """Notes an act when it begins, and with the block's end how it ended. DatabaseError: it may not begin."""
+        """Record the beginning of an action, and its outcome at the end of the block.
+
+        Raise DatabaseError if the beginning cannot be written: then the action must not begin.
+        """
         await self.note(actor, action, subject, **detail)
         async with outcome_noted(partial(self.note_outcome, actor, action, subject)):
             yield
 
     async def note_outcome(self, actor: str, action: str, subject: str, outcome: str) -> None:
-        """Notes how an act ended, where the database allows: it is over by then."""
+        """Record the outcome of an action; only log a database error, because the action is over."""
         try:
             await self.note(actor, action, subject, outcome=outcome)
         except DatabaseError as error:
             log.warning("how an act of an operator's ended could not be noted (%s): %s", error.code, action)
 
     async def note_settings(self, settings: Mapping[str, Detail]) -> None:
-        """Notes what a bridge was started with, where that is not what the one before it was."""
+        """Record the settings of a bridge, if they differ from those of the last start."""
 
         def last(db: Transaction) -> str | None:
             sql = "SELECT detail_json FROM audit WHERE action = ? ORDER BY id DESC LIMIT 1"
@@ -114,7 +117,7 @@ class Audit:
             await self.note(CLI, SETTINGS, "serve", **settings)
 
     async def since(self, at: float = 0.0, most: int = MOST_SHOWN) -> AuditLog:
-        """The newest lines, so many at most, of what was done from then on (Unix seconds)."""
+        """Return the newest `most` lines since then (Unix seconds)."""
 
         def find(db: Transaction) -> AuditLog:
             rows = db.execute("SELECT * FROM audit WHERE at >= ? ORDER BY id DESC LIMIT ?", (at, most)).fetchall()
@@ -125,7 +128,7 @@ class Audit:
 
 
 def _failed(error: Exception) -> str:
-    """The outcome of an act that ended by an error: its words, where they are for people."""
+    """Return the outcome of a failed action, with the error's message if it is meant for people."""
     for each in (error, error.__cause__):
         if isinstance(each, BridgeError | HostError | NotOwnedError):
             return f"failed: {each}"
@@ -150,7 +153,7 @@ def _chained(before: bytes, line: tuple[int, float, str, str, str, str]) -> byte
 
 
 def _first_broken(db: Transaction, rows: list[Any]) -> int | None:
-    """The first of these lines that does not follow from the one before it."""
+    """Return the first of these lines that does not match the hash of the one before it."""
     if not rows:
         return None
     found = db.execute("SELECT id, chain FROM audit WHERE id < ? ORDER BY id DESC LIMIT 1", (rows[0]["id"],)).fetchone()
@@ -164,9 +167,9 @@ def _first_broken(db: Transaction, rows: list[Any]) -> int | None:
 
 
 def of_what(at: float | None, into: str = "", left_out: str = "") -> dict[str, Detail]:
-    """The details of an export: of the machine, or of what is kept, as of when (Unix seconds); what it is made into.
+    """Return the details of an export: its source (machine or store, as of Unix seconds) and its target.
 
-    `left_out`: what is not in it, in words.
+    `left_out` describes the missing parts.
     """
     made: dict[str, Detail] = {"into": into} if into else {}
     made |= {"left_out": left_out} if left_out else {}
@@ -174,14 +177,14 @@ def of_what(at: float | None, into: str = "", left_out: str = "") -> dict[str, D
 
 
 def told(entry: Entry) -> str:
-    """What was done and to whom, in words for a table."""
+    """Describe action, subject and details in words, for a table."""
     detail = ", ".join(f"{name} {value}" for name, value in entry.detail.items())
     return f"{entry.action} {entry.subject}" + (f" ({detail})" if detail else "")
 
 
 @asynccontextmanager
 async def outcome_noted(note: Callable[[str], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """At the block's end notes how it ended: that it is done, why it failed, or that it was cut off."""
+    """Record the outcome at the end of the block: done, the reason of a failure, or cut off."""
     outcome = _CUT_OFF
     try:
         yield
@@ -194,7 +197,7 @@ async def outcome_noted(note: Callable[[str], Coroutine[Any, Any, None]]) -> Asy
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Done also where whoever asked for it goes meanwhile, which cancels who does it; that is raised afterwards."""
+    """Finish the work even if the caller is cancelled meanwhile; then raise the cancellation."""
     task, gone = asyncio.create_task(work, name="audit"), None
     while not task.done():
         try:

@@ -1,4 +1,4 @@
-"""The doors of a company, put together: login by its provider, and passkeys."""
+"""Login methods for organisations: an OpenID Connect provider, and passkeys."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from bridge.door.login import Doorkeeper
     from bridge.operating.acts import Acts
 
-#: Who acts where a person's groups at the provider say what they may do.
+#: The actor of role changes that follow from a person's groups at the provider.
 _PROVIDER = "oidc"
 
 
 @dataclass(frozen=True, slots=True)
 class CompanyDoors:
-    """Their routes."""
+    """Routes of the login methods."""
 
     _tables: list[list[web.RouteDef]] = field(default_factory=list)
 
     def add(self, table: list[web.RouteDef]) -> None:
-        """One more door."""
+        """Add the routes of a login method."""
         self._tables.append(table)
 
     def routes(self) -> list[web.RouteDef]:
-        """They come before the catch-all for the page's files."""
+        """Return all routes; register them before the catch-all for the page's files."""
         return [route for table in self._tables for route in table]
 
 
@@ -46,12 +46,12 @@ class CompanyDoors:
 async def company_doors(
     settings: Settings, database: Database, doorkeeper: Doorkeeper, arriving: Arriving, acts: Acts
 ) -> AsyncIterator[CompanyDoors]:
-    """The doors, while the block runs."""
+    """Yield the routes of the configured login methods; they work while the block runs."""
     async with AsyncExitStack() as stack:
         await acts.audit.note_settings(_told(settings))
         doors, spent = CompanyDoors(), Spent(database)
         if settings.oidc is not None:
-            # Cryptography takes a quarter of a second to load: for those alone who have a provider.
+            # Late import: cryptography takes a quarter of a second to load, and only a provider needs it.
             from bridge.door.oidc.door import Begun, OidcDoor
             from bridge.door.oidc.identities import Identities
             from bridge.door.oidc.provider import Provider
@@ -72,7 +72,7 @@ async def company_doors(
 
 
 def _told(settings: Settings) -> dict[str, str | float | None]:
-    """What an operator chose that matters to people, for the audit log: no secret, and no address that may hold one."""
+    """Return the settings that matter to people, for the audit log, without secrets and private addresses."""
     oidc = settings.oidc
     return {
         "host": settings.host,

@@ -1,7 +1,7 @@
-"""The way to a running bridge for programs of its owner on the same machine: a Unix socket only they can open.
+"""Control socket of a running bridge, for its owner's programs on the same machine: a Unix socket only they can open.
 
-`DATA/run/bridge.sock`, mode 0600 in a folder of mode 0700. It asks for no token, so none has to be on disk; instead it
-checks that the program is not an agent's (peer.py). It speaks HTTP:
+`DATA/run/bridge.sock`, mode 0600 in a folder of mode 0700. It requires no token, so none is on disk; instead it checks
+that the program is not an agent's (peer.py). It speaks HTTP:
 
     GET    /ws?person=NAME      the WebSocket of `GET /ws`, as that person (default: local)
     GET    /status              {"sprites": [...]}, see status.py
@@ -11,7 +11,7 @@ checks that the program is not an agent's (peer.py). It speaks HTTP:
     DELETE /users/NAME          {}
     PUT    /users/NAME/role     {"role"} -> {"has_changed"}
     PUT    /users/NAME/identity {"issuer", "subject"} -> {"before"}
-    GET    /users/NAME/identities   {"identities", "passkeys"}: what they log in by, see acts.py
+    GET    /users/NAME/identities   {"identities", "passkeys"}: their login methods, see acts.py
     DELETE /users/NAME/identities/SUBJECT   ?issuer=URL -> {"issuer"}
     DELETE /users/NAME/passkeys/PASSKEY     {"label"}
     GET    /users/NAME/tokens   {"tokens": [{"label", "scopes", "created_at", "used_at"}]}
@@ -19,17 +19,17 @@ checks that the program is not an agent's (peer.py). It speaks HTTP:
     DELETE /users/NAME/tokens/LABEL   {}
     GET    /store/keys          {"keys"}: the ids of the store's keys that the bridge has, the one that seals first
     GET    /audit?since=TIME    {"entries", "broken_at"}, see audit.py; TIME in Unix seconds
-    POST   /audit               {"action", "subject", "outcome"}: notes what a command does to the store by itself
+    POST   /audit               {"action", "subject", "outcome"}: records what a command does to the store itself
     POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
-    GET    /export/NAME         everything of the person's workspace, as a ZIP file; cut off where it is not whole
+    GET    /export/NAME         the person's whole workspace as a ZIP file; cut off if it is incomplete
                                 ?from=machine|store&as_of=UNIX_SECONDS&leave_out_damaged
                                 &into=WORDS (for the audit log);
-                                X-Archive-As-Of: of what is kept, as of then
+                                X-Archive-As-Of: of the replica, with its time
     POST   /restore?person=NAME as the person's own POST /restore
     POST   /restore/NAME        ?as_of=UNIX_SECONDS&over&anew&leave_out_damaged; as /deploy/NAME
-    POST   /give-way            {}: a chat's own bridge ends soon; one that serves refuses
+    POST   /give-way            {}: a chat's own bridge ends soon; a serving one refuses
 
-A refusal is `{"error": {"code", "message"}}`, its message for people.
+An error is `{"error": {"code", "message"}}`; the message is for people.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ import aiohttp
 
 from bridge.errors import BridgeError
 
-#: The kernel's limit for the path of a Unix socket is 108 bytes (104 elsewhere), its end included.
+#: The kernel's limit for the path of a Unix socket is 108 bytes (104 elsewhere), including its terminator.
 _LONGEST_PATH = 100
 _CONNECT_SECONDS = 5.0
 _BASE_URL = "http://bridge"
@@ -63,14 +63,17 @@ class NoBridgeError(ControlError):
 
 
 def socket_of(run: Path) -> Path:
-    """Where the socket is; a link stands in for it where the folder's own path is too long for one."""
+    """Return the path of the socket; if the folder's path is too long for a socket, a symlink points to it."""
     path = run / "bridge.sock"
     return path.readlink() if path.is_symlink() else path
 
 
 @contextmanager
 def listening_socket(run: Path) -> Iterator[socket.socket]:
-    """The socket to serve on, gone at the end. The caller owns the folder, so what is there is stale."""
+    """Yield the listening socket and remove it at the end.
+
+    The caller owns the folder, so an existing socket is stale.
+    """
     path = run / "bridge.sock"
     _remove(path)
     if len(os.fsencode(path)) > _LONGEST_PATH:
@@ -97,9 +100,9 @@ def _remove(path: Path) -> None:
 
 @asynccontextmanager
 async def control_session(run: Path, **options: Any) -> AsyncIterator[aiohttp.ClientSession]:
-    """An HTTP session whose every address below http://bridge/ leads to the running bridge; `options` are aiohttp's.
+    """Yield an HTTP session to the running bridge, for addresses below http://bridge/; `options` are aiohttp's.
 
-    NoBridgeError when none answers.
+    Raise NoBridgeError if none answers.
     """
     path = socket_of(run)
     try:
@@ -108,7 +111,7 @@ async def control_session(run: Path, **options: Any) -> AsyncIterator[aiohttp.Cl
             writer.close()
     except (OSError, TimeoutError) as error:
         raise NoBridgeError(f"No bridge answers on {run.parent}. Start one with `python -m bridge serve`.") from error
-    # A session is long (a chat), its requests are bounded by their callers.
+    # A session is long (a chat); callers bound its requests.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
     async with aiohttp.ClientSession(
         _BASE_URL, connector=aiohttp.UnixConnector(str(path)), timeout=timeout, **options
@@ -119,7 +122,7 @@ async def control_session(run: Path, **options: Any) -> AsyncIterator[aiohttp.Cl
 async def ask(
     session: aiohttp.ClientSession, method: str, path: str, body: object = None, *, seconds: float = 30.0
 ) -> Any:
-    """One request and its JSON answer; ControlError with the bridge's words when it refuses."""
+    """Send one request and return its JSON answer. Raise ControlError with the bridge's message if it refuses."""
     try:
         async with asyncio.timeout(seconds), session.request(method, path, json=body) as response:
             answer = await response.json()

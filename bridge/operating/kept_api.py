@@ -1,4 +1,4 @@
-"""What the control socket answers of archives: an agent's as it is now, or of what is kept of it; and a restore."""
+"""Handlers of the control socket for archives (of an agent now, or of its replica) and restores."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Says as of when an archive is that was made of what is kept (Unix seconds).
+#: Header with the time of an archive of a replica (Unix seconds).
 AS_OF: Final = "X-Archive-As-Of"
-#: And what is not in that one, in words, as an address has them.
+#: Header with a description of its missing parts, percent-encoded.
 LEFT_OUT: Final = "X-Archive-Left-Out"
 
 
@@ -43,7 +43,7 @@ class KeptApi:
         self._restoring = restoring
 
     def table(self) -> list[web.RouteDef]:
-        """The routes."""
+        """Return the routes."""
         return [
             web.get("/export/{name}", self._export, allow_head=False),
             web.post("/restore", self._restore_own),
@@ -82,7 +82,7 @@ class KeptApi:
                 )
                 chunks = export.chunks
                 if isinstance(chunks, AsyncGenerator):
-                    # Where the client goes away in the middle, the command ends now.
+                    # If the client disconnects in the middle, the command ends now.
                     stack.push_async_callback(chunks.aclose)
                 chunk = await anext(chunks, None)
             except (HostError, StoreError) as error:
@@ -90,19 +90,19 @@ class KeptApi:
             if export.as_of is not None:
                 headers |= {AS_OF: f"{export.as_of:.3f}", LEFT_OUT: quote(export.left_out.words())}
             response = web.StreamResponse(headers=headers)
-            # Whoever has all of it finds in the log that they have.
+            # The log must record the export before the client can have all of it.
             said = of_what(export.as_of, request.query.get("into", ""), export.left_out.names())
             async with self._audit.act(CLI, EXPORT, name, **said):
                 await response.prepare(request)
                 try:
                     while chunk is not None:
-                        # An empty one would be the end of the answer.
+                        # An empty chunk would end the response.
                         if chunk:
                             await response.write(chunk)
                         chunk = await anext(chunks, None)
                 except (HostError, StoreError) as error:
                     log.warning("an archive could not be written to its end", extra={"person": name})
-                    # The client sees that it is not all, where a quiet end would look like one.
+                    # Abort, because a regular end would look like a complete archive.
                     if request.transport is not None:
                         request.transport.abort()
                     raise ConnectionResetError(str(error)) from error

@@ -1,4 +1,4 @@
-"""What the control socket answers: people, status, deploys, and what `bridge chat` needs. See control.py."""
+"""Handlers of the control socket: people, status, deploys, and requests of `bridge chat`. See control.py."""
 
 from __future__ import annotations
 
@@ -31,60 +31,60 @@ from bridge.operating.steps import told_in_steps
 
 log = logging.getLogger(__name__)
 
-#: A terminal comes again whenever its connection was cut.
+#: A terminal reconnects whenever its connection was cut; this interval limits the audit lines.
 _SPOKEN_SECONDS = 3600.0
 
 
 class Notices(Protocol):
-    """What operators ask of notifications."""
+    """Notification functions for operators."""
 
     async def key(self) -> str:
-        """The key that signs what the webhook is sent."""
+        """Return the key that signs the webhook's messages."""
         ...
 
     async def try_out(self, person: str) -> list[str]:
-        """Tells a person that this is a test; by which ways, in words."""
+        """Send a test notification to a person; return descriptions of the channels used."""
         ...
 
 
 class AskedToken(msgspec.Struct):
-    """A token that is to be made: its name (null: one is found for it), its scopes (null: a full one)."""
+    """A requested token: its name (null: generate one) and its scopes (null: full access)."""
 
     label: str | None
     scopes: list[str] | None
 
 
 class AskedIdentity(msgspec.Struct):
-    """Who somebody is at a provider."""
+    """A person's identity at a provider."""
 
     issuer: str
     subject: str
 
 
 class AskedRole(msgspec.Struct):
-    """What a person is to be."""
+    """A person's new role."""
 
     role: Role
 
 
 class AskedLine(msgspec.Struct):
-    """An act that a command does by itself, for the audit log."""
+    """An action that a command performs itself, for the audit log."""
 
     action: Literal["store rotate-key", "store accept", "store delete"]
     subject: str
-    #: How it ended; "" where it begins.
+    #: Its outcome; "" at its beginning.
     outcome: str = ""
 
 
 class MadeToken(msgspec.Struct):
-    """A token that was made; `secret` is not shown again."""
+    """A created token; `secret` is not shown again."""
 
     token: Token
     secret: str
 
 
 class OperatorApi:
-    """Handlers of the control socket; whoever it answers (peer.py) may do everything here."""
+    """Handlers of the control socket; a client that peer.py admits may do everything here."""
 
     def __init__(
         self,
@@ -111,17 +111,17 @@ class OperatorApi:
         self._overview = overview
         self._notices = notices
         self._kept = KeptApi(people, host, restoring, acts.audit)
-        #: The ids of the store's keys, the one that seals first.
+        #: Ids of the store's keys, the sealing one first.
         self._key_ids = key_ids
-        #: What an operator should know of, in words; "" where nothing is wrong.
+        #: Returns a description of current problems for operators, "" if there are none.
         self._trouble = trouble
         self._link_of = link_of
         self._give_way = give_way
-        #: When it was noted last that somebody here speaks as a person, by the monotonic clock.
+        #: Time of the last audit line for a terminal that acts as a person, by the monotonic clock.
         self._spoken: dict[str, float] = {}
 
     def application(self) -> web.Application:
-        """The application to serve on the control socket."""
+        """Return the application for the control socket."""
         application = web.Application(middlewares=[_for_owner, _explained])
         application.add_routes(
             [
@@ -162,7 +162,7 @@ class OperatorApi:
         return await self._led(request, person, lambda asked: files.serve(asked, self._host, person))
 
     async def _spoken_as(self, request: web.Request) -> str:
-        """As whom a terminal here speaks to an agent; where that is somebody else's, it is noted once an hour."""
+        """Return the person for whom a terminal speaks; record it once an hour if that is another person."""
         person = request.query.get("person", LOCAL_PERSON)
         await self._people.require(person)
         now = time.monotonic()
@@ -172,7 +172,7 @@ class OperatorApi:
         return person
 
     async def _led(self, request: web.Request, person: str, handler: Handler) -> web.StreamResponse:
-        """Answered by the bridge that has the person's sprite."""
+        """Handle the request on the bridge that has the person's sprite."""
         return await (
             handler(request) if self._crossing is None else self._crossing.for_person(request, person, handler)
         )
@@ -273,7 +273,7 @@ def _json(value: object) -> web.Response:
 
 @web.middleware
 async def _for_owner(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse programs of agents, in words."""
+    """Refuse programs of agents with an explanation."""
     connection = None if request.transport is None else request.transport.get_extra_info("socket")
     words = peer.AGENTS if connection is None else peer.refusal(connection)
     if words is not None:
@@ -284,7 +284,7 @@ async def _for_owner(request: web.Request, handler: Handler) -> web.StreamRespon
 
 @web.middleware
 async def _explained(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refusals in words; anything else is a fault of ours, and is noted."""
+    """Turn known errors into responses; log any other as a bug."""
     try:
         return await handler(request)
     except DatabaseError as error:

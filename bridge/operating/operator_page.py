@@ -1,4 +1,4 @@
-"""`/operator`: what operators see and do in a browser. Each act is a POST of a form of ours, and in the audit log."""
+"""`/operator`: the page for operators. Each action is a POST from a form of the page, and is audited."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bridge.operating.acts import Acts
     from bridge.operating.status import Overview
 
-#: Each of them is one question to a host.
+#: Each row needs one request to a host.
 _MOST_SHOWN = 60
 _LINES_SHOWN = 30
 _BACK = Way("Back to the operator's page", "/operator")
@@ -39,17 +39,17 @@ _LINK = (
 _FOR_PROGRAMS = (
     '<p>And a token for their programs, which is not shown again either:</p><p class="whole"><code>{token}</code></p>'
 )
-#: Whom a restore is refused here, is told this.
+#: Shown if a restore is refused.
 _SAY_OVER = "Whoever runs this bridge can have what is kept put in its place: `python -m bridge restore {name} --over`"
 _ANSWERS = "{name}'s agent answers: its machine is not given up, and nothing was done."
 _NOT_TYPED = "{name} was not typed: nothing was done."
-#: Which identity or passkey of a person's a form names, or what was typed to be sure.
+#: The identity or passkey that a form names, or the text typed for confirmation.
 _WHICH = web.RequestKey("which", str)
 _RETURN = '<p><a href="/operator#{name}">Back to the operator\'s page</a></p>'
 
 
 class OperatorPage:
-    """The page and its acts; `trouble` is what an operator should know, `link_of` makes a login link of its token."""
+    """The page and its actions; `trouble` returns current problems, `link_of` makes a login link from its token."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class OperatorPage:
         self._link_of = link_of
 
     def table(self) -> list[web.RouteDef]:
-        """The routes; they come before the catch-all for the page's files."""
+        """Return the routes; register them before the catch-all for the page's files."""
         does = {
             "add": self._add,
             "restore": self._restore,
@@ -125,7 +125,7 @@ class OperatorPage:
         return response
 
     async def _show_ways_in(self, request: web.Request) -> web.StreamResponse:
-        """What one person logs in by, beside links."""
+        """Show a person's login methods, except links."""
         caller = await self._operator(request)
         if isinstance(caller, web.Response):
             return caller
@@ -138,7 +138,7 @@ class OperatorPage:
         return messages.document(f"How {name} logs in", body, style=operator_view.STYLE)
 
     async def _operator(self, request: web.Request) -> Caller | web.Response:
-        """Whose page it is; else what they are told."""
+        """Return the caller if they are an operator, otherwise the response."""
         caller = await self._doorkeeper.who_looks(request)
         if isinstance(caller, web.Response):
             return caller
@@ -157,14 +157,14 @@ class OperatorPage:
     def _acting(
         self, act: Callable[[web.Request, str, str], Awaitable[web.StreamResponse]]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """An act as a route: for operators, from this page's form alone; what cannot be done is said in words."""
+        """Return the route of an action: only for operators, only from this page's form; explain refusals."""
 
         async def handler(request: web.Request) -> web.StreamResponse:
             caller = await self._operator(request)
             if isinstance(caller, web.Response):
                 return caller
             form = await small_form(request)
-            # It may have come slowly: who acts is an operator now.
+            # The body may have arrived slowly, so check the role again.
             caller = await self._operator(request)
             if isinstance(caller, web.Response):
                 return caller
@@ -233,7 +233,7 @@ class OperatorPage:
         if request[_WHICH].strip() != name:
             raise PeopleError(_NOT_TYPED.format(name=name))
         (row,) = await self._overview.rows_of([each for each in await self._people.everyone() if each.name == name])
-        # The form may have been open since it hung.
+        # The form may be older than the machine's last answer.
         if not operator_view.may_hang(row):
             raise PeopleError(_ANSWERS.format(name=name))
         asked = Asked(actor, over=True, anew=True)
@@ -251,7 +251,7 @@ class OperatorPage:
 
 
 async def _told(request: web.Request, name: str, doing: str, work: Work) -> web.StreamResponse:
-    """The steps of work on a sprite as they come: it takes minutes."""
+    """Stream the steps of some work on a sprite, because it takes minutes."""
     whole = messages.document(f"{doing} {name}", "<!-- steps -->", style=operator_view.STYLE)
     before, after = (whole.text or "").split("<!-- steps -->")
     response = web.StreamResponse(headers=whole.headers)

@@ -1,7 +1,7 @@
 """The operator's page as HTML: people and their sprites, and the newest lines of the audit log. Pure.
 
-Plain forms, no script: it works by keyboard, on a phone, and where a browser is told to run nothing. Whatever a sprite,
-a host or a person said is escaped.
+It uses plain forms and no script: it works by keyboard, on a phone, and without JavaScript. All text from a sprite, a
+host or a person is escaped.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ td:first-child { white-space: nowrap; }
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One person, and their sprite's row (None: they may not come in).
+    """A person and their sprite's row (None: they have no access).
 
-    `kept_at`: where its machine may hang, as of when something is kept of it (Unix seconds).
+    `kept_at` is set if their machine may hang: the time of its replica (Unix seconds).
     """
 
     person: Person
@@ -66,10 +66,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the page shows to `reader`; `now` in Unix seconds.
+    """Data of the page for `reader`; `now` in Unix seconds.
 
-    `matching` is how many people there are of whom these are the first; `trouble` is what an operator should know, in
-    words.
+    `people` are the first of the `matching` ones; `trouble` describes current problems.
     """
 
     reader: str
@@ -83,7 +82,7 @@ class Shown:
 
 
 def drawn(shown: Shown) -> str:
-    """The page's body."""
+    """Return the page's body."""
     spent = [seen.row for seen in shown.people if seen.row is not None]
     today, month = sum(row.today_usd for row in spent), sum(row.month_usd for row in spent)
     total = f"{shown.matching} people; those shown spent ${today:.2f} today and ${month:.2f} this month (UTC)."
@@ -101,12 +100,12 @@ def drawn(shown: Shown) -> str:
 
 
 def may_hang(row: Row) -> bool:
-    """Whether its machine is there, something is kept of it, and nobody here reaches it at this moment."""
+    """Return whether its machine exists, a replica of it exists, and this bridge has no link to it."""
     return row.state != "absent" and row.store_behind is not None and row.link != "ready"
 
 
 def ways_in(name: str, ways: WaysIn, token: str) -> str:
-    """The body of the page of what a person logs in by."""
+    """Return the body of the page with a person's login methods."""
     taken: list[tuple[str, float, float | None, str, str]] = [
         (f"{each.subject} at {each.issuer}", each.created_at, None, "unlink-identity", f"{each.issuer} {each.subject}")
         for each in ways.identities
@@ -249,7 +248,7 @@ def _button(
 
 
 def _sure(act: str, name: str, words: str, sure: str, token: str, what: str, *, types: bool = False) -> str:
-    """Asks once more, without a script; `types`: has the name typed."""
+    """Return a button that asks for confirmation without a script; `types` requires typing the name."""
     button = _button(act, name, sure, token, types=types)
     return (
         f'<details><summary aria-label="{_text(f"{words}: {name}")}">{_text(words)}</summary>'

@@ -1,8 +1,8 @@
-"""Check which program is at the other end of the control socket (Linux; elsewhere the socket's mode is all there is).
+"""Identify the program at the other end of the control socket (on Linux; elsewhere only the socket's mode protects it).
 
-An agent on this machine runs as the bridge's own user, so the mode alone does not keep its programs out. They are in a
-user namespace of their own. Where the machine allows none, they descend from a sprite; those that detached themselves
-have the agent's environment, and in `ask` mode can gain no privileges.
+An agent on this machine runs as the bridge's own user, so the mode alone does not exclude its programs. They are in
+their own user namespace. Where the machine allows none, they descend from a sprite; detached ones have the agent's
+environment, and in `ask` mode cannot gain privileges.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ AGENTS: Final = (
 OTHERS: Final = "The control socket answers the bridge's own user only."
 
 _PROC: Final = Path("/proc")
-#: socket(7), unix(7): who called connect(). Python names neither; the second is in Linux 6.5 and newer.
+#: socket(7), unix(7): credentials of the process that called connect(). Python names neither; the second is in Linux
+#: 6.5 and newer.
 _SOL_SOCKET, _SO_PEERCRED, _SO_PEERPIDFD = 1, 17, 77
 _CREDENTIALS: Final = struct.Struct("iII")
-#: How hosts/child.py and people start a sprite.
+#: The command line with which hosts/child.py and people start a sprite.
 _SPRITE: Final = b"\0-m\0sprite\0serve\0"
-#: What an agent's programs inherit, with a folder in some workspace (sprite/agent/conversation.py).
+#: Environment that an agent's programs inherit, with a folder in some workspace (sprite/agent/conversation.py).
 _AGENT_FOLDER: Final = (b"CLAUDE_CONFIG_DIR=", b"/.os/run/claude")
 
 
 class Connection(Protocol):
-    """The part of a socket that is looked at here; asyncio hands out no more of it."""
+    """The part of a socket that is used here; asyncio exposes no more of it."""
 
     def getsockopt(self, level: int, name: int, size: int = 0, /) -> int | bytes:
         """See socket.getsockopt."""
@@ -41,7 +42,7 @@ class Connection(Protocol):
 
 
 def refusal(connection: Connection) -> str | None:
-    """Return why the program that connected gets no answer, in words for people; None if it gets one."""
+    """Return why the connected program is refused, as a message for people; None if it is not."""
     if sys.platform != "linux":
         return None
     credentials = connection.getsockopt(_SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size)
@@ -51,16 +52,16 @@ def refusal(connection: Connection) -> str | None:
     try:
         started = _stat(pid)[1]
         is_agents = _is_agents(pid)
-        # Else the number may have been another process's since.
+        # Otherwise the process id may have been reused.
         is_same = _lives(connection) and _stat(pid)[1] == started
     except (OSError, ValueError, IndexError):
-        # It is gone, or in a process namespace that is not visible from here.
+        # The process is gone, or in a process namespace that is invisible from here.
         return AGENTS
     return AGENTS if is_agents or not is_same else None
 
 
 def _is_agents(pid: int) -> bool:
-    """OSError where the kernel does not let it be looked at."""
+    """Return whether a process belongs to an agent. Raise OSError if the kernel denies the check."""
     us = os.getpid()
     if pid == us:
         return False
@@ -70,13 +71,13 @@ def _is_agents(pid: int) -> bool:
         return True
     if _has_agents_environment(pid) and not _has_agents_environment(us):
         return True
-    # A bridge that is itself an agent's work answers what that agent runs.
+    # A bridge that an agent runs answers that agent's programs.
     ours = set(_line(us))
     return any(_is_sprite(each) for each in _line(pid) if each not in ours)
 
 
 def _line(pid: int) -> Iterator[int]:
-    """Yield a process and those above it."""
+    """Yield a process and its ancestors."""
     seen = set[int]()
     while pid and pid not in seen:
         seen.add(pid)
@@ -86,7 +87,7 @@ def _line(pid: int) -> Iterator[int]:
 
 def _stat(pid: int) -> tuple[int, int]:
     """Return the parent and the start time of a process (proc(5))."""
-    # "pid (name) state parent ...": the name may hold anything, parentheses too.
+    # "pid (name) state parent ...": the name may contain anything, including parentheses.
     fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     return int(fields[1]), int(fields[19])
 

@@ -1,4 +1,4 @@
-"""`bridge status`: every sprite at a glance, gathered from the parts that know; wakes nothing."""
+"""`bridge status`: an overview of all sprites, collected from other modules; wakes none."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ from bridge.waking.due_dates import DueDate
 from sprite.protocol.shapes import SlowWork
 from sprite.protocol.slow_work import oldest, slow, slow_words
 
-#: A host that does not answer must not keep the others from being shown: all states together take this long at most.
+#: Total time limit for all states, so that a host that does not answer does not delay the others.
 _STATE_SECONDS = 3.0
-#: So many are begun at a time; others' work goes on between.
+#: Sprites handled at a time; other work of the bridge runs in between.
 _AT_ONCE = 25
 _FAR_SECONDS = 1000 * 86400.0
 _FILES_SECONDS = 5.0
 
 
 class Row(msgspec.Struct):
-    """One sprite. `link` is the relay's, `clients` are pages and terminals that are open now.
+    """One sprite. `link` is the relay's state, `clients` counts the open pages and terminals.
 
-    `last_seen_at` is when the sprite answered last (before this start of the bridge: when its person was here last), in
-    Unix seconds; `next_due` is when it wants to be woken, null where nothing is due. US dollars are counted by UTC days
-    and months; `estimated_usd` is the part of today's that the API did not say, `unpriced` calls are in no sum. The
-    store has all of the sprite but for the last `store_behind` seconds (null: it has nothing); `store_trouble` says
-    what hinders it. While the store follows the sprite, the person's files were looked at `files_seen` seconds ago
-    (null: it does not): what changed there since is not in it. All that is stored was checked last at
-    `store_checked_at`, and `store_damaged` pieces were damaged or missing. Where several bridges share a database, the
-    one at `bridge` has the sprite (null: none has), for `bridge_seconds` more unless it goes on. `slow` is work of the
-    sprite's that takes longer than a minute.
+    `last_seen_at` is the time of the sprite's last answer (before this start of the bridge: of its person's last
+    visit); `next_due` is when it wants to be woken, null if nothing is due. Times are in Unix seconds. US dollars
+    count by UTC days and months; `estimated_usd` is the part of today's that the API did not report, and `unpriced`
+    calls are in no sum. The replica lacks the last `store_behind` seconds (null: there is none); `store_trouble`
+    describes what hinders replication. During replication the person's files were scanned `files_seen` seconds ago
+    (null: no replication), and later changes are missing. The last complete check was at `store_checked_at`, with
+    `store_damaged` pieces damaged or missing. If bridges share a database, the one at `bridge` has the sprite (null:
+    none), and its lease lasts `bridge_seconds` more. `slow` is work of the sprite that takes longer than a minute.
     """
 
     sprite: str
@@ -69,7 +68,7 @@ class Row(msgspec.Struct):
 
 
 class Overview:
-    """Puts rows together; `held` says which bridge has what. Without a `host` (no bridge runs) states are unknown."""
+    """Collects the rows; `held` returns the lease holders. Without a `host` (no bridge runs) states are unknown."""
 
     def __init__(
         self,
@@ -91,15 +90,15 @@ class Overview:
         self._standing = standing
         self._trouble = trouble
         self._held = held
-        #: When each sprite's oldest call of the model began that goes on.
+        #: Start of each sprite's oldest model call in flight.
         self._calls = calls
 
     async def rows(self) -> list[Row]:
-        """A row for everybody who may come in, oldest first."""
+        """Return a row for each person with access, oldest first."""
         return await self.rows_of([person for person in await self._people.everyone() if person.revoked_at is None])
 
     async def rows_of(self, people: Sequence[Person]) -> list[Row]:
-        """A row for each of these; their hosts are asked for no other's state."""
+        """Return a row for each of these people; only their hosts are queried."""
         seen = {one.sprite: one for one in self._seen()}
         spent = {one.sprite: one for one in await self._spend()}
         due, slow = await self._due(), slow_by_sprite(seen.values(), self._calls())
@@ -107,7 +106,7 @@ class Overview:
         rows = []
         async with asyncio.TaskGroup() as group:
             states = await self._begin_states(group, people)
-            # In steps, however many there are: others are served in between.
+            # In steps: other requests are served in between.
             for first in range(0, len(people), _AT_ONCE):
                 some = people[first : first + _AT_ONCE]
                 standings = await asyncio.gather(*(self._standing(person.name) for person in some))
@@ -168,7 +167,7 @@ class Overview:
 
 
 def slow_by_sprite(seen: Iterable[Seen], calls: Mapping[str, float]) -> dict[str, list[SlowWork]]:
-    """Return the work of each sprite that takes longer than a minute: what rooms and the model proxy know of."""
+    """Return the work of each sprite that takes longer than a minute, known to rooms and the model proxy."""
     found = {one.sprite: list(one.slow) for one in seen if one.slow}
     for sprite, since in calls.items():
         if waiting := slow([SlowWork("model_call", since)], time.time()):
@@ -177,7 +176,7 @@ def slow_by_sprite(seen: Iterable[Seen], calls: Mapping[str, float]) -> dict[str
 
 
 def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> str:
-    """The rows as a table of text; `now` in Unix seconds. `shows_bridges`: there may be several."""
+    """Return the rows as a text table; `now` in Unix seconds. `shows_bridges` adds the lease holders."""
     if not rows:
         return "Nobody yet: start the bridge, or add people with `python -m bridge users add NAME`."
     head: tuple[str, ...] = (
@@ -217,7 +216,7 @@ def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> st
 
 
 def damaged_words(row: Row) -> str:
-    """Return what is damaged of what is stored, in words; "" where nothing is."""
+    """Return a description of the damaged pieces of a replica, "" if there are none."""
     if not row.store_damaged:
         return ""
     name = printable(row.sprite)
@@ -228,19 +227,20 @@ def damaged_words(row: Row) -> str:
 
 
 def estimate(usd: float) -> str:
-    """How much of a sum is what calls that were cut off cost at most, in words."""
+    """Describe the part of a sum that is estimated for calls that were cut off."""
     return f"${usd:.2f} is estimated"
 
 
 def held_by(row: Row) -> str:
-    """Which bridge has a sprite, and how long its lease lasts if nobody renews it."""
+    """Return the bridge that has a sprite, and the remaining time of its lease."""
     return "nobody" if row.bridge is None else f"{printable(row.bridge)}, {row.bridge_seconds or 0:.0f} s"
 
 
 def stored(behind: float | None, files_seen: float | None = None) -> str:
-    """How much the store has of a sprite, in words: all, nothing ("-"), or all but the newest seconds.
+    """Describe how complete a replica is: all, nothing ("-"), or all but the newest seconds.
 
-    Of the person's files, `files_seen` seconds ago, where that is longer than a look takes.
+    `files_seen` is the age of the last scan of the person's files in seconds; it is shown if it is longer than a
+    scan.
     """
     if behind is None:
         return "-"
@@ -254,7 +254,7 @@ def stored(behind: float | None, files_seen: float | None = None) -> str:
 
 
 def until(then: float | None, now: float) -> str:
-    """In how long, in words; both in Unix seconds."""
+    """Return the time until then in words; both in Unix seconds."""
     if then is None:
         return "-"
     if then <= now:
@@ -268,7 +268,7 @@ def until(then: float | None, now: float) -> str:
 
 
 def ago(then: float | None, now: float) -> str:
-    """How long ago, in words; both in Unix seconds."""
+    """Return the time since then in words; both in Unix seconds."""
     if then is None:
         return "never"
     seconds = max(0.0, now - then)

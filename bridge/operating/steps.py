@@ -1,4 +1,4 @@
-"""Work whose steps are told as they come: phase and words, the last one "done" or "failed"."""
+"""Report the steps of long work: phase and words, the last one "done" or "failed"."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Work = Callable[[Report], Awaitable[str]]
 
 
 async def steps_told(name: str, work: Work, tell: Callable[[str, str], Awaitable[None]]) -> None:
-    """Does the work and tells its steps; its words are the last one's.
+    """Do the work and report its steps; its result is the text of the last one.
 
-    Where they cannot be told any more, it is not done any further, as far as it can be ended.
+    If reporting fails, cancel the work as far as possible.
     """
     steps: asyncio.Queue[tuple[str, str] | None] = asyncio.Queue()
 
@@ -39,7 +39,7 @@ async def steps_told(name: str, work: Work, tell: Callable[[str, str], Awaitable
 
 
 async def told_in_steps(request: web.Request, name: str, work: Work) -> web.StreamResponse:
-    """The same as an answer, a line of JSON for each step: {"phase", "words"}."""
+    """Stream the steps as the response, a line of JSON each: {"phase", "words"}."""
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
 

@@ -1,1 +1,1 @@
-"""Between a sprite and the people who listen to it: one link, each client caught up exactly."""
+"""Connections between a sprite and its clients: one link to the sprite, and an exact replay for each client."""

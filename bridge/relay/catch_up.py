@@ -1,7 +1,7 @@
-"""Bringing one page or terminal up to date over a connection of its own, with its own resume point.
+"""Bring one client up to date over a separate connection, with the client's own resume point.
 
-Ends where the sprite has answered in full: a replay up to the newest event, or a state. What comes after that the
-caller has from the live stream.
+It ends when the sprite has answered completely: with a replay up to the newest event, or a state. The caller has
+later events from the live stream.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from bridge.relay.sprite_connection import Pace, Reach
     from bridge.relay.subscriber import Subscriber
 
-#: Reaching it, and 5,000 events at the pace of a slow phone.
+#: Connecting, and 5,000 events at the pace of a slow phone.
 _SECONDS = 60.0
 
 
 async def caught_up(reach: Reach, member: Subscriber, welcome: AuthOk | None, pace: Pace) -> int:
-    """The newest event that the member has by then. HostError, LinkError, OSError or TimeoutError.
+    """Return the newest event that the member then has. Raise HostError, LinkError, OSError or TimeoutError.
 
-    `welcome` is the link's: a sprite that is another one by now is a LinkError. What the member has got before an
-    error stands in its `resume`, so that it goes on from there.
+    `welcome` is the link's; LinkError if the sprite has another epoch by now. On an error the member's `resume` marks
+    the events it already has, so that the next try continues there.
     """
     async with asyncio.timeout(_SECONDS):
         resume = _resume(member)
@@ -59,12 +59,12 @@ def _resume(member: Subscriber) -> Resume | None:
 
 
 def _goes_on(resume: Resume | None, member: Subscriber, welcome: AuthOk) -> bool:
-    """Whether the member has been greeted, and a replay goes on from where an earlier one was cut off."""
+    """Return whether the member was greeted and a replay continues where an earlier one was cut off."""
     return resume is not None and resume.epoch == welcome.epoch == member.told_epoch
 
 
 async def _copy(connection: SpriteConnection, member: Subscriber, welcome: AuthOk) -> None:
-    """Everything up to the newest event of the welcome."""
+    """Forward every event up to the newest one of the welcome."""
     reached = 0
     while True:
         message = await connection.message()

@@ -1,8 +1,7 @@
-"""The resilient link to one sprite: reaches it, resumes where it was after a cut, and says how it is.
+"""The resilient link to one sprite: connect, resume after a cut, and report the link's state.
 
-Owns when a connection is tried, whether one is still alive, and how far this bridge has heard. Knows nothing of pages
-and terminals: it is handed one listener, and while the link is open, one connection at a time is tried or held,
-however many people wait for it.
+Owns the connection attempts, the liveness checks and the position in the event stream. It knows no pages and
+terminals: it has one listener, and one connection at a time, however many clients wait for it.
 """
 
 from __future__ import annotations
@@ -42,40 +41,40 @@ log = logging.getLogger(__name__)
 
 State = Literal["connecting", "waking", "ready", "updating", "unavailable"]
 
-#: A host that builds a machine from nothing bounds its own steps; this only ends what hangs.
+#: A host bounds its own steps; this only ends an attempt that hangs.
 _REACH_SECONDS = 1800.0
-#: After a cut the sprite is tried so often that people are back within a second of its being there ...
+#: After a cut, attempts are so frequent that people are back within a second of the sprite's return ...
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 0.8
-#: ... for so long; after that ever less often, until somebody does something.
+#: ... for this long; later attempts are less and less frequent, until a person does something.
 _HOPEFUL_SECONDS, _WEARY_WAIT_SECONDS = 60.0, 15.0
-#: A machine that has not come up for so long may never do so.
+#: A machine that has not come up after this time may never do so.
 STUCK_SECONDS = 180.0
-#: Where trying again alone does not help, somebody else has to act first.
+#: Pause where a retry alone does not help, because a person has to act first.
 _HOPELESS_WAIT_SECONDS = 30.0
-#: A connection that held for so long was a good one: the next attempts are soon again.
+#: A connection that lasted this long was good: the next attempts are frequent again.
 _SETTLED_SECONDS = 1.0
-#: However often somebody asks for it, attempts are this far apart.
+#: Shortest pause between attempts, however often a retry is requested.
 _SHORTEST_WAIT_SECONDS = 0.1
-#: A sprite that has said nothing for so long is asked something, and has so long to answer.
+#: A sprite that was silent for this long is probed, and has this long to answer.
 SILENT_SECONDS, ANSWER_SECONDS = 20.0, 10.0
 _WATCHES_A_SILENCE = 20
-#: A sprite sends its state right behind its welcome.
+#: A sprite sends its state right after its welcome.
 STATE_SECONDS = 30.0
 
 
-#: A sprite that breaks off as often as it is reached must not fill the disk with lines about it.
+#: Limits the log lines about a sprite that breaks off after every connection.
 COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE = 1 / 60, 5.0
 
 
 class LinkDownError(Exception):
-    """There is no connection to the sprite at this moment."""
+    """There is currently no connection to the sprite."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkChange:
-    """How the link is; `detail` in words a person understands, where they help.
+    """State of the link; `detail` is an explanation for people, where it helps.
 
-    `offer`: what the person may ask for, as in LinkState; `as_of` is when what is kept was so, in Unix seconds.
+    `offer` is what the person may request, as in LinkState; `as_of` is the time of the replica in Unix seconds.
     """
 
     state: State
@@ -85,53 +84,56 @@ class LinkChange:
 
 
 class Listener(Protocol):
-    """Whom a link tells; nothing here may block."""
+    """Listener of a link; no method may block."""
 
     @property
     def rests(self) -> bool:
-        """Whether the sprite may sleep: then it is not probed, and not woken after a cut."""
+        """Return whether the sprite may sleep: then it is not probed, and not woken after a cut."""
         ...
 
     @property
     def awaits_state(self) -> bool:
-        """Whether a `state_sync` has to come before anything else makes sense."""
+        """Return whether a `state_sync` must arrive before other messages make sense."""
         ...
 
     def changed(self, change: LinkChange) -> None:
-        """How the link is now. `ready` comes after `welcomed`."""
+        """Handle a new state of the link. `ready` comes after `welcomed`."""
         ...
 
     def welcomed(self, welcome: AuthOk, *, continues: bool) -> Sequence[bytes]:
-        """A connection stands; returns the frames to be sent first.
+        """Handle a new connection; return the frames to send first.
 
-        If it `continues`, every event that was missed follows, unless a `gap` says otherwise; else a `state_sync`.
+        If it `continues`, all missed events follow, unless a `gap` says otherwise; else a `state_sync` follows.
         """
         ...
 
     def heard(self, message: ServerMessage) -> None:
-        """The next message; each durable event once, in order."""
+        """Handle the next message; each durable event arrives once, in order."""
         ...
 
     @property
     def may_speak(self) -> bool:
-        """Whether this bridge has the sprite at this moment; nothing is sent to it otherwise."""
+        """Return whether this bridge has the sprite now; otherwise nothing is sent to it."""
         ...
 
     @property
     def why_silent(self) -> str:
-        """Why it may not speak, in words a person understands."""
+        """Return why it may not speak, as a message for people."""
         ...
 
     async def stuck(self, change: LinkChange) -> LinkChange:
-        """The sprite has not come up for long: what to tell then. Never raises; within seconds."""
+        """Return the change to report for a sprite that has long failed to come up.
+
+        Never raises; returns within seconds.
+        """
         ...
 
     def stale(self, epoch: int, newest: int) -> None:
-        """The sprite has heard of a newer owner than the one by whose epoch this link spoke: of `newest`, it says."""
+        """Handle a sprite that reports a newer owner (`newest`) than `epoch`, under which this link spoke."""
         ...
 
     def died(self) -> None:
-        """A fault of ours has ended the link; leaving it raises TaskDiedError."""
+        """Handle the end of the link by a bug; leaving it raises TaskDiedError."""
         ...
 
 
@@ -163,7 +165,7 @@ class Link:
         self._down_since = time.monotonic()
         self._is_at_rest = False
         self._nudged = asyncio.Event()
-        #: The attempt or connection that goes on, and why it was ended from outside.
+        #: The current attempt or connection, so that it can be ended from outside.
         self._attempt: asyncio.Timeout | None = None
         self._stack = AsyncExitStack()
         self._probe_id = str(uuid.uuid4())
@@ -174,12 +176,12 @@ class Link:
 
     @property
     def last_seq(self) -> int:
-        """The newest durable event that this link has heard."""
+        """Return the newest durable event that this link has received."""
         return self._position.last_seq
 
     @property
     def is_ready(self) -> bool:
-        """Whether what is sent now goes out at once."""
+        """Return whether a frame that is sent now goes out at once."""
         return self._connection is not None
 
     async def __aenter__(self) -> Self:
@@ -195,25 +197,25 @@ class Link:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether there is no connection, and none is tried before somebody does something."""
+        """Return whether there is no connection, and none is tried until a client does something."""
         return self._is_at_rest
 
     def let_go(self) -> None:
-        """Ends the connection, or the attempt at one, at once; the next attempt asks again who has the sprite."""
+        """End the connection or attempt at once; the next attempt asks again which bridge has the sprite."""
         if self._attempt is not None and not self._attempt.expired():
             self._attempt.reschedule(0)
 
     def nudge(self) -> None:
-        """Somebody is waiting: a pause ends at once."""
+        """End the pause between attempts, because a client waits."""
         self._nudged.set()
 
     def report(self, state: State, message: str) -> None:
-        """What somebody else does with the sprite's machine, while there is no connection."""
+        """Report what another part of the bridge does with the sprite's machine, while there is no connection."""
         if self._connection is None:
             self._tell(LinkChange(state, message))
 
     async def send(self, frame: bytes) -> None:
-        """Sends, at the connection's pace. LinkDownError while there is none, or if it breaks."""
+        """Send a frame at the connection's pace. Raise LinkDownError if there is no connection, or if it breaks."""
         connection = self._connection
         if connection is None or not self._listener.may_speak:
             raise LinkDownError
@@ -233,7 +235,7 @@ class Link:
             except (HostError, LinkError, OSError, TimeoutError) as error:
                 await self._pause(error)
             except Exception:
-                # A fault of ours must not leave people waiting for ever; it is logged whole.
+                # A bug must not leave people waiting for ever, so the link retries; the traceback is logged.
                 log.exception("the link to %s failed", self._sprite)
                 await self._pause(LinkError("Something went wrong inside the bridge; see its log."))
 
@@ -253,7 +255,7 @@ class Link:
     async def _one_connection(self) -> None:
         self._attempts += 1
         if self._listener.awaits_state:
-            # The last connection broke before its state had come. A sprite sends none to a client that resumes.
+            # The last connection broke before its state arrived. A sprite sends no state to a client that resumes.
             self._position = Position()
         self._report("connecting", "")
         async with asyncio.timeout(_REACH_SECONDS):
@@ -275,7 +277,7 @@ class Link:
             await connection.close()
 
     async def _hold(self, connection: SpriteConnection) -> None:
-        """Reads until the connection ends, or seems dead."""
+        """Read until the connection ends, or seems dead."""
         reading = asyncio.create_task(self._read(connection), name=f"read {self._sprite}")
         watching = asyncio.create_task(self._watch(connection), name=f"watch {self._sprite}")
         try:
@@ -305,7 +307,7 @@ class Link:
         self._listener.heard(message)
 
     def _report(self, state: State, message: str) -> None:
-        # Each new attempt begins so; who was told that the last one failed is told when there is news.
+        # Each new attempt begins like this; clients that know of the last failure are informed only of news.
         if state != "connecting" or self.change.state != "unavailable":
             self._tell(LinkChange(state, message))
 
@@ -317,7 +319,7 @@ class Link:
     # --- when to try, and when to give up ---
 
     async def _pause(self, error: Exception) -> None:
-        """Waits before the next attempt: longer each time, less when somebody asks, without an end while all rest."""
+        """Wait before the next attempt: longer each time, shorter on a nudge, without limit while all rest."""
         if self._complaints.wait(1) == 0:
             self._complaints.take(1)
             log.info("no link to %s: %s", self._sprite, type(error).__name__)
@@ -346,7 +348,7 @@ class Link:
             return
 
     def _is_stuck(self, error: Exception) -> bool:
-        """Whether it has not come up for long, and nothing was heard of its machine by which it lives."""
+        """Return whether the sprite has long failed to come up without a sign of life of its machine."""
         is_silent = isinstance(error, OSError | TimeoutError) or (
             isinstance(error, HostError) and error.retryable and not error.shows_life
         )
@@ -360,7 +362,7 @@ class Link:
         return max(0.0, backoff(self._attempts, _FIRST_WAIT_SECONDS, longest) - _SHORTEST_WAIT_SECONDS)
 
     async def _watch(self, connection: SpriteConnection) -> None:
-        """Returns never; LinkError when nothing comes any more, though something was asked."""
+        """Never return; raise LinkError if the sprite does not answer a probe."""
         began_at, asked_at = time.monotonic(), None
         while True:
             await asyncio.sleep(self._silent_seconds / _WATCHES_A_SILENCE)
@@ -379,7 +381,7 @@ class Link:
 
 
 def describe(error: Exception) -> str:
-    """What a person is told of it: our own words as they are, the system's never."""
+    """Describe an error for people: with our own messages, never the system's."""
     if isinstance(error, LinkError | HostError):
         return str(error)
     if isinstance(error, TimeoutError):

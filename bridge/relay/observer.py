@@ -1,4 +1,4 @@
-"""Who else hears what sprites say: beside the pages and terminals, and also while there are none."""
+"""Observers of sprites' messages, beside the pages and terminals, and also without any."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Told of every room; nothing here may block, wait or raise, and a sprite may say anything as often as it likes."""
+    """Receives the events of every room. No method may block, wait or raise.
+
+    A sprite may send any messages at any rate.
+    """
 
     def opened(self, sprite: str) -> None:
-        """A connection to the sprite is wanted from here on."""
+        """Handle that a connection to the sprite is wanted from now on."""
         ...
 
     def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """None is wanted any more; `at_rest` says whether the sprite had nothing under way then."""
+        """Handle that no connection is wanted any more; `at_rest` tells whether the sprite had no work then."""
         ...
 
     def arrived(self, sprite: str) -> None:
-        """The first page or terminal has come."""
+        """Handle the first page or terminal."""
         ...
 
     def left(self, sprite: str) -> None:
-        """The last page or terminal has gone."""
+        """Handle that the last page or terminal has left."""
         ...
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
-        """The sprite said something: an event, a state, or an answer to whomever."""
+        """Handle a message of the sprite: an event, a state, or an answer to any client."""
         ...

@@ -1,10 +1,9 @@
-"""Messages to one sprite that await an answer, and to whom each answer goes.
+"""Messages to one sprite that await an answer, and the client of each answer.
 
-Missions, permissions, what a person writes on the canvas and what the bridge itself asks are kept and resent until they
-are answered, whatever breaks meanwhile. Any other request is answered or refused: it is open from when it is sent until
-its answer comes or the link breaks. Ids on the wire are the bridge's own, so that two pages may use the same one; a
-mission's stays, since the sprite knows a mission by it, and a new card's is made from the page's, by which the sprite
-knows it just so.
+Missions, permissions, canvas edits of people and the bridge's own requests are kept and resent until they are
+answered. Any other request is answered or refused: it is open until its answer arrives or the link breaks. Ids on the
+wire are the bridge's own, so that two pages may use the same one. Two kinds are stable, because the sprite
+deduplicates by them: a mission keeps its id, and the id of a new card is derived from the page's.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ if TYPE_CHECKING:
     from sprite.protocol.messages import ClientPayload, ServerPayload
 
 _LONGEST_ID = 200
-#: Another message of a page's may have the same id as that of its new card.
+#: Another message of the page may have the same id as its new card.
 _NEW_CARDS = uuid.UUID("0d1c6f0e-5a86-4a55-8a3b-6d2f6e1f8a35")
-#: The sprite works on 32 messages of one connection at once: some stay free for an interrupt and a person's word.
+#: The sprite handles 32 messages of one connection at once: some stay free for interrupts and decisions.
 _MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
-#: With interrupts: one that is pressed again and again while no answer comes is held in memory, too.
+#: Including interrupts: repeated ones without an answer are also held in memory.
 _MAX_IN_HASTE = 32
-#: Chunks of a member's upload that are under way; the next ones wait in the client's socket.
+#: Chunks of a member's upload in flight; the next ones wait in the client's socket.
 _MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
 _FULL = "Too much waits for the sprite already; send this again when it is there."
 
@@ -57,49 +56,49 @@ class _Request:
 
 
 class PendingRequests:
-    """`take` what people send, `answer` what the sprite replies; `link_up` and `link_down` as it changes."""
+    """`take` messages of clients, `answer` with the sprite's replies; call `link_up` and `link_down` on changes."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._requests: dict[str, _Request] = {}
         self._resends: ResendBuffer[Subscriber | None] = ResendBuffer()
-        #: Of the bridge's own messages, by their ids on the wire: whoever waits for the answer.
+        #: Futures of the bridge's own messages, by their ids on the wire.
         self._own: dict[str, list[asyncio.Future[ServerPayload]]] = {}
         self._waiting: list[tuple[Subscriber, VisitorMessage]] = []
         self._tasks = TaskSet()
 
     @property
     def has_undelivered(self) -> bool:
-        """Whether something that is resent has not been answered yet."""
+        """Return whether a message that is resent has not been answered yet."""
         return len(self._resends) > 0
 
     @property
     def waiting_since(self) -> float | None:
-        """When the oldest message came that has not been answered, in Unix seconds."""
+        """Return the arrival of the oldest unanswered message, in Unix seconds."""
         return self._resends.waiting_since
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing awaits an answer, or the link."""
+        """Return whether no message waits for an answer or the link."""
         return not self.has_undelivered and not self._requests and not self._waiting
 
     def resends(self) -> list[bytes]:
-        """Returns the frames that a new connection has to be sent first."""
+        """Return the frames that a new connection must send first."""
         return self._resends.frames()
 
     async def close(self) -> None:
-        """Ends what still runs; who waits for an answer gets a LinkDownError."""
+        """Cancel what still runs; waiting callers get a LinkDownError."""
         await self._tasks.close()
         for answer in (answer for waiting in self._own.values() for answer in waiting):
             if not answer.done():
                 answer.set_exception(LinkDownError())
 
     def leave(self, member: Subscriber) -> None:
-        """Drops a member's requests that wait for the link; its missions are still delivered."""
+        """Drop a member's requests that wait for the link; its missions are still delivered."""
         self._waiting = [(sender, message) for sender, message in self._waiting if sender is not member]
 
     async def take(self, member: Subscriber, message: VisitorMessage) -> None:
-        """Hands one message on to the sprite, at the sprite's pace."""
+        """Forward one message to the sprite, at the sprite's pace."""
         if len(message.id) > _LONGEST_ID:
             member.say(Error("bad_message", f"An id may have {_LONGEST_ID} characters at most."))
         elif isinstance(message.payload, Mission):
@@ -111,16 +110,16 @@ class PendingRequests:
         elif self._link.is_ready:
             await self._request(member, message)
         elif self._link.change.state == "ready" and len(self._waiting) < _MAX_REQUESTS:
-            # Asleep, and about to wake for this.
+            # The sprite sleeps and is about to wake for this.
             self._waiting.append((member, message))
         else:
             member.say(self._unavailable(), reply_to=message.id or None)
 
     async def ask(self, payload: ClientPayload, wire_id: str | None = None) -> ServerPayload:
-        """Sends a message of the bridge's own, again after each cut, until its answer comes, which is returned.
+        """Send a message of the bridge itself, repeat it after each cut, and return its answer.
 
-        The same `wire_id` again is the same message: all who ask get the answer. When the last of them stops waiting,
-        it is taken back. LinkDownError where nobody will hear an answer any more.
+        The same `wire_id` again is the same message: all callers get the answer. When the last of them stops waiting,
+        the message is withdrawn. Raise LinkDownError if no answer can arrive any more.
         """
         wire_id = wire_id or str(uuid.uuid4())
         frame = encode(payload, message_id=wire_id)
@@ -140,7 +139,7 @@ class PendingRequests:
                 self._resends.answered(wire_id)
 
     def answer(self, message: ServerMessage, wire_id: str, members: set[Subscriber]) -> None:
-        """Sends an answer to the member that asked; drops it if that member is gone, or there is none."""
+        """Send an answer to the member that asked; drop it if that member is gone, or there is none."""
         if (waiting := self._own.get(wire_id)) is not None:
             for own in waiting:
                 if not own.done():
@@ -156,14 +155,14 @@ class PendingRequests:
             request.sender.put(frame[:-1])
 
     def link_up(self, members: set[Subscriber]) -> None:
-        """Sends the requests that waited for the link."""
+        """Send the requests that waited for the link."""
         waiting, self._waiting = self._waiting, []
         for member, message in waiting:
             if member in members:
                 self._tasks.start(self._request(member, message), "request that waited")
 
     def link_down(self) -> None:
-        """Refuses every open request: its answer will not come any more."""
+        """Refuse every open request: its answer cannot arrive any more."""
         refused = self._unavailable()
         requests, self._requests = self._requests, {}
         for request in requests.values():
@@ -196,12 +195,12 @@ class PendingRequests:
         wire_id = str(uuid.uuid4())
         self._requests[wire_id] = _Request(member, message.id)
         member.request_sent()
-        # What breaks meanwhile is told to everybody whose request is open, this one among them.
+        # If the link breaks meanwhile, every open request is refused, including this one.
         with suppress(LinkDownError):
             await self._link.send(encode(message.payload, message_id=wire_id))
 
     async def _has_room(self, member: Subscriber) -> bool:
-        """Waits until few of the member's chunks are under way; False if the link is gone, or that takes too long."""
+        """Wait until few of the member's chunks are in flight; return False on a timeout or if the link is gone."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_UPLOAD_SECONDS):
                 while member.waiting >= _MAX_CHUNKS and self._link.is_ready:

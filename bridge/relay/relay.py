@@ -1,8 +1,7 @@
-"""Pages and terminals on one side, sprites on the other: who is served in which room, and when a room is closed.
+"""Connect pages and terminals with sprites: choose the room of each client, and close rooms.
 
-A room is one sprite with everybody who looks at it. It stays open for a while after the last of them has gone, until
-what they wrote is delivered, and while the sprite is at work; then the connection is closed, so that the sprite's
-machine may sleep.
+A room is one sprite with all its clients. It stays open for a while after the last client has left, until its messages
+are delivered, and while the sprite is busy. Then the connection is closed, so that the sprite's machine can sleep.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A reload, or a phone that changes its network, finds the connection as it was.
+#: A reload, or a phone that changes its network, finds the same connection.
 _LINGER_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 
 
 async def _no_limit(_sprite: str) -> bool:
-    """Where nothing limits what a sprite may spend."""
+    """Accept every raise, for a bridge without budgets."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One sprite as the relay knows it; `last_seen_at` in Unix seconds, now while the link is ready.
+    """A sprite as the relay knows it; `last_seen_at` in Unix seconds, now while the link is ready.
 
     `slow` is its work that takes longer than a minute.
     """
@@ -66,7 +65,7 @@ class Seen:
 
 
 class Relay:
-    """`async with Relay(host) as relay:`; `serve` for each WebSocket."""
+    """`async with Relay(host) as relay:`; call `serve` for each WebSocket."""
 
     def __init__(
         self,
@@ -113,50 +112,50 @@ class Relay:
         await self._keepers.close()
 
     def snapshot(self) -> list[Seen]:
-        """Every sprite that anybody was connected to since the start, by name."""
+        """Return every sprite with a connection since the start, by name."""
         now = {name: _seen(name, room, self._past.get(name)) for name, room in self._rooms.items()}
         return [seen for _, seen in sorted((self._past | now).items())]
 
     @contextmanager
     def held(self, sprite: str) -> Iterator[Room]:
-        """The sprite's room, opened if need be and kept while the block runs: for what the bridge itself asks."""
+        """Yield the sprite's room, opened if needed and kept while the block runs: for the bridge's own requests."""
         room = self._room(sprite)
         with room.held():
             yield room
 
     def room_of(self, sprite: str) -> Room | None:
-        """The sprite's room, if it is open."""
+        """Return the sprite's room, if it is open."""
         return self._rooms.get(sprite)
 
     def add_observer(self, observer: Observer) -> None:
-        """Tells one more of what sprites say from here on."""
+        """Add an observer of all rooms from now on."""
         self._observers.append(observer)
 
     def is_ready(self, sprite: str) -> bool:
-        """Whether there is a link to the sprite at this moment: what is asked now wakes nobody."""
+        """Return whether there is a link to the sprite now, so that a request wakes no machine."""
         room = self._rooms.get(sprite)
         return room is not None and room.is_ready
 
     def epoch(self, sprite: str) -> int | None:
-        """The number of this bridge's ownership of it: what it said under another one may be out of date."""
+        """Return the epoch of this bridge's lease; facts from another epoch may be outdated."""
         return self._ownership.epoch(sprite)
 
     def report(self, sprite: str, phase: Phase, words: str) -> None:
-        """Tells whoever waits for the sprite what is being done with it."""
+        """Report to the waiting clients what is being done with the sprite."""
         if (room := self._rooms.get(sprite)) is not None:
             room.report(phase, words)
 
     def offer(self, sprite: str) -> str | None:
-        """What the person is offered at this moment, of what LinkState offers."""
+        """Return what LinkState currently offers to the person."""
         return None if (room := self._rooms.get(sprite)) is None else room.offer
 
     def nudge(self, sprite: str) -> None:
-        """The sprite can be reached again: whoever waits for it need not wait on."""
+        """Retry the link at once, because the sprite is reachable again."""
         if (room := self._rooms.get(sprite)) is not None:
             room.nudge()
 
     async def serve(self, websocket: web.WebSocketResponse, sprite: str, transport: asyncio.Transport | None) -> None:
-        """Serves one WebSocket, prepared by the caller, until it is closed: by the client, or with the relay.
+        """Serve one prepared WebSocket until the client or the relay closes it.
 
         `transport` is its request's.
         """
@@ -210,7 +209,7 @@ class Relay:
             room.leave(member)
 
     async def _is_raised(self, member: Subscriber, sprite: str, message: VisitorMessage) -> bool:
-        """Raise today's limit where a message asks for it; whether the message is to be handed on."""
+        """Raise today's limit if a message asks for it; return whether to forward the message."""
         if not (isinstance(message.payload, System) and message.payload.raise_limit):
             return True
         is_raised = await self._raise_today(sprite)
@@ -220,7 +219,7 @@ class Relay:
         return is_raised
 
     def warn(self, sprite: str, words: str) -> None:
-        """Say something of the bridge's own to whoever looks at a sprite."""
+        """Send a warning of the bridge to all clients of a sprite."""
         if (room := self._rooms.get(sprite)) is not None:
             room.warn("budget", words)
 
@@ -232,7 +231,7 @@ class Relay:
         self._keepers.start(self._ownership.refused(sprite, epoch, newest), f"stale owner of {sprite}")
 
     def _room(self, sprite: str) -> Room:
-        """The sprite's room, opened for its first visitor."""
+        """Return the sprite's room, opened for its first client."""
         room = self._rooms.get(sprite)
         if room is None:
             room = self._rooms[sprite] = Room(
@@ -251,7 +250,7 @@ class Relay:
         return room
 
     async def _keep(self, room: Room, sprite: str) -> None:
-        """Keeps a room open as long as it is needed, and a while longer; one whose link has died is closed."""
+        """Keep a room open while it is needed and a while longer; close it if its link has died."""
         with self._ownership.using(sprite):
             await self._keep_open(room, sprite)
 
@@ -267,7 +266,7 @@ class Relay:
                         async with asyncio.timeout(min(_LOOK_SECONDS, self._linger_seconds)):
                             await room.is_elsewhere.wait()
             finally:
-                # New visitors get a new room while this one closes.
+                # New clients get a new room while this one closes.
                 self._past[sprite] = replace(_seen(sprite, room, self._past.get(sprite)), slow=())
                 del self._rooms[sprite]
                 for observer in self._observers:
@@ -275,7 +274,7 @@ class Relay:
 
 
 def _seen(sprite: str, room: Room, past: Seen | None) -> Seen:
-    """`past` is what was known before this room was opened."""
+    """Return the room's data; `past` is what was known before this room was opened."""
     change = room.change
     return Seen(
         sprite=sprite,

@@ -1,16 +1,16 @@
-"""The newest durable events of one sprite, encoded once: who was away for a moment gets them from here (pure)."""
+"""The newest durable events of one sprite, encoded once, for clients that were briefly disconnected (pure)."""
 
 from __future__ import annotations
 
 from collections import deque
 
-#: So much for each sprite, of frames that all its clients share: minutes of work, at a price a hundred sprites can pay.
+#: Per sprite, shared by all its clients: minutes of work, affordable for a hundred sprites.
 MAX_BYTES = 512 * 1024
 MAX_FRAMES = 2000
 
 
 class ReplayBuffer:
-    """Knows every event above `base`, which is None while it knows nothing."""
+    """Contains every event above `base`, which is None while nothing is known."""
 
     def __init__(self) -> None:
         self._frames: deque[tuple[int, bytes]] = deque()
@@ -18,13 +18,13 @@ class ReplayBuffer:
         self._base: int | None = None
 
     def begin(self, base: int | None) -> None:
-        """Forgets everything; events above `base` follow (None: above the one before the next)."""
+        """Clear the buffer; events above `base` follow (None: above the one before the next)."""
         self._frames.clear()
         self._bytes = 0
         self._base = base
 
     def add(self, seq: int, frame: bytes) -> None:
-        """The next event; the oldest make room for it."""
+        """Add the next event; drop the oldest if needed."""
         if self._base is None:
             self._base = seq - 1
         self._frames.append((seq, frame))
@@ -34,7 +34,7 @@ class ReplayBuffer:
             self._bytes -= len(dropped)
 
     def after(self, seq: int) -> list[bytes] | None:
-        """Every event above a number, oldest first; None if some of them are not here, or the number is unheard of."""
+        """Return every event above a number, oldest first; None if some are missing or the number is unknown."""
         newest = self._frames[-1][0] if self._frames else self._base
         if self._base is None or newest is None or not self._base <= seq <= newest:
             return None

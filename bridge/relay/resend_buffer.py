@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 
 _Sender = TypeVar("_Sender")
 
-#: A person writes that much only with something pasted; more is refused, since it is held in memory.
+#: A person reaches this only by pasting; more is refused, because it is held in memory.
 MAX_MESSAGES = 100
 MAX_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class PendingMessage(Generic[_Sender]):
-    """A frame as it goes to the sprite, its sender, the id that the sender gave it, and when it came (Unix seconds)."""
+    """A frame for the sprite, its sender, the sender's id of it, and its arrival (Unix seconds)."""
 
     frame: bytes
     sender: _Sender
@@ -24,7 +24,7 @@ class PendingMessage(Generic[_Sender]):
 
 
 class ResendBuffer(Generic[_Sender]):
-    """By the id on the wire; the same id again is the same message, which keeps its place."""
+    """Messages by their id on the wire; a repeated id is the same message and keeps its place."""
 
     def __init__(self) -> None:
         self._messages: dict[str, PendingMessage[_Sender]] = {}
@@ -35,11 +35,11 @@ class ResendBuffer(Generic[_Sender]):
 
     @property
     def waiting_since(self) -> float | None:
-        """When the oldest message came, in Unix seconds; None where nothing waits."""
+        """Return the arrival of the oldest message in Unix seconds, None if there is none."""
         return next((message.at for message in self._messages.values()), None)
 
     def add(self, wire_id: str, message: PendingMessage[_Sender]) -> bool:
-        """Keeps it; False if there is no room."""
+        """Keep a message; return False if there is no room."""
         before = self._messages.get(wire_id)
         size = self._bytes + len(message.frame) - (len(before.frame) if before else 0)
         if size > MAX_BYTES or (before is None and len(self._messages) >= MAX_MESSAGES):
@@ -49,12 +49,12 @@ class ResendBuffer(Generic[_Sender]):
         return True
 
     def answered(self, wire_id: str) -> PendingMessage[_Sender] | None:
-        """It need not be kept any longer; None if it was not."""
+        """Remove an answered message and return it; None if it was not kept."""
         message = self._messages.pop(wire_id, None)
         if message is not None:
             self._bytes -= len(message.frame)
         return message
 
     def frames(self) -> list[bytes]:
-        """Everything that is kept, in the order in which it was written."""
+        """Return all kept frames in their order of arrival."""
         return [message.frame for message in self._messages.values()]

@@ -1,8 +1,8 @@
-"""One sprite and everybody who looks at it: what each of them hears, and where each answer goes.
+"""One sprite and its clients: route events to all of them, and each answer to the client that asked.
 
-Owns the link, the newest events and the members. A member is *waiting* until it has said where it left off and the
-link is ready; then it is brought up to date and from there on hears the live stream, every durable event exactly once.
-All that hear it live have heard the same: what the link has.
+Owns the link, the newest events and the members. A member is *waiting* until it has sent its resume point and the
+link is ready. Then it is brought up to date and joins the live stream, with every durable event exactly once. All
+live members have the same events as the link.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What all members hear; anything else is an answer, and goes to the member that asked.
+#: Events for all members; other messages are answers to the member that asked.
 _EVENTS = (
     ActionUpdate,
     AgentEvent,
@@ -93,25 +93,25 @@ _EVENTS = (
     StackUpdate,
 )
 _LONGEST_ID = 200
-#: Connections beside the link, for members that were away for longer.
+#: Extra connections for members that were away for longer.
 _CATCH_UPS = 4
 _CATCH_UP_AGAIN_SECONDS = 0.5
-#: Waking it, and its state.
+#: Time to wake the sprite and receive its state.
 _STATE_SECONDS = 50.0
 #: After this long without activity the sprite may sleep.
 IDLE_SECONDS = 300.0
-#: A bridge that cannot ask for so long who has the sprite lets people go: another one may be able to, and have it.
+#: After this time without an answer about leases, clients are sent away: another bridge may be able to serve them.
 UNASKED_SECONDS = 10.0
-#: So long a room stays open for a sprite that says it is at work while nobody is here.
+#: Longest time that a busy sprite keeps its room open without clients.
 _LONGEST_WORK_SECONDS = 7200.0
 _LET_GO = "Another bridge has your agent now, or is about to; it is looked for."
-#: Of what people type while nothing can be said to the sprite.
+#: Added while no message can be sent to the sprite.
 _WAITS = "What you type waits, and goes out then."
 
 
-#: What is kept of a sprite, in words for its person, and as of when (Unix seconds); None where nothing is.
+#: Describes a sprite's replica for its person, with its time (Unix seconds); None if there is none.
 Kept = Callable[[str], Awaitable[tuple[str, float] | None]]
-#: A host that does not say how a machine is, says nothing that would help.
+#: A host that does not report a machine's state in time has nothing helpful to add.
 _HOST_SECONDS = 5.0
 _STUCK = (
     "{detail} Your agent has not come up for some minutes, though its machine is there. {kept} It can be made anew of "
@@ -120,27 +120,27 @@ _STUCK = (
 
 
 async def nothing_kept(_sprite: str) -> None:
-    """Where no log of sprites is kept."""
+    """Return None, for a bridge that keeps no replicas."""
 
 
 class Ear(Protocol):
-    """Hears a room for as long as it is open to a program inside the bridge; nothing here may block or raise."""
+    """Receives the messages of a room, for a program inside the bridge; no method may block or raise."""
 
     def heard(self, message: ServerMessage) -> None:
-        """The next message of the sprite's: each durable event once, in order; pieces of text while the link holds."""
+        """Handle the next message: each durable event once, in order; text deltas only while the link is up."""
         ...
 
     def changed(self, change: LinkChange) -> None:
-        """How the link is now; what is not durable was lost where it was not ready."""
+        """Handle a new state of the link; transient messages are lost while it is not ready."""
         ...
 
     def ended(self) -> None:
-        """The room is closed for good."""
+        """Handle the final end of the room."""
         ...
 
 
 class Room:
-    """`async with Room(host, sprite) as room:`; `enter`, `resumed`, `take` and `leave` for each member."""
+    """`async with Room(host, sprite) as room:`; call `enter`, `resumed`, `take` and `leave` for each member."""
 
     def __init__(
         self,
@@ -163,15 +163,15 @@ class Room:
         self._observers = observers
         self._idle_seconds = idle_seconds
         self._unasked_seconds = unasked_seconds
-        #: Since when nobody can say who has the sprite.
+        #: Since when the lease's holder is unknown.
         self._unasked_since: float | None = None
         self._sprite = sprite
         self._kept = kept
         self._link = Link(sprite, self._reach, self, stuck_seconds=stuck_seconds)
-        #: What the person has to decide while the link stands.
+        #: A decision that the person must make while the link is up.
         self._advice: LinkChange | None = None
         self._reaching = asyncio.Lock()
-        #: Of the connections that bring members up to date, all of them together.
+        #: Shared by all connections that bring members up to date.
         self._pace = Pace()
         self._pace_beside = Pace()
         self._complaints = TokenBucket(COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE)
@@ -181,7 +181,7 @@ class Room:
         self._requests = PendingRequests(self._link)
         self._catching_up: dict[Subscriber, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(_CATCH_UPS)
-        #: A state that everybody gets is about to come; it counts how often the live stream began anew.
+        #: A state for all members is expected; `_generation` counts the restarts of the live stream.
         self._sync_is_due = True
         self._generation = 0
         self._work = WorkUnderWay()
@@ -189,12 +189,12 @@ class Room:
         self._active_at = time.monotonic()
         self._holds = 0
         self._ears: set[Ear] = set()
-        #: Since when neither a member nor a hold is here.
+        #: Since when there is neither a member nor a hold.
         self._alone_since = time.monotonic()
         self._seen_at: float | None = None
-        #: Whether the link is gone for good, which nothing but a fault of ours can do.
+        #: Whether the link has ended for good, which only a bug can cause.
         self.has_died = False
-        #: Set where another bridge has the sprite, or may have it: who is here has to be served there.
+        #: Set if another bridge has the sprite, or may have it: the clients must go there.
         self.is_elsewhere = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -208,7 +208,7 @@ class Room:
             for member in self._members:
                 member.pass_on()
         elif self._members:
-            # Only by a fault of ours does a room end with people in it; they come again, to a new one.
+            # Only a bug ends a room with members; they reconnect to a new one.
             log.critical("the room of %s ends with people in it", self._sprite, extra={"count": len(self._members)})
             for member in self._members:
                 member.cut()
@@ -225,14 +225,14 @@ class Room:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing comes of this room any more, however long one waits."""
+        """Return whether this room is of no more use, however long a client waits."""
         return self.has_died or self.is_elsewhere.is_set()
 
     @property
     def is_needed(self) -> bool:
-        """Whether somebody is here, something has still to be delivered, or the sprite is at work, which is bounded.
+        """Return whether there are members, undelivered messages, or work of the sprite (for a limited time).
 
-        While the store lacks something and is getting it, the sprite is needed, too.
+        The sprite is also needed while its replica is being completed.
         """
         is_at_work = self.is_at_work and time.monotonic() - self._alone_since < _LONGEST_WORK_SECONDS
         is_awaited = self._requests.has_undelivered or is_at_work or self._is_unshipped(self._sprite)
@@ -240,12 +240,12 @@ class Room:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether the sprite says that it has a turn or work in the background under way."""
+        """Return whether the sprite says that a turn or background work is in progress."""
         return self._work.goes_on
 
     @property
     def slow(self) -> list[SlowWork]:
-        """The sprite's oldest turn, waiting message and model call, of those that take longer than a minute."""
+        """Return the oldest turn, waiting message and model call, of those that take longer than a minute."""
         work = self._work.open_work()
         if (since := self._requests.waiting_since) is not None:
             work.append(SlowWork("queue", since))
@@ -253,39 +253,39 @@ class Room:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is under way, on either side."""
+        """Return whether neither side has work in progress."""
         return not self.is_at_work and self._requests.is_empty
 
     @property
     def is_ready(self) -> bool:
-        """Whether what is sent now goes out at once."""
+        """Return whether a message that is sent now goes out at once."""
         return self._link.is_ready
 
     @property
     def members(self) -> int:
-        """How many are here."""
+        """Return the number of members."""
         return len(self._members)
 
     @property
     def change(self) -> LinkChange:
-        """How the link is."""
+        """Return the state of the link."""
         return self._link.change
 
     @property
     def server_version(self) -> str | None:
-        """What the sprite says it is; None before it has said anything."""
+        """Return the sprite's version; None before its first welcome."""
         return None if self._link.welcome is None else self._link.welcome.server_version
 
     @property
     def last_seen_at(self) -> float | None:
-        """When the sprite was there last, in Unix seconds; None if it never was."""
+        """Return when the sprite was last connected, in Unix seconds; None if it never was."""
         return time.time() if self._link.is_ready else self._seen_at
 
     # --- for the bridge itself ---
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps the room open, and the sprite awake, while the block runs."""
+        """Keep the room open and the sprite awake while the block runs."""
         self._holds += 1
         self._act()
         try:
@@ -296,7 +296,7 @@ class Room:
 
     @contextmanager
     def heard_by(self, ear: Ear) -> Iterator[None]:
-        """Tells what the sprite says, and how the link is, while the block runs."""
+        """Pass the sprite's messages and the link's state to `ear` while the block runs."""
         self._ears.add(ear)
         try:
             yield
@@ -304,9 +304,9 @@ class Room:
             self._ears.discard(ear)
 
     async def ask(self, payload: ClientPayload, message_id: str | None = None) -> ServerPayload:
-        """Sends a message, again after each cut, until it is answered. LinkDownError where it will not be.
+        """Send a message, repeat it after each cut, and return its answer. Raise LinkDownError if none can arrive.
 
-        A mission has an id, by which the sprite knows it however often it comes.
+        A mission has an id, by which the sprite deduplicates it.
         """
         self._act()
         if isinstance(payload, Mission) and message_id is not None:
@@ -314,7 +314,7 @@ class Room:
         return await self._requests.ask(payload, message_id)
 
     async def state(self) -> StateSync:
-        """The state as it now is, over a connection of its own. HostError, LinkError, OSError or TimeoutError."""
+        """Return the current state, over a separate connection. Raise HostError, LinkError, OSError or TimeoutError."""
         async with asyncio.timeout(_STATE_SECONDS), self._slots:
             connection, _ = await SpriteConnection.open(self._reach, lambda *_: None, None, self._pace)
             try:
@@ -325,9 +325,9 @@ class Room:
                 await connection.close()
 
     async def beside(self, client: str) -> SpriteConnection:
-        """A connection of its own beside the link, while there is a link: it wakes nobody.
+        """Open a separate connection while the link is up, so that it wakes no machine.
 
-        LinkDownError without one; HostError, LinkError, OSError or TimeoutError.
+        Raise LinkDownError without a link; HostError, LinkError, OSError or TimeoutError.
         """
         if not self._link.is_ready:
             raise LinkDownError
@@ -336,11 +336,14 @@ class Room:
             return connection
 
     def report(self, phase: Phase, words: str) -> None:
-        """Something is done with the sprite's machine that this room has not asked for."""
+        """Report work on the sprite's machine that this room did not request."""
         self._link.report(phase, words)
 
     def advise(self, words: str, as_of: float | None = None) -> None:
-        """What the person has to decide while the link stands, and of when what is kept is; "" once that is done."""
+        """Tell the members of a decision for the person while the link is up; "" once it is made.
+
+        `as_of` is the time of the replica.
+        """
         before, self._advice = self._advice, LinkChange("ready", words, "choose", as_of) if words else None
         if self._advice != before and self._link.change.state == "ready":
             frame = encode(self._told(self._link.change))[:-1]
@@ -348,21 +351,21 @@ class Room:
                 member.put(frame)
 
     def warn(self, code: str, words: str) -> None:
-        """Say something of the bridge's own to everybody here; not kept."""
+        """Send a warning of the bridge to all live members; it is not stored."""
         for member in tuple(self._live):
             member.say(Error(code, words))
 
     @property
     def offer(self) -> str | None:
-        """What the person is offered at this moment; see LinkState."""
+        """Return what LinkState currently offers to the person."""
         return self._told(self._link.change).offer
 
     def nudge(self) -> None:
-        """The sprite can be reached again."""
+        """Retry the link at once."""
         self._link.nudge()
 
     async def _reach(self, report: Report) -> Reached:
-        """One at a time: however many wait, the sprite is woken once. By whom it is owned: LinkError elsewhere."""
+        """Reach the sprite once for all waiters, under this bridge's lease. Raise LinkError if it is elsewhere."""
         async with self._reaching:
             try:
                 lease = await self.own()
@@ -375,7 +378,7 @@ class Room:
             return replace(reached, lease=lease)
 
     async def own(self) -> Lease | None:
-        """Takes the sprite for this bridge, or keeps it. NotOwnedError where it cannot."""
+        """Acquire or renew the lease of the sprite. Raise NotOwnedError."""
         try:
             lease = await self._ownership.own(self._sprite)
         except OwnedElsewhere:
@@ -391,20 +394,20 @@ class Room:
         return lease
 
     async def look_whether_owned(self) -> None:
-        """While the link is asleep nothing else would notice that another bridge has the sprite, and wakes it."""
+        """Renew the lease of a sleeping sprite: otherwise a wake by another bridge would go unnoticed."""
         if self._link.is_at_rest and not self.may_speak:
             with suppress(NotOwnedError):
                 await self.own()
 
     def owner_changed(self) -> None:
-        """The sprite has another owner, or none: nothing more is said to it before this bridge has it again."""
+        """End the link unless this bridge still has the sprite."""
         if not self.may_speak:
             self._link.let_go()
 
     # --- members ---
 
     def enter(self, member: Subscriber) -> None:
-        """Somebody is here: they hear how the link is, and the sprite is wanted."""
+        """Add a member, send it the state of the link, and note activity."""
         if not self._members:
             for observer in self._observers:
                 observer.arrived(self._sprite)
@@ -413,12 +416,12 @@ class Room:
         member.say(self._told(self._link.change))
 
     def resumed(self, member: Subscriber) -> None:
-        """They have said where they left off."""
+        """Admit a member that has sent its resume point, if the link is ready."""
         if self._link.is_ready and not self._sync_is_due:
             self._admit(member)
 
     def leave(self, member: Subscriber) -> None:
-        """They are gone; what they wrote is still delivered."""
+        """Remove a member; its messages are still delivered."""
         self._members.discard(member)
         self._live.discard(member)
         self._requests.leave(member)
@@ -430,7 +433,7 @@ class Room:
                 observer.left(self._sprite)
 
     async def take(self, member: Subscriber, message: VisitorMessage) -> None:
-        """Hands one message on to the sprite, at the sprite's pace."""
+        """Forward one message to the sprite, at the sprite's pace."""
         if isinstance(message.payload, Ping):
             return
         self._act()
@@ -446,13 +449,13 @@ class Room:
 
     @property
     def rests(self) -> bool:
-        """Whether the room has been idle long enough, with nothing under way and nothing to deliver."""
+        """Return whether the room has been idle long enough, without work and undelivered messages."""
         idle = time.monotonic() - self._active_at > self._idle_seconds
         return idle and not self._holds and self.is_at_rest and not self._is_unshipped(self._sprite)
 
     @property
     def awaits_state(self) -> bool:
-        """The live stream begins anew: a state has to come."""
+        """Return whether the live stream starts again, so that a state must arrive."""
         return self._sync_is_due
 
     @property
@@ -466,7 +469,7 @@ class Room:
         return f"{away} {_WAITS}" if (away := self._ownership.away) else _LET_GO
 
     async def stuck(self, change: LinkChange) -> LinkChange:
-        """See Listener. Where its host says that it is there, and something is kept, a new machine is offered."""
+        """See Listener. Offers a new machine if the host says that the sprite's exists, and there is a replica."""
         try:
             async with asyncio.timeout(_HOST_SECONDS):
                 if (await self._host.state(self._sprite)).state in {"absent", "unknown"}:
@@ -488,7 +491,7 @@ class Room:
         self.has_died = True
 
     def changed(self, change: LinkChange) -> None:
-        """Tells everybody how the link is."""
+        """Send the state of the link to all members."""
         self._seen_at = time.time() if change.state == "ready" else self._seen_at
         frame = encode(self._told(change))[:-1]
         for member in tuple(self._members):
@@ -502,13 +505,13 @@ class Room:
             self._requests.link_down()
 
     def welcomed(self, welcome: AuthOk, *, continues: bool) -> Sequence[bytes]:
-        """Everybody goes on where they were, or (where the link cannot) gets the state that follows."""
+        """Continue for all members, or expect a state if the link cannot continue; return the frames to resend."""
         if not continues:
             self._begin_anew(welcome)
         return self._requests.resends()
 
     def heard(self, message: ServerMessage) -> None:
-        """Routes an answer to the member that asked, an event to all."""
+        """Route an answer to the member that asked, an event to all."""
         for observer in self._observers:
             observer.heard(self._sprite, message)
         for ear in tuple(self._ears):
@@ -533,7 +536,7 @@ class Room:
         return LinkState(state=change.state, detail=change.detail, offer=change.offer, as_of=change.as_of)
 
     def _begin_anew(self, welcome: AuthOk) -> None:
-        """The live stream has a hole, or is another one: a state for everybody follows."""
+        """Restart the live stream after a gap or with another sequence: a state for all members follows."""
         self._generation += 1
         self._sync_is_due = True
         self._buffer.begin(self._link.last_seq)
@@ -541,9 +544,9 @@ class Room:
             member.begin_anew(welcome)
 
     def _state(self, sync: StateSync) -> None:
-        """The state as it now is: the end of a new beginning, or (after a forget) news for everybody.
+        """Handle a state: the end of a restart, or (after a forget) an update for all.
 
-        What was said before may have been forgotten, so it is not replayed from here any more.
+        Earlier events may have been forgotten, so they are not replayed any more.
         """
         self._work.state(sync)
         if self._sync_is_due:
@@ -585,17 +588,17 @@ class Room:
             self._admit(member)
 
     def _knows(self, member: Subscriber) -> bool:
-        """Whether the member has seen a part of the sequence that the link hears."""
+        """Return whether the member knows the link's current event sequence."""
         resume, welcome = member.resume, self._link.welcome
         return resume is not None and welcome is not None and resume.epoch == welcome.epoch
 
     def _admit(self, member: Subscriber) -> None:
-        """Joins a member to the live stream: from here if possible, with a connection of its own if not."""
+        """Add a member to the live stream: from the buffer if possible, otherwise over a separate connection."""
         resume = member.resume
         if resume is not None and resume.last_seq is not None and self._knows(member):
             missed = self._buffer.after(resume.last_seq)
             if missed is not None:
-                # Without a pause between, or an event could fall into it.
+                # Without an await in between, so that no event is missed.
                 self._greet(member)
                 for frame in missed:
                     member.put(frame)
@@ -611,7 +614,7 @@ class Room:
             member.greet(msgspec.structs.replace(welcome, last_seq=self._link.last_seq))
 
     async def _catch_up(self, member: Subscriber) -> None:
-        """Until the member is joined to the live stream, or the link is gone (then its return begins this again)."""
+        """Retry until the member has joined the live stream, or the link is gone (its return starts this again)."""
         while self._link.is_ready and not self._sync_is_due:
             generation = self._generation
             member.hold()
@@ -640,9 +643,9 @@ class Room:
         if task.cancelled():
             return
         if (error := task.exception()) is not None:
-            # A fault of ours; who comes again may have better luck.
+            # A bug; a reconnect may succeed.
             log.error("catching up with %s failed", self._sprite, exc_info=error)
             member.cut()
         elif member in self._members and member not in self._live and self._link.is_ready and not self._sync_is_due:
-            # The link came back between the last look and the task's end.
+            # The link came back between the last check and the end of the task.
             self._admit(member)

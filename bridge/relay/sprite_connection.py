@@ -1,7 +1,6 @@
-"""One connection to a sprite: from the handshake to its end. Whatever comes over it is hostile until it is decoded.
+"""One connection to a sprite, from handshake to end. All input is untrusted until it is decoded.
 
-Owns one channel, how much is read from it at what rate, and the words for what is wrong with it. Knows nothing of
-reconnecting and of who wants to hear.
+Owns one channel, its rate limit, and the messages for its errors. It knows nothing of reconnecting and of listeners.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ if TYPE_CHECKING:
     )
     from sprite.protocol.shipping import Lease
 
-    #: Opens a channel to one sprite, waking and making whatever is missing; HostError where it cannot.
+    #: Opens a channel to one sprite, waking and creating what is missing. Raises HostError.
     Reach = Callable[[Report], Awaitable[Reached]]
 
-#: A sprite keeps its frames under 1 MiB; what is twice as large is no sprite of ours.
+#: A sprite keeps its frames under 1 MiB; a frame of twice that size is invalid.
 _MAX_FRAME_BYTES = 2 * 1024 * 1024
-#: The sprite answers `auth` without waiting for anything.
+#: The sprite answers `auth` immediately.
 _HANDSHAKE_SECONDS = 10.0
-#: A replay of 5,000 events or a large canvas at once, and then more than any agent says; faster ones are read slower,
-#: until TCP slows them, and the sprite cuts the connection off.
+#: Enough for a replay of 5,000 events or a large canvas at once, then for more than any agent sends. Faster sprites
+#: are throttled through TCP, and may cut the connection.
 _BYTES_PER_SECOND, _BYTES_BURST = 8 * 2**20, 32 * 2**20
 _FRAMES_PER_SECOND, _FRAMES_BURST = 2_000.0, 20_000.0
-#: Larger numbers would not survive JavaScript.
+#: JavaScript cannot represent larger numbers.
 _LARGEST_SEQ = 2**53 - 1
 _LATEST_TIMESTAMP = 2**53
-#: So many messages at a time, then everybody else has a turn.
+#: Messages handled before other tasks get a turn.
 _FRAMES_A_TURN = 32
 _LONGEST_EPOCH = 200
 _LONGEST_VERSION = 40
@@ -62,19 +61,19 @@ _LONGEST_WORDS = 300
 
 
 class Pace:
-    """How fast a sprite is read, over all connections to it: one that breaks off and comes again has no new burst."""
+    """Rate limit of a sprite over all its connections: a reconnect gives no new burst."""
 
     def __init__(self) -> None:
         self._bytes = TokenBucket(_BYTES_PER_SECOND, _BYTES_BURST)
         self._frames = TokenBucket(_FRAMES_PER_SECOND, _FRAMES_BURST)
 
     def take(self, size: int) -> float:
-        """A frame of so many bytes came; seconds to wait before the next is read."""
+        """Count a frame of `size` bytes; return the seconds to wait before reading the next."""
         return max(self._bytes.take(size), self._frames.take(1))
 
 
 class LinkError(Exception):
-    """The sprite cannot be talked to, in words; `retryable` says whether trying again soon may help."""
+    """The sprite cannot be used; the message says why, `retryable` whether a retry soon may help."""
 
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
@@ -82,9 +81,9 @@ class LinkError(Exception):
 
 
 class StaleOwnerError(LinkError):
-    """The sprite has heard of a newer owner than this bridge, which spoke by the lease of that epoch.
+    """The sprite knows a newer owner than this bridge, which used a lease of `epoch`.
 
-    `newest` is the epoch that the sprite says it has heard of, which may be made up; 0 where it says none.
+    `newest` is the epoch that the sprite reports, which may be forged; 0 if it reports none.
     """
 
     def __init__(self, epoch: int, newest: int) -> None:
@@ -94,7 +93,7 @@ class StaleOwnerError(LinkError):
 
 
 class SpriteConnection:
-    """Made by `open`; `message` until it raises, then `close`."""
+    """Create it with `open`; call `message` until it raises, then `close`."""
 
     def __init__(self, channel: Channel, pace: Pace, lease: Lease | None = None) -> None:
         self._channel = channel
@@ -102,14 +101,14 @@ class SpriteConnection:
         self._decoder = FrameDecoder(_MAX_FRAME_BYTES)
         self._pace = pace
         self._turn = 0
-        #: When bytes came last, by the monotonic clock.
+        #: Time of the last bytes, by the monotonic clock.
         self.heard_at = time.monotonic()
 
     @classmethod
     async def open(
         cls, reach: Reach, report: Report, resume: Resume | None, pace: Pace, client: str = "bridge"
     ) -> tuple[SpriteConnection, AuthOk]:
-        """Reaches the sprite and shakes hands. HostError, LinkError, OSError or TimeoutError."""
+        """Connect to the sprite and shake hands. Raise HostError, LinkError, OSError or TimeoutError."""
         reached = await reach(report)
         connection = cls(reached.channel, pace, reached.lease)
         try:
@@ -123,7 +122,7 @@ class SpriteConnection:
             raise
 
     async def welcome(self) -> AuthOk:
-        """The answer to `auth`. LinkError if it is a refusal or makes no sense."""
+        """Return the answer to `auth`. Raise LinkError if it is a refusal or invalid."""
         welcome = (await self.message()).payload
         if isinstance(welcome, Error):
             raise LinkError(
@@ -140,7 +139,7 @@ class SpriteConnection:
         return msgspec.structs.replace(welcome, server_version=version, limits=dict(known[:_MOST_LIMITS]))
 
     async def message(self) -> ServerMessage:
-        """The next message; what this bridge does not know is passed over. LinkError or OSError at the end."""
+        """Return the next message, skipping unknown ones. Raise LinkError or OSError at the end."""
         while True:
             frame = self._next_frame()
             if frame is None:
@@ -159,27 +158,27 @@ class SpriteConnection:
             except FatalPeerError as error:
                 raise LinkError("The sprite sent what is no message.") from error
             except PeerError:
-                # A newer sprite may say more than we understand; its next event carries a higher seq.
+                # A newer sprite may send unknown messages; its next event carries a higher seq.
                 continue
             if isinstance(message.payload, Error) and message.payload.code == "stale_owner" and self._lease is not None:
                 raise StaleOwnerError(self._lease.epoch, message.payload.newest or 0)
             if message.seq is not None and not 0 < message.seq <= _LARGEST_SEQ:
                 raise LinkError("The sprite counts its events in a way that makes no sense.")
             if not 0 <= message.timestamp < _LATEST_TIMESTAMP:
-                # No time at all: the bridge's own takes its place.
+                # An invalid time: the bridge's own replaces it.
                 message = msgspec.structs.replace(message, timestamp=0)
             return message
 
     def write(self, frame: bytes) -> None:
-        """Queues a frame; what is wrong with the connection shows in `drain` and `message`."""
+        """Queue a frame; connection errors appear in `drain` and `message`."""
         self._channel.write(frame)
 
     async def drain(self) -> None:
-        """Waits while too much is queued. OSError where the connection was cut."""
+        """Wait while too much is queued. Raise OSError if the connection was cut."""
         await self._channel.drain()
 
     async def close(self) -> None:
-        """Closes, within a bound, and as often as called."""
+        """Close within a bounded time; idempotent."""
         await self._channel.close()
 
     def _next_frame(self) -> bytes | None:

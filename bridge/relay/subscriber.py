@@ -1,6 +1,6 @@
-"""One page or terminal: a WebSocket with everything that is still to be sent over it, and what comes from it.
+"""One page or terminal: a WebSocket with its queue of outgoing frames, and its incoming messages.
 
-Owns the socket's two directions and their bounds. What a message means, and who hears what, is the room's business.
+Owns the socket's two directions and their limits. The room interprets messages and routes events.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
         ServerPayload,
     )
 
-#: The first frame says where to begin, and a client has it ready.
+#: The first frame is the resume point, which a client has ready.
 _FIRST_FRAME_SECONDS = 10.0
-#: A client that has let this much pile up is cut off; it can resume.
+#: A client with a larger backlog is disconnected; it can resume.
 _MAX_OUTBOX_BYTES = 8 * 1024 * 1024
-#: What the outbox holds while a long replay goes at the client's pace.
+#: Backlog limit while a long replay goes at the client's pace.
 _REPLAY_BYTES = 1024 * 1024
-#: Faster than any person, and than an upload's chunks; what comes faster is read slower, until TCP slows it.
+#: Above any person's rate, and that of upload chunks; faster clients are throttled through TCP.
 _FRAMES_PER_SECOND, _FRAMES_BURST = 100.0, 500.0
 _FAREWELL_SECONDS = 2.0
-#: A client that nothing was sent to for so long is told that somebody is there: a page sees none of WebSocket's own
-#: pings, and would look at a connection that leads nowhere for ever.
+#: After this silence a ping message is sent: a page cannot see WebSocket pings, and would not notice a dead
+#: connection.
 QUIET_SECONDS = 10.0
 
 
 class Subscriber:
-    """Sends in order and never blocks who sends; `messages` yields what the client says until it is gone."""
+    """Send frames in order without blocking the caller; `messages` yields the client's messages."""
 
     def __init__(
         self,
@@ -64,89 +64,89 @@ class Subscriber:
         *,
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
-        """`transport` is the one below the WebSocket; None where that has gone."""
+        """Create a subscriber; `transport` is below the WebSocket, None if it is already gone."""
         self._socket = websocket
         self._transport = transport
         self._clock = asyncio.get_running_loop().time
         self._quiet_seconds = quiet_seconds
-        #: When something was last sent.
+        #: Time of the last sent frame.
         self._sent_at = self._clock()
         self._outbox = Outbox(_MAX_OUTBOX_BYTES, self.cut)
         self._filled = asyncio.Event()
-        #: Whether `send_all` waits for something to send.
+        #: Whether `send_all` waits for frames.
         self._has_sent_all = False
         self._sent = asyncio.Event()
-        #: Where the client says it left off, and what it has got since by a replay; None until its first frame came.
+        #: The client's resume point, advanced by a replay; None before its first frame.
         self.resume: ResumeFrom | None = None
         self._resume_id = ""
-        #: The epoch that the client has been told of.
+        #: The epoch that the client knows.
         self.told_epoch: str | None = None
         #: Requests that wait for the sprite's answer.
         self.waiting = 0
         self.answered = asyncio.Event()
-        #: Set where another bridge has to serve the client from here on.
+        #: Set if another bridge must serve the client from now on.
         self.is_passed_on = asyncio.Event()
 
     # --- out ---
 
     def say(self, payload: ServerPayload | LinkState, *, reply_to: str | None = None) -> None:
-        """Sends an answer, or news of the bridge's own."""
+        """Send an answer, or a message of the bridge itself."""
         self.put(encode(payload, reply_to=reply_to)[:-1])
 
     def greet(self, welcome: AuthOk) -> None:
-        """Answers `resume`: tells of the sequence that follows."""
+        """Answer `resume`: announce the following sequence."""
         self.told_epoch = welcome.epoch
         self.say(welcome, reply_to=self._resume_id or None)
 
     def begin_anew(self, welcome: AuthOk) -> None:
-        """Tells, in the live stream, that another sequence follows."""
+        """Announce another sequence in the live stream."""
         self.told_epoch = welcome.epoch
         self._outbox.begin_anew()
         self.event(encode(welcome)[:-1], None)
 
     def has_got(self, epoch: str, last_seq: int) -> None:
-        """Notes that the client has everything up to an event: where it is cut off, the next replay goes on there."""
+        """Note that the client has everything up to an event, from which its next replay continues."""
         self.resume = ResumeFrom(epoch, last_seq)
 
     def put(self, frame: bytes) -> None:
-        """Sends a frame (without its newline), behind what waits."""
+        """Queue a frame (without its newline)."""
         self._outbox.put(frame)
         self._send()
 
     def event(self, frame: bytes, seq: int | None) -> None:
-        """Sends an event of the live stream, or holds it back while the client catches up."""
+        """Send an event of the live stream, or hold it back while the client catches up."""
         self._outbox.event(frame, seq)
         self._send()
 
     def hold(self) -> None:
-        """Holds back the live stream from here on, in order."""
+        """Hold back the live stream from now on, in order."""
         self._outbox.hold()
 
     def drop_transient(self) -> None:
-        """Forgets held events that are not durable: they are older than the state that the client is about to get."""
+        """Drop held transient events: they are older than the state that the client is about to get."""
         self._outbox.drop_transient()
 
     def release(self, after: int) -> None:
-        """Goes on with the live stream: the client has everything up to that event."""
+        """Resume the live stream after an event that the client has."""
         self._outbox.release(after)
         self._send()
 
     def discard(self) -> None:
-        """Forgets what is held back."""
+        """Drop the held events."""
         self._outbox.discard()
 
     async def keeps_up(self) -> None:
-        """Waits until a long replay has room for more."""
+        """Wait until a long replay has room for more."""
         while self._outbox.has_backlog(_REPLAY_BYTES):
             self._sent.clear()
             await self._sent.wait()
 
     def pass_on(self) -> None:
-        """Has the connection closed: the client comes again, and is served by the bridge that has the sprite."""
+        """Close the connection, so that the client reconnects to the bridge that has the sprite."""
         self.is_passed_on.set()
 
     def cut(self) -> None:
-        """Ends the connection without another word: who does not read would not hear it."""
+        """Cut the connection without a close frame, which a client that does not read would not receive."""
         self._outbox.cut()
         self._filled.set()
         self._sent.set()
@@ -156,7 +156,7 @@ class Subscriber:
                 raw.shutdown(socket.SHUT_RDWR)
 
     async def send_all(self) -> None:
-        """Sends what is put, until cancelled, cut, or (asked to leave) done."""
+        """Send queued frames until cancelled, cut, or finished."""
         while not self._outbox.is_finished:
             frame = self._outbox.take()
             if frame is None:
@@ -173,20 +173,20 @@ class Subscriber:
             self._sent.set()
 
     async def _filled_or_quiet(self) -> None:
-        """Until something waits to be sent; who has heard nothing for long hears that somebody is there."""
+        """Wait for frames to send; after a long silence queue a ping."""
         self._has_sent_all = True
         try:
             async with asyncio.timeout_at(self._sent_at + self._quiet_seconds):
                 await self._filled.wait()
         except TimeoutError:
-            # What was sent meanwhile woke nobody here.
+            # Frames sent directly meanwhile did not wake this task.
             if self._clock() >= self._sent_at + self._quiet_seconds:
                 self.put(encode(Ping())[:-1])
         finally:
             self._has_sent_all = False
 
     def _send(self) -> None:
-        """Sends what is put here and now where the client keeps up: a turn of the loop for each costs as much again."""
+        """Send queued frames directly if the client keeps up: an extra loop iteration would double the cost."""
         if not (self._has_sent_all and self._has_room()):
             self._filled.set()
             return
@@ -200,7 +200,7 @@ class Subscriber:
                 self._outbox.cut()
                 self._filled.set()
             else:
-                # It is written, and waits for room, as whatever comes next does.
+                # The frame is written; the drain is left to the next frame.
                 sending.close()
             self._outbox.sent()
             self._sent_at = self._clock()
@@ -212,7 +212,7 @@ class Subscriber:
         return self._transport is not None and not self._transport.get_write_buffer_size()
 
     async def leave(self, sender: asyncio.Task[None], code: int, reason: bytes = b"") -> None:
-        """Says what is still to be said, and closes; both within a bound."""
+        """Send the remaining frames and close the socket; both within a time limit."""
         self._outbox.finish()
         self._filled.set()
         await asyncio.wait({sender}, timeout=0 if self._outbox.is_cut else _FAREWELL_SECONDS)
@@ -223,18 +223,18 @@ class Subscriber:
                 await self._socket.close(code=code, message=reason)
 
     def request_sent(self) -> None:
-        """One more of its requests waits."""
+        """Count another request that waits."""
         self.waiting += 1
 
     def request_ended(self) -> None:
-        """One of its requests does not wait any more."""
+        """Count a request that does not wait any more."""
         self.waiting -= 1
         self.answered.set()
 
     # --- in ---
 
     async def first(self) -> None:
-        """Waits for `resume`. FatalPeerError if anything else comes, or nothing."""
+        """Wait for `resume`. Raise FatalPeerError for another message or a timeout."""
         try:
             async with asyncio.timeout(_FIRST_FRAME_SECONDS):
                 frame = await self._frame()
@@ -253,7 +253,7 @@ class Subscriber:
         self.resume, self._resume_id = message.payload, message.id
 
     async def messages(self) -> AsyncIterator[VisitorMessage]:
-        """What the client says; what does not fit is answered here. FatalPeerError where the framing is broken."""
+        """Yield the client's messages; answer invalid ones here. Raise FatalPeerError if the framing is broken."""
         allowance = TokenBucket(_FRAMES_PER_SECOND, _FRAMES_BURST)
         while (frame := await self._frame()) is not None:
             if pause := allowance.take(1):
@@ -271,7 +271,7 @@ class Subscriber:
             yield message
 
     async def _frame(self) -> bytes | None:
-        """The next frame, None when the client is gone."""
+        """Return the next frame, None when the client has disconnected."""
         message = await self._socket.receive()
         if message.type is WSMsgType.BINARY:
             raise FatalPeerError("Messages are text frames.")

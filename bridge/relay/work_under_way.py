@@ -1,6 +1,6 @@
-"""What a sprite says that it is at work on: while it is, its room does not let it sleep (pure, but for the clock).
+"""Work that a sprite reports, which keeps its room open (pure, except for the clock).
 
-A sprite may say anything, so what is kept of it is bounded.
+The sprite is untrusted, so the stored part is bounded.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from sprite.protocol.messages import StateSync
     from sprite.protocol.shapes import SessionState
 
-#: A mission, and what the agent began by itself; one that says it has more turns under way than this is not believed.
+#: A mission and background turns; a sprite that reports more turns is not believed.
 _MOST_TURNS = 16
 _LONGEST_ID = 200
 _MOST_SLOW = 8
 
 
 class WorkUnderWay:
-    """Feed it every state and event; `goes_on` tells."""
+    """Pass it every state and event; `goes_on` returns the result."""
 
     def __init__(self) -> None:
-        #: When the turns under way began (Unix seconds): a mission's, and beside it one of the agent's own.
+        #: Start of each turn in progress (Unix seconds): a mission's, and a background one.
         self.turns: dict[str, float] = {}
-        #: What the sprite says that takes it long, but for its turns.
+        #: Slow work that the sprite reports, except turns.
         self._slow: list[SlowWork] = []
-        #: When the sprite stops keeping its VM awake for work in the background.
+        #: Time at which the sprite stops keeping its VM awake for background work.
         self._held_until: float | None = None
 
     @property
     def goes_on(self) -> bool:
-        """Whether a turn runs, or work in the background for which the sprite is held awake."""
+        """Return whether a turn runs, or background work for which the sprite is kept awake."""
         return bool(self.turns) or (self._held_until is not None and time.time() < self._held_until)
 
     def state(self, sync: StateSync) -> None:
-        """The sprite says how it is as a whole."""
+        """Handle a complete state of the sprite."""
         self.turns = {}
         began = min((work.since for work in sync.session.slow[:_MOST_SLOW] if work.kind == "turn"), default=None)
         for turn in (None if sync.running is None else sync.running.mission_id, sync.session.running_mission_id):
@@ -47,7 +47,7 @@ class WorkUnderWay:
         self._session(sync.session)
 
     def heard(self, payload: object) -> None:
-        """The sprite says what happens."""
+        """Handle an event of the sprite."""
         if isinstance(payload, SessionUpdate):
             self._session(payload.session)
         elif isinstance(payload, AgentEvent) and payload.mission_id is not None:
@@ -57,7 +57,7 @@ class WorkUnderWay:
                 self._begin(payload.mission_id)
 
     def open_work(self) -> list[SlowWork]:
-        """Return the turns under way, and what else the sprite says that takes it long."""
+        """Return the turns in progress and other slow work that the sprite reports."""
         return [*(SlowWork("turn", since) for since in self.turns.values()), *self._slow]
 
     def _session(self, session: SessionState) -> None:

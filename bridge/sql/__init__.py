@@ -1,1 +1,1 @@
-"""One SQL layer over SQLite and Postgres. `bridge.database` opens it; nothing here knows what a table means."""
+"""One SQL layer over SQLite and Postgres. `bridge.database` opens it; this package knows no table's meaning."""

@@ -1,4 +1,4 @@
-"""What the bridge's modules know of a database, whichever it is. Knows neither SQLite nor Postgres."""
+"""The database interface for the bridge's modules, independent of SQLite and Postgres."""
 
 from __future__ import annotations
 
@@ -34,93 +34,96 @@ class DatabaseAwayError(DatabaseError):
 
 
 class Rows(Protocol):
-    """What a statement gave: rows whose columns are found by name or by place."""
+    """The result of a statement: rows with access to columns by name or index."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows were changed."""
+        """Return the number of changed rows."""
         ...
 
     def __iter__(self) -> Iterator[Any]:
-        """One row after the other."""
+        """Iterate over the rows."""
         ...
 
     def fetchone(self) -> Any:
-        """The next row, or None."""
+        """Return the next row, or None."""
         ...
 
     def fetchall(self) -> list[Any]:
-        """All that are left."""
+        """Return all remaining rows."""
         ...
 
 
 class Transaction(Protocol):
-    """What work is handed: statements of the SQL that SQLite and Postgres share, with `?` for each parameter.
+    """Runs statements in the SQL that SQLite and Postgres share, with `?` for each parameter.
 
-    `db_now()` is the time by the database's clock, in Unix seconds; `db_notify(channel, text)` tells everybody who
-    listens to the same database, once the transaction is committed.
+    `db_now()` is the database's time in Unix seconds. `db_notify(channel, text)` notifies all listeners of the same
+    database once the transaction is committed.
 
-    Types are TEXT, INTEGER (64 bits, also for booleans: 0 and 1), REAL and BLOB. Where NULL may be given, Postgres has
-    to see of which type it is: `sprite = coalesce(?, sprite)`, not `? IS NULL OR sprite = ?`. Not shared are, too:
-    conditions that are numbers (`is_told = 1`, not `is_told`), `max` and `min` of several values, `IS ?`, and what text
-    `LIKE` finds and how it is ordered where it is not ASCII.
+    Types are TEXT, INTEGER (64 bits, also for booleans: 0 and 1), REAL and BLOB. Where a parameter may be NULL,
+    Postgres must be able to infer its type: `sprite = coalesce(?, sprite)`, not `? IS NULL OR sprite = ?`. Also not
+    shared: bare numbers as conditions (write `is_told = 1`, not `is_told`), `max` and `min` of several values, `IS
+    ?`, and the order and `LIKE` matches of text outside ASCII.
     """
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
-        """Runs one statement."""
+        """Run one statement."""
         ...
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
-        """Runs one statement for each set of parameters."""
+        """Run one statement for each set of parameters."""
         ...
 
 
 class Database(Protocol):
-    """An open database. Every method raises DatabaseError when it cannot do what was asked."""
+    """An open database. Every method may raise DatabaseError."""
 
     async def write(self, work: Callable[[Transaction], _T]) -> _T:
-        """Runs a short function in one transaction: all of it or nothing; returns its value.
+        """Run a short function in one atomic transaction; return its value.
 
-        Once begun it runs to its end, also where the caller is cancelled. It may be run more than once, where others
-        wrote the same meanwhile: it must change nothing but what `tx` changes.
+        Once begun it runs to its end, even if the caller is cancelled. It may run more than once after conflicting
+        writes, so its only side effects must be those of `tx`.
         """
         ...
 
     async def write_in_turn(self, key: str, work: Callable[[Transaction], _T]) -> _T:
-        """As `write`, for rows that nobody writes but in turn for this key: work for other keys is never in its way."""
+        """Like `write`, for rows that are only written under this key, by one writer at a time.
+
+        Work for other keys is not blocked.
+        """
         ...
 
     async def read(self, work: Callable[[Transaction], _T]) -> _T:
-        """Runs a function that only reads, on one state of the database; returns its value."""
+        """Run a function that only reads, on one snapshot of the database; return its value."""
         ...
 
     async def statement(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """Runs one statement that is a transaction by itself, and returns all its rows (of RETURNING, if it writes).
+        """Run one statement as its own transaction, and return all its rows (of RETURNING, if it writes).
 
-        Others' statements on the same rows wait for it and then see what it wrote (READ COMMITTED).
+        Concurrent statements on the same rows wait for it and then see its changes (READ COMMITTED).
         """
         ...
 
     async def upkeep(self, sql: str, seconds: float) -> None:
-        """Runs a statement by which the database puts itself in order, for so long at most.
+        """Run a maintenance statement of the database, with its own time limit.
 
-        It is in nobody's way, and takes longer than any other may. DatabaseError also where the server ends it: for its
-        time, or since somebody said so.
+        It blocks no other work and may take longer than any other statement. DatabaseError also if the server cancels
+        it.
         """
         ...
 
     def listen(self, channel: str) -> AsyncGenerator[str, None]:
-        """What others tell by `db_notify`, from the first step on; never ends.
+        """Yield the texts that others send with `db_notify`, from the first step on; never ends.
 
-        Told while the connection was lost is told to nobody: who listens looks from time to time as well. Nobody else
-        has a database of SQLite open, so nothing is heard there.
+        Notifications are lost while the connection is down, so a listener must also poll. An SQLite database has no
+        other user, so it yields none.
         """
         ...
 
     async def sync(self) -> None:
-        """Has what was written outlive a power cut, where that is not so already."""
+        """Make earlier writes survive a power cut, if they do not already."""
         ...
 
     async def ping(self) -> None:
-        """Asks for nothing. DatabaseAwayError within seconds, where the database does not answer."""
+        """Check that the database answers. Raise DatabaseAwayError within seconds if it does not."""
         ...

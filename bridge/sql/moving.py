@@ -1,4 +1,4 @@
-"""Everything of a file of SQLite's, into a new and empty Postgres."""
+"""Copy a SQLite database into a new and empty Postgres."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bridge.errors import OperatorError
 from bridge.sql.interface import Transaction
 
 _ROWS_AT_ONCE = 2000
-#: In the order in which they were made: what refers to another table comes after it.
+#: In order of creation: a table comes after those that it references.
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY rowid"
 _NUMBERED = """
 SELECT table_name, column_name FROM information_schema.columns
@@ -19,9 +19,9 @@ WHERE table_schema = current_schema() AND is_identity = 'YES'
 
 
 def copy(tx: Transaction, path: Path) -> dict[str, int]:
-    """Copies all rows in one transaction of the Postgres; how many of each table. Both are at the newest version.
+    """Copy all rows in one transaction of the Postgres; return the number for each table.
 
-    OperatorError where something is there already.
+    Both databases must be at the newest version. Raise OperatorError if a target table has rows.
     """
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
         tables = [name for (name,) in source.execute(_TABLES).fetchall()]
@@ -35,7 +35,7 @@ def copy(tx: Transaction, path: Path) -> dict[str, int]:
 
 
 def continue_numbers(tx: Transaction) -> None:
-    """Has numbers that are made go on after those that were copied."""
+    """Continue generated numbers after the copied ones."""
     for table, column in tx.execute(_NUMBERED).fetchall():
         newest = f'SELECT coalesce(max("{column}"), 0) + 1 FROM "{table}"'  # noqa: S608 - our own tables
         tx.execute(f"SELECT setval(pg_get_serial_sequence(?, ?), ({newest}), false)", (table, column))

@@ -1,11 +1,11 @@
 """The database as a Postgres that several bridges share.
 
-Psycopg's blocking connections, one to each of a few threads, and no SQLAlchemy: a transaction is a short plain function
-that runs on SQLite's thread as well, and its SQL can be read as it is sent. A second query language and drivers of the
-event loop's own would have both databases go through a layer that neither needs.
+It uses psycopg's blocking connections, one for each of a few threads, and no SQLAlchemy. A transaction is a short
+plain function that also runs on SQLite's thread, and its SQL is sent as written. A second query language or
+asynchronous drivers would add a layer that neither database needs.
 
-Nothing waits for ever: connecting, a statement, a lock and a server that does not answer have their seconds, after
-which DatabaseError is raised. A connection that was lost is made again by whoever needs it next.
+Every wait has a timeout, after which DatabaseError is raised: connecting, statements, locks and a silent server. A
+lost connection is reopened by the next use.
 """
 
 from __future__ import annotations
@@ -40,45 +40,45 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-#: Connections of a bridge at most, beside one for each channel that it listens to.
+#: Most connections of a bridge, beside one for each channel that it listens to.
 CONNECTIONS = 8
-#: After a try to connect in vain everybody is refused for so long, without a try of their own.
+#: After a failed connect all work is refused for this long, without another try.
 _REFUSED_SECONDS = 0.5
 _LISTEN_AGAIN_SECONDS = 1.0
-#: A transaction that others get in the way of is repeated so often, after pauses that grow to the longest.
+#: Retries of a transaction after conflicts, with growing pauses up to the longest.
 _TRIES, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 20, 0.002, 0.2
 
-#: What the address may say otherwise.
+#: Defaults; the URL may override them.
 _PARAMETERS: dict[str, Any] = {
     "application_name": "sprite-bridge",
     "client_encoding": "UTF8",
     "connect_timeout": 5,
-    # A machine or a network that is gone without a word is noticed after about as long as a statement may take.
+    # A machine or network that vanished is noticed after about the statement timeout.
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-#: A bridge that is stopped in mid-transaction must not hold others up for longer than a statement may.
+#: A bridge that is suspended in mid-transaction must not block others for longer than a statement may.
 _SESSION = """
 SET statement_timeout = {0};
 SET idle_in_transaction_session_timeout = {0};
 SET default_transaction_isolation = 'read committed';
 """
-#: Until the transaction's end. Each statement after it sees what was committed until then.
+#: Lock until the transaction's end. Each later statement sees everything that was committed before.
 _TURN = "SELECT pg_advisory_xact_lock(hashtextextended(?, 0))"
-#: Of an error at the end of a transaction: whether it was written is not known.
+#: Code of an error during commit: whether the transaction was written is unknown.
 _UNKNOWN = "08007"
-#: What a server says that is being stopped, or that has not begun.
+#: Codes of a server that is stopping or starting.
 _STOPPING = {"57P01", "57P02", "57P03"}
 _AWAY = "The database is away."
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """In seconds: what a statement may take (a wait for a lock is part of it), and how long the server may be silent.
+    """Timeouts in seconds: of a statement (including lock waits), and of a silent server.
 
-    The second is also how long work may wait for its turn.
+    The second also limits how long work waits for a thread.
     """
 
     statement: float = 10.0
@@ -89,7 +89,7 @@ PATIENCE = Patience()
 
 
 class _Connection(psycopg.Connection[Any]):
-    """A connection whose every wait for the server ends."""
+    """A connection with a timeout on every wait for the server."""
 
     silence = PATIENCE.silence
 
@@ -98,7 +98,7 @@ class _Connection(psycopg.Connection[Any]):
 
 
 class _Apart(psycopg.AsyncConnection[Any]):
-    """The same for one that listens, or on which something takes long: none of those that others wait for."""
+    """A separate connection with the same timeouts, for listening and for long statements."""
 
     silence = PATIENCE.silence
 
@@ -112,11 +112,11 @@ class _Apart(psycopg.AsyncConnection[Any]):
 
 
 class _LostError(Exception):
-    """The connection was lost, and it is certain that nothing was written."""
+    """The connection was lost, and certainly no change was written."""
 
 
 class _Statements:
-    """A Transaction on a connection that is in one."""
+    """A Transaction on a connection with an open transaction."""
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
@@ -130,10 +130,10 @@ class _Statements:
 
 
 class PostgresDatabase:
-    """A few connections, each made and used by a thread of its own; see Database."""
+    """A few connections, each opened and used by its own thread; see Database."""
 
     def __init__(self, parameters: dict[str, Any], patience: Patience, threads: ThreadPoolExecutor, level: int) -> None:
-        #: At which absences are logged.
+        #: Log level for outages.
         self._level = level
         self._parameters = parameters
         self._patience = patience
@@ -141,16 +141,16 @@ class PostgresDatabase:
         self._own = threading.local()
         self._open: set[_Connection] = set()
         self._noting = threading.Lock()
-        #: When the server could not be reached last, while it is away.
+        #: Time of the last failed connect, while the server is away.
         self._refused_at: float | None = None
 
     async def write(self, work: Callable[[Transaction], _T]) -> _T:
-        """See Database. SERIALIZABLE, and repeated where it collides with others'."""
+        """See Database. Uses SERIALIZABLE, and repeats after conflicts."""
         begin = "BEGIN ISOLATION LEVEL SERIALIZABLE"
         return await self._run(self._repeated, lambda: self._safely(lambda: self._transact(begin, work)))
 
     async def write_in_turn(self, key: str, work: Callable[[Transaction], _T]) -> _T:
-        """See Database. Ordered by a lock: nothing is repeated for what SERIALIZABLE takes for a collision."""
+        """See Database. Uses a lock instead of SERIALIZABLE, so it is not repeated for false conflicts."""
 
         def in_turn(tx: Transaction) -> _T:
             tx.execute(_TURN, (key,))
@@ -169,7 +169,7 @@ class PostgresDatabase:
         return await self._run(self._repeated, lambda: self._statement(statement(sql), parameters))
 
     async def listen(self, channel: str) -> AsyncGenerator[str, None]:
-        """See Database. Over a connection of its own, which is made again when it is lost."""
+        """See Database. Uses a separate connection, which is reopened when it is lost."""
         is_lost = False
         while True:
             with suppress(psycopg.OperationalError, TimeoutError):
@@ -182,7 +182,7 @@ class PostgresDatabase:
                         async with aclosing(connection.notifies(timeout=self._patience.silence)) as told:
                             async for each in told:
                                 yield each.payload
-                        # A way there that leads nowhere any more is as silent as one where nothing is said.
+                        # A dead network path is as silent as a quiet channel, so check it.
                         await connection.execute("SELECT 1")
                 finally:
                     await connection.close()
@@ -192,7 +192,7 @@ class PostgresDatabase:
             await asyncio.sleep(_LISTEN_AGAIN_SECONDS)
 
     async def upkeep(self, sql: str, seconds: float) -> None:
-        """See Database. Over a connection of its own."""
+        """See Database. Uses a separate connection."""
         try:
             within = quoted.SQL("SET statement_timeout = {}").format(quoted.Literal(round(seconds * 1000)))
             connection = await self._apart(within)
@@ -207,7 +207,7 @@ class PostgresDatabase:
             raise DatabaseAwayError("08001", _AWAY) from error
 
     async def _apart(self, first: quoted.Composed) -> _Apart:
-        """A new connection, on which a first statement was run. psycopg.Error, TimeoutError."""
+        """Open a new connection and run a first statement on it. Raise psycopg.Error or TimeoutError."""
         async with asyncio.timeout(self._patience.silence):
             connection = await _Apart.connect(**self._parameters, autocommit=True)
             connection.silence = self._patience.silence
@@ -219,14 +219,14 @@ class PostgresDatabase:
             return connection
 
     async def sync(self) -> None:
-        """See Database: what is committed is on the server's disk, unless its operator chose otherwise."""
+        """See Database. Committed data is already on the server's disk, unless its operator chose otherwise."""
 
     async def ping(self) -> None:
         """See Database."""
         await self.statement("SELECT 1")
 
     def close(self) -> None:
-        """Ends all connections, of threads that have ended."""
+        """Close all connections; their threads must have ended."""
         while self._open:
             self._open.pop().close()
 
@@ -250,7 +250,7 @@ class PostgresDatabase:
     # --- in a thread ---
 
     def _repeated(self, errand: Callable[[], _T]) -> _T:
-        """Again where others got in its way: it is certain then that nothing was written."""
+        """Run the work and repeat it after conflicts, in which certainly no change was written."""
         for attempt in range(_TRIES - 1):
             try:
                 return errand()
@@ -259,7 +259,7 @@ class PostgresDatabase:
         return errand()
 
     def _safely(self, errand: Callable[[], _T]) -> _T:
-        """Once more on a new connection, where the old one was lost before anything was written."""
+        """Run the work, once more on a new connection if the old one was lost before any change was written."""
         try:
             return errand()
         except _LostError:
@@ -287,7 +287,7 @@ class PostgresDatabase:
                 raise DatabaseAwayError(_UNKNOWN, f"{_AWAY} Whether this was written is not known.") from error
             raise
         if ended != "COMMIT":
-            # A statement failed, and whoever ran it went on.
+            # A statement failed and its caller continued.
             raise DatabaseError("25P02", "A transaction of which a statement failed was not written.")
 
     def _statement(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
@@ -302,7 +302,7 @@ class PostgresDatabase:
             raise
 
     def _roll_back(self, connection: _Connection, error: BaseException) -> None:
-        """Has the connection be in no transaction, or closed."""
+        """Return the connection to the idle state, or close it."""
         if isinstance(error, psycopg.Error) and error.sqlstate in _STOPPING:
             self._drop(connection)
             return
@@ -313,7 +313,7 @@ class PostgresDatabase:
             self._drop(connection)
 
     def _connection(self) -> _Connection:
-        """This thread's, made where there is none or where it was ended. DatabaseAwayError when it cannot be."""
+        """Return this thread's connection, opened if needed. Raise DatabaseAwayError."""
         connection: _Connection | None = getattr(self._own, "connection", None)
         if connection is not None and _has_ended(connection):
             self._drop(connection)
@@ -339,7 +339,7 @@ class PostgresDatabase:
         return connection
 
     def _was_away(self, *, now: float | None) -> float | None:
-        """Notes that the server is away now, or None; what was noted before. Of several threads one is the first."""
+        """Note whether the server is away now; return the former note. Atomic, so that one thread is the first."""
         with self._noting:
             before, self._refused_at = self._refused_at, now
             return before
@@ -354,16 +354,16 @@ class PostgresDatabase:
 async def open_postgres(
     url: str, migrations: Sequence[str], patience: Patience = PATIENCE, *, level: int = logging.WARNING
 ) -> AsyncIterator[PostgresDatabase]:
-    """Opens a database of Postgres at the newest version. `level` is that at which its absences are logged.
+    """Open a Postgres database and migrate it to the newest version. `level` is the log level for outages.
 
-    OperatorError, which never shows the password, when the server cannot be reached or does not let us in, or when the
-    database is foreign, from a newer bridge, or may not be written.
+    Raise OperatorError, without the password, if the server cannot be reached or refuses, or if the database is
+    foreign, from a newer bridge, or not writable.
     """
     with ExitStack() as stack:
         with explained(url):
             parameters = {**_PARAMETERS, **psycopg.conninfo.conninfo_to_dict(url)}
             await asyncio.to_thread(_migrate, parameters, migrations, patience)
-        # Left in this order: threads end, then nobody uses their connections any more.
+        # Left in this order: the threads end first, then their connections.
         threads = ThreadPoolExecutor(CONNECTIONS, "bridge-db")
         database = PostgresDatabase(parameters, patience, threads, level)
         stack.callback(database.close)
@@ -372,8 +372,8 @@ async def open_postgres(
 
 
 def connected(parameters: dict[str, Any], patience: Patience) -> _Connection:
-    """A new connection in autocommit mode. psycopg.Error where it cannot be."""
-    # Nothing is prepared: another bridge may change a table that a prepared `SELECT *` reads.
+    """Open a connection in autocommit mode. Raise psycopg.Error."""
+    # No prepared statements: another bridge may change a table that a prepared `SELECT *` reads.
     connection = _Connection.connect(**parameters, autocommit=True, prepare_threshold=None, row_factory=rows)
     try:
         connection.silence = patience.silence
@@ -387,13 +387,13 @@ def connected(parameters: dict[str, Any], patience: Patience) -> _Connection:
 
 def _migrate(parameters: dict[str, Any], migrations: Sequence[str], patience: Patience) -> None:
     with connected(parameters, patience) as connection:
-        # So long others' migrations may take.
+        # Migrations of other bridges may take this long.
         connection.silence = MIGRATION_SECONDS
         migrate(connection, migrations)
 
 
 def _has_ended(connection: _Connection) -> bool:
-    """Whether the server has said something unasked: its last words, or the connection's end."""
+    """Return whether the server has sent something unasked: its last message, or the end of the connection."""
     if connection.closed:
         return True
     poll = select.poll()
@@ -402,10 +402,10 @@ def _has_ended(connection: _Connection) -> bool:
 
 
 def _code(error: psycopg.Error) -> str:
-    # What the library itself says (too few parameters) has no code of Postgres'.
+    # Errors of the library itself (too few parameters) have no Postgres code.
     return error.sqlstate or "HY000"
 
 
 def _words(error: psycopg.Error) -> str:
-    # Its details show the row.
+    # The details would show the row.
     return error.diag.message_primary or type(error).__name__

@@ -1,4 +1,4 @@
-"""A database of Postgres at the start: whether it is ours, and how it comes to the newest version."""
+"""Check that a Postgres database is the bridge's, and migrate it to the newest version."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from psycopg.errors import InsufficientPrivilege
 from bridge.errors import OperatorError
 from bridge.sql.postgres_values import migration
 
-#: "Spbr": bridges that start at once come one after the other.
+#: "Spbr": bridges that start at once migrate one after the other.
 _LOCK = 0x53706272
 _OLDEST_SERVER = 13
-#: So long a bridge waits for another one to bring the database up to date, and its own migrations may take.
+#: Timeout for the migrations of this bridge, and for waiting for those of another one.
 MIGRATION_SECONDS = 600
 _NAME = "The database of BRIDGE_DATABASE_URL"
 
-#: What the bridge's SQL calls. The first is the time of the statement, also in a transaction that began earlier.
+#: Functions of the bridge's SQL. The first is the time of the statement, even in a long transaction.
 _OURS = """
 CREATE TABLE bridge_version (version BIGINT NOT NULL);
 INSERT INTO bridge_version VALUES (0);
@@ -39,7 +39,7 @@ _UNREADABLE = (
     "hexadecimal digits for each character of a password that an address cannot have."
 )
 _PASSWORD = re.compile(r"[?&]password=([^&]*)")
-#: What is missing, by how the server says it; the first that fits.
+#: Advice for messages of the server; the first match is used.
 _HINTS = (
     ("for connection option", _UNREADABLE),
     ("failed to resolve host", f"Is the host's name right? Or {_UNREADABLE}"),
@@ -54,7 +54,7 @@ _HINTS = (
 
 
 def migrate(connection: psycopg.Connection[Any], migrations: Sequence[str]) -> None:
-    """Takes the database to the newest version, in one transaction. OperatorError where it is not ours to change."""
+    """Migrate the database to the newest version in one transaction. Raise OperatorError if it is not the bridge's."""
     _refuse_unfit(connection)
     with connection.transaction():
         connection.execute(f"SET LOCAL statement_timeout = '{MIGRATION_SECONDS}s'")
@@ -95,7 +95,7 @@ def _refuse_unfit(connection: psycopg.Connection[Any]) -> None:
 
 @contextmanager
 def explained(url: str) -> Iterator[None]:
-    """Says what Postgres says at the start as what the operator can do, without the password of the address."""
+    """Turn Postgres errors at the start into advice for operators, without the password in the URL."""
     try:
         yield
     except psycopg.ProgrammingError as error:
@@ -105,7 +105,7 @@ def explained(url: str) -> Iterator[None]:
                 "ALTER DATABASE name OWNER TO user."
             ) from error
         if error.sqlstate is None:
-            # What cannot be read is shown in the library's words, and can hold the password.
+            # The library's message about an unreadable URL can contain the password.
             raise OperatorError(f"{_NAME} cannot be used. {_UNREADABLE}") from None
         raise OperatorError(f"{_NAME} cannot be used ({error.diag.message_primary}).") from error
     except psycopg.Error as error:
@@ -115,7 +115,7 @@ def explained(url: str) -> Iterator[None]:
 
 
 def advice(error: psycopg.Error) -> str:
-    """What to do about a connection that could not be made; none of the server's words."""
+    """Return advice for a failed connection; it contains none of the server's text."""
     words = _words(error)
     return next((hint for said, hint in _HINTS if said in words), "Is the server running, and can it be reached?")
 
@@ -125,6 +125,6 @@ def _words(error: psycopg.Error) -> str:
 
 
 def _password_parts(url: str) -> set[str]:
-    """What may be read as a host or a port of a password that is not written as an address has it."""
+    """Return parts of an unescaped password that may be misread as a host or port."""
     password = url.partition("://")[2].rpartition("@")[0].partition(":")[2]
     return {part for part in re.split("[@/?#:&=]", f"{password}@{''.join(_PASSWORD.findall(url))}") if part}

@@ -1,8 +1,8 @@
-"""The database as a file of this bridge's own: bridge.db. Owns the file, its pragmas and how it is opened.
+"""The database as a file of this bridge: bridge.db. Owns the file, its pragmas and how it is opened.
 
-The file is opened by the lines that open the sprite's, in `sprite/database/connection.py`: the same pragmas, the same
-refusals, migrations and transactions. They stand twice on purpose. Bridge and sprite are deployed apart and share only
-what they must agree on (the protocol, the prices), which how each keeps its own files is not. A test compares them.
+The code equals that for the sprite's file in `sprite/database/connection.py`: the same pragmas, checks, migrations
+and transactions. The duplication is deliberate. Bridge and sprite are deployed separately and share only their common
+contracts (the protocol, the prices), not how each stores its files. A test compares both.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _T = TypeVar("_T")
-#: "Spbr": a foreign SQLite file is never taken for ours.
+#: "Spbr": a foreign SQLite file is never mistaken for the bridge's.
 APPLICATION_ID = 0x53706272
 BUSY_TIMEOUT_MS = 5000
 _PRAGMAS = (
     f"busy_timeout={BUSY_TIMEOUT_MS}",
     "journal_mode=WAL",
-    # In WAL mode: a killed process loses nothing; a power cut may lose the last moments, and never damages the file
+    # In WAL mode a killed process loses no commit. A power cut may lose the last moments, but never damages the file
     # (https://sqlite.org/pragma.html#pragma_synchronous).
     "synchronous=NORMAL",
     "foreign_keys=ON",
@@ -40,9 +40,9 @@ _PRAGMAS = (
 
 
 class SqliteDatabase:
-    """One file, one writer connection and one reader connection, each on a thread of its own; see Database.
+    """One file with a writer and a reader connection, each on its own thread; see Database.
 
-    The reader never waits for the writer, and sees only what is committed.
+    The reader never waits for the writer, and sees only committed changes.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class SqliteDatabase:
         self._reader, self._reader_thread = reader
 
     async def write(self, work: Callable[[Transaction], _T]) -> _T:
-        """See Database. One hop to the thread and back, however many statements."""
+        """See Database. One round trip to the thread, however many statements."""
         return await self._run(self._writer_thread, _all_or_nothing, self._writer, work)
 
     async def write_in_turn(self, key: str, work: Callable[[Transaction], _T]) -> _T:
-        """See Database. There is one writer: all is in turn."""
+        """See Database. There is one writer, so all writes are serialised."""
         del key
         return await self.write(work)
 
@@ -69,11 +69,11 @@ class SqliteDatabase:
         return await self._run(self._reader_thread, work, self._reader)
 
     async def statement(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """See Database. There is one writer: nothing comes in between."""
+        """See Database. There is one writer, so no other write interferes."""
         return await self._run(self._writer_thread, _statement, self._writer, sql, parameters)
 
     async def upkeep(self, sql: str, seconds: float) -> None:
-        """See Database. Here it is in the way of other writers, and takes what it takes."""
+        """See Database. Blocks other writers, without a time limit."""
         del seconds
         await self.statement(sql)
 
@@ -83,13 +83,13 @@ class SqliteDatabase:
         yield channel
 
     async def sync(self) -> None:
-        """See Database: flushes the write-ahead log to the disk."""
-        # A disk that refuses this refuses the next write, too, and is reported there.
+        """See Database. Flushes the write-ahead log to the disk."""
+        # A disk that fails here also fails the next write, which reports it.
         with suppress(OSError):
             await asyncio.to_thread(sync, self._log)
 
     async def ping(self) -> None:
-        """See Database: a file is always there."""
+        """See Database. A file is always available."""
 
     async def _run(self, thread: ThreadPoolExecutor, work: Callable[..., _T], *arguments: object) -> _T:
         try:
@@ -102,9 +102,9 @@ class SqliteDatabase:
 
 @asynccontextmanager
 async def open_sqlite(path: Path, migrations: Sequence[str]) -> AsyncIterator[SqliteDatabase]:
-    """Opens (or makes) the file, readable by its owner only, at the newest version.
+    """Open (or create) the file, readable only by its owner, and migrate it to the newest version.
 
-    OperatorError when the file is damaged, foreign, from a newer bridge, or cannot be written.
+    Raise OperatorError if the file is damaged, foreign, from a newer bridge, or not writable.
     """
     with ExitStack() as stack:
         with _explained(path):
@@ -118,7 +118,7 @@ async def open_sqlite(path: Path, migrations: Sequence[str]) -> AsyncIterator[Sq
 
 
 def _open(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
-    # SQLite would make the file readable for the group; its -wal and -shm take the mode of the file.
+    # SQLite would create the file readable for the group; its -wal and -shm take the mode of the file.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     connection = _connect(path, len(migrations))
     try:
@@ -130,7 +130,7 @@ def _open(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
 
 
 def _connect(path: Path, version: int) -> sqlite3.Connection:
-    # Each connection is used from one thread at a time: its own, or none any more when it is closed.
+    # One thread at a time uses a connection: its own, or none when it is closed.
     connection = sqlite3.connect(path, isolation_level=None, cached_statements=256, check_same_thread=False)
     try:
         _prepare(connection, path, version)
@@ -143,7 +143,7 @@ def _connect(path: Path, version: int) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
     connection.row_factory = sqlite3.Row
     connection.create_function("db_now", 0, time.time)
-    # Nobody else has this file open.
+    # No other program has this file open.
     connection.create_function("db_notify", 2, lambda _channel, _text: None)
     _refuse_foreign(connection, path, version)
     for pragma in _PRAGMAS:
@@ -151,7 +151,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
 
 
 def _set(connection: sqlite3.Connection, pragma: str) -> None:
-    """Set a pragma. Two that switch a new file to WAL at once are not queued by busy_timeout: one is refused."""
+    """Set a pragma. Retry, because busy_timeout does not cover two processes that switch a new file to WAL at once."""
     until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -186,7 +186,7 @@ def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
 
 
 def _migrate_to(number: int, script: str, tx: Transaction) -> None:
-    # Read again in the transaction: another process may open the same new file.
+    # Check again in the transaction: another process may open the same new file.
     if tx.execute("PRAGMA user_version").fetchone()[0] >= number:
         return
     for statement in _statements(script):
@@ -230,13 +230,13 @@ def _statement(connection: sqlite3.Connection, sql: str, parameters: Sequence[An
 
 
 def _code(error: sqlite3.Error) -> str:
-    # What the module itself says (too few parameters) has no code of SQLite's.
+    # Errors of the module itself (too few parameters) have no SQLite code.
     return getattr(error, "sqlite_errorname", None) or "SQLITE_MISUSE"
 
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Says what SQLite or the disk says at the start as what the operator can do."""
+    """Turn SQLite and disk errors at the start into advice for operators."""
     try:
         yield
     except OSError as error:

@@ -1,12 +1,12 @@
-"""The bridge's tables, in SQL that SQLite and Postgres share. Times are Unix seconds, money is in US dollars.
+"""The bridge's tables, in SQL that SQLite and Postgres share. Times are Unix seconds, amounts are US dollars.
 
-No token is stored, only its SHA-256: tokens are random, so nothing slower is needed. The keys that sign cookies, push
-messages and webhooks are stored; they open nothing by themselves.
+Tokens are stored only as SHA-256: they are random, so no slower hash is needed. The keys that sign cookies, push
+messages and webhooks are stored; alone they give no access.
 """
 
 from __future__ import annotations
 
-#: People, and how they come in. `spent_challenges` are answers of passkeys that were taken, once each.
+#: People and their login methods. `spent_challenges` are passkey challenges that were already used.
 _PEOPLE = """
 CREATE TABLE people (
     name TEXT PRIMARY KEY,
@@ -63,9 +63,9 @@ CREATE TABLE spent_challenges (
 ) STRICT;
 """
 
-#: Model calls and what they cost; their ids are unique over all bridges (see bridge/llm/calls.py). `held_until` and
-#: `spending` are kept where bridges share a database: until when a hold stands that nobody renews, and each sprite's
-#: running sums. `raised_limits`: by how much a person has raised what may be spent on a day (UTC, days since 1970).
+#: Model calls and their cost; ids are unique over all bridges (see bridge/llm/calls.py). `held_until` and `spending`
+#: are used where bridges share a database: the expiry of a hold that is not renewed, and each sprite's running sums.
+#: `raised_limits`: a person's raise of a day's budget (UTC, days since 1970).
 _CALLS = """
 CREATE TABLE sprite_tokens (
     sprite TEXT PRIMARY KEY,
@@ -166,7 +166,7 @@ CREATE INDEX waking_due ON waking(next_due);
 CREATE INDEX waking_open ON waking(sprite) WHERE is_open = 1;
 """
 
-#: A grant is a person's token; what its program holds hangs on it (see bridge/mcp/grants.py).
+#: A grant is a person's token; deleting it deletes the credentials of its program (see bridge/mcp/grants.py).
 _OAUTH = """
 CREATE TABLE oauth_clients (
     client_id TEXT PRIMARY KEY,
@@ -213,8 +213,8 @@ CREATE TABLE granted_access (
 CREATE INDEX granted_access_token ON granted_access(person, label);
 """
 
-#: Which bridge has a sprite; on which machine a sprite's folder is, where it is one's own; and the bridges that run
-#: over this database, as of when each said so. `store_keys` are ids, the one that seals first.
+#: Leases of sprites, the machines of local workspaces, and the bridges on this database with their last sign of life.
+#: `store_keys` are ids, the sealing one first.
 _CLUSTER = """
 CREATE TABLE leases (
     sprite TEXT PRIMARY KEY,
@@ -237,7 +237,7 @@ CREATE TABLE bridges (
 ) STRICT;
 """
 
-#: Shipped logs, sealed (see bridge/store/sprite_log.py). A store in files has the same tables in each of its files.
+#: Sealed replicas (see bridge/store/sprite_log.py). A store in files has the same tables in each of its files.
 STORE_TABLES = """
 CREATE TABLE stored_sprites (
     sprite TEXT PRIMARY KEY,
@@ -323,7 +323,7 @@ CREATE TABLE stored_references (
 CREATE INDEX stored_references_row ON stored_references(sprite, generation, part, name, position);
 """
 
-#: Sprites whose earlier machine or workspace was put away, until they are whole again (see bridge/store/losses.py).
+#: Sprites with a restore in progress: their earlier machine or workspace was moved away (see bridge/store/losses.py).
 _RESTORES = """
 CREATE TABLE restores (
     sprite TEXT PRIMARY KEY,

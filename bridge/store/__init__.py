@@ -1,1 +1,1 @@
-"""What sprites know, kept where their machines are not: each one's log, as it was shipped, sealed."""
+"""Encrypted replicas of the sprites' logs, stored apart from the sprites' machines."""

@@ -1,6 +1,6 @@
-"""What a store has of a sprite as the archive that the sprite itself would export: streamed, a row or chunk at a time.
+"""Build an archive from a sprite's replica, like the sprite's own export; streamed, a row or chunk at a time.
 
-What the log says already (learnings, to-dos, versions of the memory files) is not in it: an import makes it anew.
+Data that an import derives from the log (learnings, to-dos, versions of the memory files) is not in it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from sprite.protocol.archive_writer import CHUNK_BYTES, ArchiveWriter
 from sprite.protocol.paths import shown
 from sprite.protocol.shipping import MOST_LONG_ROW_BYTES, whole_row
 
-#: Beside the tables of an archive; see store.py.
+#: Stored rows that are no tables of an archive; see store.py.
 _MEMORY, _FILES, _FOLDERS, _MANIFEST = "memory", "files", "folders", "manifest"
 _SCHEMAS: Final = "schemas"
 _LEFT_OUT: Final = "files_left_out"
-#: What is held in memory of a sprite's files, by the JSON of their rows: a million names.
+#: Memory limit for a sprite's file rows, measured as JSON: a million names.
 MOST_HELD_BYTES: Final = 256 * 1024 * 1024
-#: So many files and folders; an archive has a few beside them.
+#: Most files and folders; an archive has a few other entries.
 MOST_FILES: Final = MOST_ENTRIES - 1000
-#: So many of what is left out are named, with so much of each: it has to go into a header.
+#: Most left-out files that are named, with this much of each name: the list must fit into a header.
 _MOST_NAMED: Final = 5
 _MOST_CHARACTERS: Final = 100
-#: Of an archive before it is compressed. A few names of the same chunk could make any number.
+#: Size limit before compression. A few names of the same chunk could otherwise expand without limit.
 MOST_BYTES: Final = 64 * 1024 * 1024 * 1024
-#: Of the disk where rows are put meanwhile, so much stays free.
+#: Free space that temporary tables leave on their disk.
 _LEFT_FREE_BYTES: Final = 1024 * 1024 * 1024
-#: A damaged row of these costs a file or a folder, and nothing of what the agent knows.
+#: A damaged row of these loses a file or folder, but none of the agent's memory.
 _PERSONS: Final = frozenset({_FILES, _FOLDERS})
 _ADVICE: Final = (
     "If the agent still runs, it ships what is damaged again. If it is gone, an operator can have the rest with "
@@ -64,11 +64,11 @@ class _MemoryFile(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A row of `manifest`: what of the person's files a sprite did not ship, and then what of it is in no archive.
+    """A row of `manifest`: files that a sprite did not ship, and files that an archive leaves out.
 
-    `over_limit` files of so many `bytes` do not fit. `unkept` files and folders have a name that nothing can be made
-    of, or cannot be read; `named` are some of them, each with the reason. `damaged` pieces are in the store no more as
-    they were stored; `damaged_named` are some of them, files by their paths.
+    `over_limit` files of `bytes` in total exceed the limit. `unkept` files and folders have an unusable name or are
+    unreadable; `named` are some of them with the reason. `damaged` pieces are corrupt or missing in the store;
+    `damaged_named` are some of them, files by their paths.
     """
 
     over_limit: int = 0
@@ -79,17 +79,17 @@ class LeftOut(msgspec.Struct, frozen=True):
     damaged_named: Sequence[str] = ()
 
     def and_more(self, count: int, named: Sequence[str], damaged: int, damaged_named: Sequence[str]) -> LeftOut:
-        """Return the same with more that is unkept, and what is damaged."""
+        """Return a copy with more unkept files, and with the damaged pieces."""
         unkept = [*named, *self.named]
         return LeftOut(self.over_limit, self.bytes, self.unkept + count, unkept, damaged, damaged_named)
 
     def names(self) -> str:
-        """Return what has no place or is damaged, in words that may be shown; "" where nothing is."""
+        """Return the unkept files and the number of damaged pieces as text; "" if there are none."""
         damaged = _names(self.damaged, self.damaged_named)
         return "; ".join(filter(None, (_names(self.unkept, self.named), damaged and f"damaged: {damaged}")))
 
     def words(self) -> str:
-        """What is not there, in a sentence each; "" where nothing was left out."""
+        """Return the left-out files as sentences; "" if there are none."""
         sentences = []
         if self.over_limit:
             over = f"{self.over_limit} file(s) ({self.bytes / 1e6:.1f} MB)"
@@ -104,13 +104,13 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 def _names(count: int, named: Sequence[str]) -> str:
-    """Return some names and how many more there are."""
+    """Return some names and the number of others."""
     first = [shown(name, _MOST_CHARACTERS) for name in named[:_MOST_NAMED]]
     return "; ".join(first + ([f"{count - len(first)} more"] if count > len(first) else []))
 
 
 class _Outlet:
-    """The stream that an archive is written to; `taken` is what came since the last time."""
+    """The output stream of an archive; `taken` returns the bytes since the last call."""
 
     def __init__(self) -> None:
         self._held = list[bytes]()
@@ -120,7 +120,7 @@ class _Outlet:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing, because writes are not buffered."""
 
     def taken(self) -> bytes:
         held, self._held = b"".join(self._held), []
@@ -129,10 +129,10 @@ class _Outlet:
 
 @dataclass(slots=True)
 class _Read:
-    """What one pass over the rows gave: tables on disk, since the store gives them in an order of its own."""
+    """The result of one pass over the rows; tables are on disk, because the store returns rows in its own order."""
 
     tables: dict[str, IO[bytes]]
-    #: Bytes that may be put on disk meanwhile.
+    #: Remaining bytes for temporary tables on disk.
     room: int
     leaves_out_damaged: bool = False
     memory: dict[str, _MemoryFile] = field(default_factory=dict)
@@ -140,25 +140,25 @@ class _Read:
     folders: dict[str, Folder] = field(default_factory=dict)
     schemas: dict[DatabaseName, int] | None = None
     left_out: LeftOut = field(default_factory=LeftOut)
-    #: What was shipped and has no place in an archive: how many, and some with the reason.
+    #: Number of unkept files, and some of them with the reason.
     unkept: int = 0
     named: list[str] = field(default_factory=list)
-    #: What is not as it was stored, likewise.
+    #: Damaged pieces, likewise.
     damaged: int = 0
     damaged_named: list[str] = field(default_factory=list)
-    #: What is held in memory, in bytes: of tables, and of files and folders.
+    #: Bytes in memory: of tables, and of files and folders.
     held: int = 0
     names: int = 0
     size: int = 0
 
     def leave(self, path: str, why: str) -> None:
-        """Leaves out a file or a folder, and nothing else for its sake."""
+        """Leave out one file or folder."""
         self.unkept += 1
         if len(self.named) < _MOST_NAMED:
             self.named.append(f"{path}: {why}")
 
     def lose(self, table: str, what: str, error: DamagedError) -> None:
-        """Leave out a damaged piece. Raise the error if it is no person's file and that was not asked for."""
+        """Leave out a damaged piece. Raise the error for memory data, unless leaving it out was requested."""
         if table not in _PERSONS and not self.leaves_out_damaged:
             raise DamagedError(f"{error} {_ADVICE}") from error
         self.damaged += 1
@@ -166,7 +166,10 @@ class _Read:
             self.damaged_named.append(what)
 
     def has_place(self, path: str, size: int, content: int = 0) -> bool:
-        """Whether there is one for a file or folder of this path; `size` is held in memory of it. Else it is left."""
+        """Return whether the archive can have a file or folder of this path; leave it out otherwise.
+
+        `size` is its memory use.
+        """
         why = why_not_kept(path)
         if why is None and self.size + max(content, 0) > MOST_BYTES:
             why = "it is larger than an archive can be"
@@ -180,7 +183,7 @@ class _Read:
         return True
 
     def part(self) -> None:
-        """Leaves out every file whose name is that of a folder as well: what is in there is more."""
+        """Leave out every file with the same name as a folder: the folder has more content."""
         every = sorted([*self.files, *self.folders], key=lambda path: path.replace("/", "\0"))
         for path, following in pairwise(every):
             if path in self.files and (following == path or following.startswith(f"{path}/")):
@@ -188,14 +191,14 @@ class _Read:
                 self.leave(path, "there is a folder of this name, too")
 
     def count(self, size: int, *, is_held: bool) -> None:
-        """Count bytes to come, `is_held` in memory. StoreError if no sprite has so many."""
+        """Count expected bytes, `is_held` in memory. Raise StoreError above the limits of any sprite."""
         self.size += size
         self.held += size if is_held else 0
         if self.size > MOST_BYTES or self.held > MOST_HELD_BYTES:
             raise StoreError("There is more stored of this agent than an archive can have.")
 
     def take(self, table: str, line: bytes) -> None:
-        """Puts a row aside. StoreError where the disk has no room for it: others need what is left of that."""
+        """Write a row to its temporary table. Raise StoreError if that needs disk space reserved for others."""
         self.room -= len(line)
         if self.room < 0:
             raise StoreError(
@@ -214,17 +217,16 @@ async def archive_of(
     room: int | None = None,
     leaves_out_damaged: bool = False,
 ) -> AsyncIterator[bytes]:
-    """The archive of what the sprite had then (Unix seconds; None: the newest), in pieces, none of them empty.
+    """Yield the archive of a sprite's state at `as_of` (Unix seconds; None: the newest), in non-empty pieces.
 
-    `on_row` hears how many rows were read so far, `on_left_out` which files are not in it, before the first piece:
-    those that the sprite did not ship, and those of whose name nothing can be made. `room` is how many bytes may be put
-    on disk meanwhile (None: what is free, but for a rest). A damaged file of the person's is left out; any other
-    damaged row only if it `leaves_out_damaged`. StoreError where there is nothing to make one of, or too little room,
-    DamagedError where a row is not what was stored.
+    `on_row` receives the number of rows read so far. `on_left_out` receives the left-out files before the first
+    piece: those that the sprite did not ship, and those with unusable names. `room` limits temporary bytes on disk
+    (None: the free space minus a reserve). A damaged file is left out; any other damaged row only if
+    `leaves_out_damaged`. Raise StoreError without a replica or enough disk space, DamagedError for a corrupt row.
     """
     outlet = _Outlet()
     with ExitStack() as stack:
-        # They have no name, and are gone however this process ends.
+        # Unnamed files vanish however this process ends.
         tables: dict[str, IO[bytes]] = {path: stack.enter_context(tempfile.TemporaryFile()) for path in _KEPT}
         read = _Read(tables, _free() if room is None else room, leaves_out_damaged)
         await _read(store, sprite, as_of, read, on_row)
@@ -260,7 +262,7 @@ def _write_table(archive: ArchiveWriter, path: str, lines: IO[bytes]) -> Iterato
 
 
 async def _check_files(store: Store, sprite: str, read: _Read) -> None:
-    """Leave out each file that cannot be put together whole of its chunks."""
+    """Leave out each file whose chunks are incomplete."""
     sizes = dict[str, int]()
     for path, file in list(read.files.items()):
         try:
@@ -271,7 +273,7 @@ async def _check_files(store: Store, sprite: str, read: _Read) -> None:
 
 
 async def _check_file(store: Store, sprite: str, file: _File, sizes: dict[str, int]) -> None:
-    """Raise DamagedError if a chunk is damaged or missing, or the file's size is another. Note sizes of chunks."""
+    """Raise DamagedError if a chunk is damaged or missing, or the file's size differs. Note the sizes of chunks."""
     size = 0
     for sha256 in file.chunks:
         if sha256 not in sizes:
@@ -324,12 +326,12 @@ async def _read(store: Store, sprite: str, as_of: float | None, read: _Read, on_
 
 
 def _nameless(table: str, error: DamagedError) -> str:
-    """Return what is known of a row that cannot be unsealed."""
+    """Return a description of a row that cannot be decrypted."""
     return "one whose name is damaged, too" if table in _PERSONS else error.what
 
 
 def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
-    """Puts a row where it belongs. ValueError where it is none, or one too many."""
+    """Put a row in its place. Raise ValueError for an invalid one."""
     table = stored.table
     if (kept := _KEPT.get(table)) is not None:
         line = msgspec.json.encode(row) + b"\n"
@@ -353,7 +355,7 @@ def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
 
 
 async def _whole(store: Store, sprite: str, row: dict[str, Any]) -> dict[str, Any]:
-    """The row with its columns, put together of its chunks where it was too long to be shipped as it is."""
+    """Return the whole row, assembled from its chunks if it was too long to ship directly."""
     names = msgspec.convert(row["chunks"] if row.keys() == {"chunks"} else [], list[str])
     chunks, size = dict[str, bytes](), 0
     for sha256 in names:
@@ -366,12 +368,12 @@ async def _whole(store: Store, sprite: str, row: dict[str, Any]) -> dict[str, An
 
 
 def _ordered(path: str, lines: IO[bytes]) -> list[bytes] | IO[bytes]:
-    """The lines of a table, in the order in which an archive has them."""
+    """Return the lines of a table in the archive's order."""
     lines.seek(0)
     order = _KEPT[path].order
     if order == "rowid":
         return lines
-    # Few and short: names of files.
+    # Few and short lines: names of files.
     return sorted(lines, key=lambda line: _column(line, order))
 
 
@@ -381,6 +383,6 @@ def _column(line: bytes, name: str) -> bytes:
 
 
 def _as_walked(path: str, *, is_file: bool) -> list[tuple[bool, str]]:
-    """Sorts as a walk goes: a folder, its files by name, then each folder in it."""
+    """Return a sort key for the order of a directory walk: a folder, its files by name, then its subfolders."""
     *above, name = path.split("/")
     return [*((True, folder) for folder in above), (not is_file, name)]

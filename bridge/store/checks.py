@@ -1,7 +1,7 @@
-"""Checks all that is stored in the background: each sprite once a day, read at a bounded pace.
+"""Check all replicas in the background: each sprite once a day, read at a limited rate.
 
-Several bridges share the work: the store says whose turn it is. A sprite that lives is asked to ship everything again
-where pieces are damaged or missing.
+Several bridges share the work; the store selects the bridge. A connected sprite with damaged or missing pieces is
+asked to ship everything again.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _FIRST_SECONDS, _LOOK_SECONDS, _PAUSE_SECONDS = 60.0, 600.0, 0.05
-#: Each sprite is checked so often: with a round's own time, all within a day.
+#: Interval of a sprite's checks: with the time of one round, every sprite is checked within a day.
 _EVERY_SECONDS = 10 * 3600.0
-#: A round reads everything in so long, at no less than a disk does not notice, and at no more than leaves it to others.
+#: Time for one round over everything, within rates that a disk can spare for background work.
 _ROUND_SECONDS = 10 * 3600.0
 _SLOWEST, _FASTEST = 1024**2, 32 * 1024**2
 
 
 class Checks:
-    """`on_damage` is called with a sprite of which pieces are damaged or missing."""
+    """Background checks; `on_damage` is called with a sprite that has damaged or missing pieces."""
 
     def __init__(self, store: SealedStore, on_damage: Callable[[str], None]) -> None:
         self._store = store
         self._on_damage = on_damage
         #: Checks by this bridge since its start: `whole`, `damaged`, `failed`.
         self.outcomes: Counter[str] = Counter()
-        #: What is damaged or missing now of each sprite that this bridge checked.
+        #: Currently damaged or missing pieces of each sprite that this bridge checked.
         self.damaged: dict[str, int] = {}
 
     async def run(self) -> None:
@@ -51,7 +51,7 @@ class Checks:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Check every sprite whose turn it is."""
+        """Check every sprite whose check is due."""
         sprites = await self._store.sprites()
         size = sum([await self._store.size(sprite) for sprite in sprites])
         pace = min(max(size / _ROUND_SECONDS, _SLOWEST), _FASTEST)
@@ -79,7 +79,7 @@ class Checks:
             self._on_damage(sprite)
 
     def _note(self, sprite: str, health: Health) -> None:
-        """Take over what another bridge or `store verify` found."""
+        """Adopt the result of another bridge or of `store verify`."""
         is_new = health.damaged > self.damaged.get(sprite, 0)
         self.damaged[sprite] = health.damaged
         if is_new:

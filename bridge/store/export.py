@@ -1,4 +1,4 @@
-"""Whose archive it is: an agent's own, where its machine is awake, else one of what is kept of it."""
+"""Choose the source of an archive: the agent's machine if it is awake, otherwise its replica."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from bridge.store.restore import Restorer
 
 Source = Literal["machine", "store"]
-#: How a machine is that would have to be woken, is gone, or cannot be asked.
+#: States of a machine that would have to be woken, is gone, or does not answer.
 _NOT_AWAKE: Final = frozenset({"absent", "warm", "cold", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An archive; as of when it is if it was made of what is kept (Unix seconds), and what is not in that one then."""
+    """An archive. `as_of` is set for a replica's (Unix seconds), `left_out` lists its missing parts."""
 
     chunks: AsyncIterator[bytes]
     as_of: float | None = None
@@ -39,9 +39,9 @@ async def exported(
     as_of: float | None = None,
     leave_out_damaged: bool = False,
 ) -> Exported:
-    """An archive of which the first bytes are there: most of what can be wrong is known. HostError, StoreError.
+    """Return an archive whose first bytes have arrived, so that most errors are known. Raise HostError or StoreError.
 
-    `source` None: whichever is newer without waking anybody. An archive `as_of` a time is always of what is kept.
+    Without a `source`, use the newer one that needs no wake. An archive `as_of` a time always comes from the replica.
     """
     kept_at = await restorer.kept_at(checked_name(sprite))
     is_asked = source == "store" or as_of is not None
@@ -82,10 +82,10 @@ async def exported_as_owner(
     as_of: float | None = None,
     leave_out_damaged: bool = False,
 ) -> Exported:
-    """The same; the machine is asked by the bridge that has the sprite alone, since it may be woken and updated by it.
+    """Like `exported`, but ask the machine only under this bridge's lease, because that may wake and update it.
 
-    Of a sprite that another bridge has, it is made of what is kept. HostError, in an operator's words, where that is
-    not what was asked for, or nothing is kept.
+    If another bridge has the sprite, use the replica. Raise HostError, for operators, if that was not asked for, or
+    if there is no replica.
     """
     if source != "store" and as_of is None:
         try:
@@ -108,5 +108,5 @@ async def _with_first(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterat
             yield chunk
     finally:
         if isinstance(others, AsyncGenerator):
-            # Where the reader goes away in the middle, the command ends now.
+            # If the reader stops in the middle, the command ends now.
             await others.aclose()

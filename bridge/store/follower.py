@@ -1,8 +1,7 @@
-"""Follows each sprite that is connected: asks it to ship its log, stores what comes, and says so.
+"""Replicate each connected sprite: ask it to ship its log, store the batches, and acknowledge them.
 
-Over a connection of its own beside the room's link, and only while there is that link: it wakes nobody. What a sprite
-ships is bounded by the pace at which it is read and by its part of the store; one that ships nonsense is left alone
-for a while, and harms nobody else.
+It uses a separate connection beside the room's link, and only while that link is up, so it wakes no machine. Each
+sprite's data is limited by a read rate and a quota; one that ships invalid data is paused and affects no other.
 """
 
 from __future__ import annotations
@@ -48,19 +47,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 15.0
-#: Where trying again helps only once an operator has done something, or the sprite was updated.
+#: Pause where a retry helps only after an operator has acted, or the sprite was updated.
 _REFUSED_SECONDS = 60.0
-#: How often it is looked whether an operator has accepted the sprite as it is.
+#: Poll interval for an operator's decision to accept the sprite as it is.
 _ACCEPTED_SECONDS = 5.0
-#: A sprite whose log does not get on its way into the store for so long may sleep all the same.
+#: A sprite whose replication makes no progress for this long may sleep all the same.
 _PATIENCE_SECONDS = 120.0
-#: Everything once more is asked for no more often than this.
+#: Shortest interval between requests to ship everything.
 _ANEW_SECONDS = 3600.0
 _AGAIN_SECONDS = 20 * 3600.0
-#: A sprite that runs on this machine and is about to be stopped is connected to in so long, or left alone.
+#: Time for connecting to a local sprite that is about to be stopped; later it is left alone.
 _CONNECT_SECONDS = 3.0
 _TIDY_FIRST_SECONDS, _TIDY_SECONDS, _TIDY_PAUSE_SECONDS = 300.0, 86400.0, 0.05
-#: How soon what was forgotten is wiped once more, where the database did not do it.
+#: Retries of a wipe of forgotten data that the database did not complete.
 _WIPE_FIRST_SECONDS, _WIPE_LONGEST_SECONDS = 1.0, 60.0
 _LONGEST_WORDS = 300
 _SHIP_ID = "ship"
@@ -82,15 +81,15 @@ _AHEAD_FOR_PERSON = (
 
 
 class _RefusedError(Exception):
-    """The sprite does not ship, in its own words: it is of an older version."""
+    """The sprite refuses to ship, with its own message: it is an older version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a store stands to a sprite: so many seconds behind (None: it has nothing), and what hinders it, in words.
+    """State of a replica: seconds behind (None: there is no replica), and a description of problems.
 
-    The person's files were looked at `files_seen` seconds ago, while it is followed; what changed since comes later.
-    `health` is what the last check of all pieces found.
+    `files_seen` seconds ago the person's files were scanned, during replication; later changes follow later. `health`
+    is the result of the last check of all pieces.
     """
 
     behind: float | None
@@ -101,7 +100,7 @@ class Standing:
 
 @dataclass(slots=True)
 class Following:
-    """How it stands with a sprite. Monotonic seconds; `trouble` in words, "" where all is well."""
+    """State of the replication of a sprite. Times in monotonic seconds; `trouble` as text, "" if there is none."""
 
     is_whole: bool = False
     whole_at: float = float("-inf")
@@ -109,27 +108,27 @@ class Following:
     progress_at: float = field(default_factory=time.monotonic)
     anew_at: float = float("-inf")
     is_anew: bool = False
-    #: Pieces of the store are damaged: the sprite is asked to ship everything again; then it is doing so.
+    #: The replica has damaged pieces: whether to ask the sprite to ship everything, and whether it is doing so.
     asks_again: bool = False
     is_again: bool = False
     is_connected: asyncio.Event = field(default_factory=asyncio.Event)
-    #: Ends the connection, so that another one asks.
+    #: Ends the connection, so that the next one asks.
     interrupt: Callable[[], None] = lambda: None
 
     @property
     def is_hopeful(self) -> bool:
-        """Whether what the store lacks is on its way to it."""
+        """Return whether the missing data is on its way."""
         return not self.is_whole and not self.trouble and time.monotonic() - self.progress_at < _PATIENCE_SECONDS
 
     def moved(self, *, is_whole: bool) -> None:
-        """Something was stored, or the sprite says that there is nothing more."""
+        """Note that data was stored, or that the sprite has nothing more."""
         self.is_whole, self.trouble, self.progress_at = is_whole, "", time.monotonic()
         if is_whole:
             self.whole_at = self.progress_at
 
 
 class _Receipts:
-    """Tells one connection what is stored. From a forget on, not before the disk is rid of what was forgotten."""
+    """Acknowledge stored data on one connection; after a forget, only when the disk is wiped."""
 
     def __init__(self, connection: SpriteConnection) -> None:
         self._connection = connection
@@ -138,7 +137,7 @@ class _Receipts:
         self._is_closed = False
 
     def give(self, through: int, wiping: asyncio.Task[None] | None) -> None:
-        """Everything up to there is stored; `wiping` ends when nothing of it has to wait."""
+        """Acknowledge everything up to `through` once `wiping`, if any, has ended."""
         self._through = through
         if wiping is None:
             self._say()
@@ -147,7 +146,7 @@ class _Receipts:
             wiping.add_done_callback(self._wiped)
 
     def close(self) -> None:
-        """The connection ends."""
+        """Stop acknowledging, because the connection ends."""
         self._is_closed = True
 
     def _wiped(self, wiping: asyncio.Task[None]) -> None:
@@ -159,11 +158,11 @@ class _Receipts:
 
 
 class _Ear:
-    """Notices when the link comes, and ends what runs when it goes."""
+    """Notice when the link comes up, and end the current attempt when it goes down."""
 
     def __init__(self, room: Room, is_last: Callable[[], bool]) -> None:
         self.is_up = asyncio.Event()
-        #: Whether the sprite is being stopped: its last rows come after the link has ended.
+        #: Whether the sprite is being stopped: its last rows arrive after the link has ended.
         self._is_last = is_last
         self._room = room
         self._attempt: asyncio.Timeout | None = None
@@ -184,7 +183,7 @@ class _Ear:
 
     @contextmanager
     def held(self, attempt: asyncio.Timeout) -> Iterator[None]:
-        """The attempt ends with the link."""
+        """Let the attempt end with the link."""
         self._attempt = attempt
         try:
             yield
@@ -192,7 +191,7 @@ class _Ear:
             self._attempt = None
 
     def interrupt(self) -> None:
-        """End the attempt under way, if there is one."""
+        """End the current attempt, if there is one."""
         if self._attempt is not None and not self._attempt.expired():
             self._attempt.reschedule(0)
 
@@ -204,17 +203,17 @@ class _Ear:
 
 
 class Followers:
-    """`async with Followers(store, on_death) as followers:`, an observer of the relay, which `follow` is then told."""
+    """`async with Followers(store, on_death) as followers:`, an observer of the relay; call `follow` next."""
 
     def __init__(self, store: SealedStore, on_death: Callable[[], None], kept: Kept = nothing_kept) -> None:
         self._store = store
-        #: What people are told of what is kept.
+        #: Returns the description of a replica for people.
         self._kept = kept
         self._on_death = on_death
         self._room_of: Callable[[str], Room | None] = lambda _: None
         self._following: dict[str, Following] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        #: Of whom something was forgotten whose bytes may still be on the disk: how often, why, and who sees to it.
+        #: Sprites with forgotten data that may still be on the disk: number of forgets, reason, and task.
         self._stopping: frozenset[str] = frozenset()
         self._forgets: dict[str, int] = {}
         self._unwiped: dict[str, str] = {}
@@ -225,7 +224,7 @@ class Followers:
 
     async def __aenter__(self) -> Self:
         if await self._store.sprites():
-            # Where the key is missing this is the moment to say so.
+            # Report a missing key now.
             self._store.keyring.current()
         await self._stack.enter_async_context(self._tasks)
         upkeep = owned_task(self._tidy_on(), name="store upkeep", on_death=self._on_death)
@@ -238,11 +237,11 @@ class Followers:
         await self._stack.aclose()
 
     def follow(self, room_of: Callable[[str], Room | None]) -> None:
-        """Where the rooms are that are opened from here on."""
+        """Set the lookup of rooms that are opened from now on."""
         self._room_of = room_of
 
     async def stop(self, sprites: Collection[str]) -> None:
-        """Follow these sprites to their end, which comes now, whatever becomes of their rooms."""
+        """Replicate these sprites until they stop, which happens now, whatever becomes of their rooms."""
         self._stopping = frozenset(sprites)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -250,11 +249,11 @@ class Followers:
                     await self._following[sprite].is_connected.wait()
 
     def is_unshipped(self, sprite: str) -> bool:
-        """Whether the store lacks something of a sprite and is getting it: then it should not sleep yet."""
+        """Return whether the replica lacks data that is on its way: then the sprite should not sleep yet."""
         return sprite in self._running and self._following[sprite].is_hopeful
 
     async def standing(self, sprite: str) -> Standing:
-        """How much of a sprite is stored; wakes nothing."""
+        """Return the state of a sprite's replica; wakes no machine."""
         following, why = self._following.get(sprite), self._unwiped.get(sprite, "")
         if following is None:
             return await standing(self._store, sprite, why=why)
@@ -270,7 +269,7 @@ class Followers:
         self._running[sprite] = self._tasks.start(self._follow(sprite, following), f"follow {sprite}")
 
     def _heal(self, sprite: str) -> None:
-        """Have a sprite that is followed ship everything again; any other is asked when it is followed next."""
+        """Ask a connected sprite to ship everything again; any other is asked when it connects."""
         if sprite in self._running:
             self._following[sprite].interrupt()
 
@@ -292,7 +291,7 @@ class Followers:
     # --- one sprite ---
 
     async def _follow(self, sprite: str, following: Following) -> None:
-        # The relay tells of a room when it has it.
+        # The relay announces a room once it has it.
         room = self._room_of(sprite)
         if room is None:
             return
@@ -310,10 +309,10 @@ class Followers:
                 except (LinkDownError, HostError, LinkError, OSError, TimeoutError) as error:
                     log.debug("%s is not followed at the moment: %s", sprite, type(error).__name__)
                 except BridgeError as error:
-                    # The disk, the database or the key: it is tried again.
+                    # An error of the disk, the database or the key: retry.
                     self._trouble(sprite, following, str(error))
                 except Exception:
-                    # A fault of ours must not leave it unfollowed for good.
+                    # A bug must not stop the replication for good.
                     log.exception("following %s failed", sprite)
                     self._trouble(sprite, following, "following it failed; see the bridge's log")
                 following.is_whole = False
@@ -323,7 +322,7 @@ class Followers:
                 await asyncio.sleep(min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(failures, 10)))
 
     async def _attempt(self, sprite: str, room: Room, following: Following) -> None:
-        """Follows until the connection ends; what the store or the sprite refuses is said, and waited for."""
+        """Replicate until the connection ends; report refusals of the store or the sprite, and wait."""
         try:
             await self._ship(sprite, room, following)
         except StoreAheadError:
@@ -335,7 +334,7 @@ class Followers:
             finally:
                 room.advise("")
         except StoreBehindError:
-            # Nothing is wrong with the agent. What was stored of before stays, as the state of then.
+            # The agent is fine. The earlier replica stays as an older generation.
             log.warning("the store of %s was put back to an earlier day: all of it is shipped anew", sprite)
             await self._store.accept(sprite)
         except MissingChunkError as error:
@@ -349,7 +348,7 @@ class Followers:
 
     async def _ship(self, sprite: str, room: Room, following: Following) -> None:
         position = await self._store.position(sprite)
-        # A bridge that had it may have ended before.
+        # A bridge that had the sprite before may have ended in the middle.
         if await self._store.wipe_is_due(sprite):
             self._wipe(sprite)
         connection = await room.beside(STORE)
@@ -385,7 +384,7 @@ class Followers:
             await connection.close()
 
     def _wipe(self, sprite: str) -> None:
-        """Has what was forgotten leave the disk, which holds nobody up but whoever forgot."""
+        """Wipe forgotten data from the disk; only the forgetting person waits for it."""
         self._forgets[sprite] = self._forgets.get(sprite, 0) + 1
         if sprite not in self._wiping:
             self._wiping[sprite] = self._tasks.start(self._until_wiped(sprite), f"wipe {sprite}")
@@ -404,12 +403,12 @@ class Followers:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _WIPE_LONGEST_SECONDS)
         finally:
-            # Whoever forgets from here on has it begin anew.
+            # A later forget starts a new wipe.
             del self._forgets[sprite], self._wiping[sprite]
             self._unwiped.pop(sprite, None)
 
     async def _until_accepted(self, sprite: str) -> None:
-        """Until an operator has said that the sprite as it now is is to be followed."""
+        """Wait until an operator has accepted the sprite as it is now."""
         before = await self._store.position(sprite)
         while (await self._store.position(sprite)).log == before.log:  # noqa: ASYNC110 - it may be said elsewhere
             await asyncio.sleep(_ACCEPTED_SECONDS)
@@ -422,7 +421,7 @@ class Followers:
     # --- all of them ---
 
     async def _tidy_on(self) -> None:
-        """Drops what has had its time, of every sprite once a day."""
+        """Delete expired data of every sprite once a day."""
         await asyncio.sleep(_TIDY_FIRST_SECONDS)
         while True:
             try:
@@ -443,7 +442,7 @@ class Followers:
 
 
 async def _shipped(connection: SpriteConnection, unpacker: Unpacker) -> Shipped:
-    """The next rows that come; what else the sprite says is passed over. StoreAheadError, _RefusedError."""
+    """Return the next batch, skipping other messages. Raise StoreAheadError, StoreBehindError or _RefusedError."""
     while True:
         message = await connection.message()
         payload = message.payload
@@ -463,19 +462,19 @@ async def _shipped(connection: SpriteConnection, unpacker: Unpacker) -> Shipped:
 
 
 def _says_nothing_new(shipped: Shipped, position: Position) -> bool:
-    """Whether a sprite says only once more that the store has everything: that need not be written down."""
+    """Return whether a batch only repeats that the replica is complete, so that it need not be stored."""
     is_same = shipped.log == position.log and shipped.through == position.through
     return is_same and position.is_whole and shipped.whole and not (shipped.rows or shipped.chunks)
 
 
 async def standing(store: SealedStore, sprite: str, trouble: str = "", why: str = "") -> Standing:
-    """How much of a sprite is stored, whoever follows it; `why` what was forgotten was not wiped yet, if it was not."""
+    """Return the state of a replica, also without replication; `why` is the reason of an incomplete wipe."""
     try:
-        # What is followed anew and has not all come yet has another state before it: the newest.
+        # While a new generation is incomplete, the earlier one is the newest state.
         (followed, position, wipe_is_due), health = await store.standing(sprite), await store.health(sprite)
         if not trouble and wipe_is_due:
             trouble = _NOT_WIPED.format(why=f" ({why})" if why else "")
-        # What comes while something hinders it is stored nowhere.
+        # New data is not stored while there is trouble.
         if followed.log is not None and followed.is_whole and not trouble:
             return Standing(0.0, trouble, health=health)
     except BridgeError as error:

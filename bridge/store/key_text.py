@@ -1,4 +1,4 @@
-"""The keys of the store as people write them (pure): base64, each with a name before it if one likes."""
+"""Text form of the store's keys (pure): base64, each with an optional name before it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ KEY_BYTES = 32
 
 
 def read_keys(text: str) -> tuple[bytes, ...]:
-    """The keys of a text: `KEY` or `NAME:KEY`, with white space or commas between, the one in use first.
+    """Parse keys: `KEY` or `NAME:KEY`, separated by white space or commas, the one in use first.
 
-    A name is for who reads it; a key is known by itself. ValueError where one is no base64 of 32 bytes.
+    Names are only for readers; a key is identified by its value. Raise ValueError for invalid base64 or another
+    length.
     """
     return tuple(_key(word) for word in text.replace(",", " ").split())
 
 
 def write_keys(keys: tuple[bytes, ...]) -> str:
-    """The text that `read_keys` reads: a key a line."""
+    """Return the text that `read_keys` parses: a key a line."""
     return "".join(f"{base64.b64encode(key).decode()}\n" for key in keys)
 
 

@@ -1,10 +1,10 @@
-"""The keys that seal the store: AES-256-GCM, one key for each sprite, made of the operator's key by HKDF-SHA256.
+"""Encryption keys of the store: AES-256-GCM with a key for each sprite, derived from the operator's key by HKDF-SHA256.
 
-What is sealed is bound to its place, which is given as associated data: it can be unsealed nowhere else. A nonce is
-random; with 96 bits of it, and a key for each sprite, a sprite can seal 2^32 times before two are likely to meet.
+Each ciphertext is bound to its place by associated data, so it cannot be decrypted elsewhere. Nonces are random
+96-bit values; with its own key, a sprite can encrypt 2^32 times before a collision becomes likely.
 
-Keys come from the environment, or from a file that is made at the first start. The file is looked at again whenever it
-has changed, so that a command may rotate it beside a running bridge.
+Keys come from the environment, or from a file that is created at the first start. The file is read again whenever it
+has changed, so a command may rotate keys beside a running bridge.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from sprite.common import own_secrets
 
 _NONCE_BYTES = 12
 _TAG_BYTES = 16
-#: What sealing adds to the bytes of a text.
+#: Overhead of sealing in bytes.
 SEAL_BYTES = _NONCE_BYTES + _TAG_BYTES
 
 
 class BrokenSealError(Exception):
-    """These bytes were not sealed with this key for this place."""
+    """The bytes were not sealed with this key for this place."""
 
 
 class Key:
-    """One of the operator's keys; `id` is made of it and tells nothing."""
+    """One of the operator's keys; `id` is derived from it and reveals nothing."""
 
     def __init__(self, key: bytes) -> None:
         own_secrets.hold(key)
@@ -49,16 +49,16 @@ class Key:
 
     @property
     def material(self) -> bytes:
-        """The key itself, to be written down."""
+        """Return the raw key, for writing it to a file."""
         return self._key
 
     def seal(self, sprite: str, place: bytes, content: bytes) -> bytes:
-        """The content, readable with this key alone, at this place of this sprite alone."""
+        """Encrypt content with this key, bound to this place of this sprite."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return nonce + _cipher(self._key, sprite).encrypt(nonce, content, place)
 
     def unseal(self, sprite: str, place: bytes, sealed: bytes) -> bytes:
-        """The content; BrokenSealError where it is not what was sealed."""
+        """Decrypt content. Raise BrokenSealError if it was altered or belongs elsewhere."""
         try:
             return _cipher(self._key, sprite).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], place)
         except (InvalidTag, ValueError) as error:
@@ -71,28 +71,28 @@ def _cipher(key: bytes, sprite: str) -> AESGCM:
 
 
 def key_of_secret(secret: str) -> bytes:
-    """The key of bridges that share a secret and were given no key; by it nobody finds the secret."""
+    """Derive a key from the bridges' shared secret, if no key was configured; it does not reveal the secret."""
     return HKDF(SHA256(), KEY_BYTES, None, b"sprite store key of a shared secret").derive(secret.encode())
 
 
 class Keyring(Protocol):
-    """The keys that there are."""
+    """The available keys."""
 
     def current(self) -> Key:
-        """The key that seals from here on."""
+        """Return the key for new data."""
         ...
 
     def of(self, key_id: str) -> Key:
-        """The key that sealed. WrongKeyError where it is not here."""
+        """Return the key with this id. Raise WrongKeyError if it is missing."""
         ...
 
     def ids(self) -> tuple[str, ...]:
-        """The ids of all that are here, the one that seals first; none where no key can be read."""
+        """Return the ids of all keys, the sealing one first; empty if no key can be read."""
         ...
 
 
 class FixedKeys:
-    """The keys of the environment."""
+    """Keys from the environment."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self._keys = [Key(key) for key in keys]
@@ -111,9 +111,9 @@ class FixedKeys:
 
 
 class KeyFile:
-    """A file of keys, the one in use first, readable by its owner alone.
+    """A file of keys, the one in use first, readable only by its owner.
 
-    `makes`: where there is none, one is made when it is first needed, with a new key.
+    `makes`: create a missing file with a new key when it is first needed.
     """
 
     def __init__(self, path: Path, *, makes: bool = False) -> None:
@@ -123,17 +123,17 @@ class KeyFile:
         self._keys: list[Key] = []
 
     def add(self) -> None:
-        """A new key seals from here on; those before it still unseal."""
+        """Add a new key for sealing; the earlier ones still decrypt."""
         self._load()
         self._write((secrets.token_bytes(KEY_BYTES), *(key.material for key in self._keys)))
 
     def drop_older(self) -> None:
-        """Only the key in use remains."""
+        """Drop all keys except the one in use."""
         self._load()
         self._write((self._keys[0].material,))
 
     def count(self) -> int:
-        """How many keys there are."""
+        """Return the number of keys."""
         self._load()
         return len(self._keys)
 
@@ -154,7 +154,7 @@ class KeyFile:
         try:
             self._load()
         except OperatorError:
-            # Whoever needs one of its keys is told.
+            # The next use of a key reports the error.
             return ()
         return tuple(key.id for key in self._keys)
 
@@ -185,7 +185,7 @@ class KeyFile:
         self._keys, self._seen = [Key(key) for key in keys], seen
 
     def _write(self, keys: tuple[bytes, ...], *, is_new: bool = False) -> None:
-        """All of it or nothing, durably. Of two that make it anew, the first one's is kept."""
+        """Write the file atomically and durably. If two processes create it at once, the first one wins."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(prefix=".store.key.", dir=self._path.parent)

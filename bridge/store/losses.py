@@ -1,6 +1,6 @@
-"""Which sprites are to be restored: their machines are gone, or a restore of them was begun and did not end.
+"""Sprites that must be restored: their machine is gone, or a restore was begun and did not finish.
 
-A host asks before it makes a machine, or uses one that is there; see `Guard`.
+A host checks this before it creates or uses a machine; see `Guard`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def moment(at: float) -> str:
-    """A time (Unix seconds) as operators and people read it, in UTC."""
+    """Format a time (Unix seconds) for people, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 class Losses:
-    """What is kept of sprites, and which restores are under way. `refuse` is a Guard."""
+    """Knows the replicas of sprites and the unfinished restores. `refuse` is a Guard."""
 
     def __init__(self, database: Database, store: Store) -> None:
         self._database = database
         self._store = store
 
     async def kept_words(self, sprite: str) -> tuple[str, float] | None:
-        """The same in words for a person, and the time; None where nothing is kept, or that is not known now."""
+        """Return a description of the replica for a person, and its time; None if there is none or the lookup fails."""
         try:
             at = await self.kept_at(sprite)
         except (StoreError, DatabaseError):
@@ -38,11 +38,11 @@ class Losses:
         return None if at is None else (f"What it knew is kept as of {moment(at)}.", at)
 
     async def kept_at(self, sprite: str) -> float | None:
-        """As of when something is kept (Unix seconds), None where nothing is. StoreError, DatabaseError."""
+        """Return the time of the replica (Unix seconds), None if there is none. Raise StoreError or DatabaseError."""
         return (await self._store.newest(sprite)).at
 
     async def refuse(self, sprite: str, is_there: bool) -> None:
-        """MachineGoneError where the sprite is to be restored first."""
+        """Raise MachineGoneError if the sprite must be restored first."""
         try:
             is_begun = await self.is_begun(sprite)
             if is_there and not is_begun:
@@ -58,12 +58,12 @@ class Losses:
             raise MachineGoneError(f"The machine of this agent is gone. What it knew is kept as of {moment(at)}.", at)
 
     async def is_begun(self, sprite: str) -> bool:
-        """Whether a restore has put away what was there, and not ended."""
+        """Return whether a restore has moved the earlier sprite away and not finished."""
         sql = "SELECT 1 AS found FROM restores WHERE sprite = ?"
         return await self._database.read(lambda tx: tx.execute(sql, (sprite,)).fetchone() is not None)
 
     async def begin(self, sprite: str) -> None:
-        """From here on the sprite is not used before `end`."""
+        """Note that the sprite must not be used before `end`."""
 
         def write(tx: Transaction) -> None:
             tx.execute(
@@ -73,7 +73,7 @@ class Losses:
         await self._database.write(write)
 
     async def end(self, sprite: str) -> None:
-        """The sprite is whole again."""
+        """Note that the restore has finished."""
 
         def write(tx: Transaction) -> None:
             tx.execute("DELETE FROM restores WHERE sprite = ?", (sprite,))

@@ -1,6 +1,6 @@
-"""Makes a sprite of what the store has of it: on a new machine, or in the place of what is there, if that was asked.
+"""Restore a sprite from its replica: on a new machine, or in place of the existing one, if requested.
 
-Cut off at any moment, either the earlier sprite goes on, or the next restore makes it whole; see losses.py.
+After an interruption at any point, either the earlier sprite continues or the next restore finishes; see losses.py.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _TURNS: Final = "log/observations.jsonl"
 _PREFIX: Final = "restore-"
 
 
-#: Adds a line to the audit log: who, what, to whom, and details.
+#: Adds a line to the audit log: actor, action, subject, and details.
 Note = Callable[..., Awaitable[None]]
 
-#: For whoever has a command line.
+#: Advice for users of the command line.
 SAY_OVER: Final = "Say --over to put what is kept in its place; what is there is put aside, not deleted."
 
 
@@ -53,38 +53,39 @@ class RestoreRefusedError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was done, in words, and what of the person's files did not come back; "" where all did."""
+    """A completed restore, described in words, and the files that are missing; "" if none are."""
 
     done: str
     left_out: str = ""
 
     @property
     def words(self) -> str:
-        """All of it."""
+        """Return the whole description."""
         return f"{self.done} {self.left_out}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who (`actor`, as in the audit log) wants what restored: as of when (Unix seconds; None: the newest), over what.
+    """A requested restore: its `actor` (as in the audit log) and its time (Unix seconds; None: the newest).
 
-    `over`: what is there may be replaced; it is put aside. `anew`: on a new machine, the earlier one is destroyed.
+    `over` permits replacing the existing sprite, which is moved aside. `anew` uses a new machine and destroys the old
+    one.
     """
 
     actor: str
     as_of: float | None = None
     over: bool = False
     anew: bool = False
-    #: Whom it is refused, is told this.
+    #: Added to the message of a refusal.
     advice: str = "An operator can have what is kept put in its place."
-    #: Turns and other rows that are damaged in the store are left out, where they would else prevent the restore.
+    #: Leave out damaged turns and other rows, which would otherwise prevent the restore.
     leave_out_damaged: bool = False
 
 
 class Restorer:
-    """`async with Restorer(...) as restorer:`; each sprite once at a time.
+    """`async with Restorer(...) as restorer:`; one restore of a sprite at a time.
 
-    `folder` is for archives on their way; `note` writes the audit log before anything is changed, and how it ended.
+    `folder` is for temporary archives; `note` writes the audit log before any change, and the outcome.
     """
 
     def __init__(self, store: Store, losses: Losses, host: Restorable, folder: Path, note: Note) -> None:
@@ -97,7 +98,7 @@ class Restorer:
         self._under_way: set[str] = set()
 
     async def __aenter__(self) -> Self:
-        # What a bridge left behind that was killed.
+        # Left over from a killed bridge.
         for left in self._folder.glob(f"{_PREFIX}*.zip"):
             left.unlink(missing_ok=True)
         return self
@@ -108,7 +109,7 @@ class Restorer:
         await self._tasks.close()
 
     async def kept_at(self, sprite: str) -> float | None:
-        """As of when something is kept of the sprite (Unix seconds), None where nothing is."""
+        """Return the time of the sprite's replica (Unix seconds), None if there is none."""
         return await self._losses.kept_at(sprite)
 
     async def kept_words(self, sprite: str) -> tuple[str, float] | None:
@@ -116,7 +117,10 @@ class Restorer:
         return await self._losses.kept_words(sprite)
 
     async def go_on(self, sprite: str, actor: str) -> str:
-        """The sprite as it now is goes on, and is kept anew; what was kept stays as what was before. StoreError."""
+        """Accept the sprite as it is and replicate it from the beginning. Raise StoreError.
+
+        The earlier replica stays as an older version.
+        """
         await self._note(actor, "store accept", sprite)
         await self._store.accept(sprite)
         return "Your agent goes on as it is. What was kept of before stays for a month, for whoever runs this bridge."
@@ -130,7 +134,7 @@ class Restorer:
         *,
         leaves_out_damaged: bool = False,
     ) -> AsyncIterator[bytes]:
-        """What is kept, as an archive; says as of when. StoreError before the first bytes where there is none."""
+        """Return the replica as an archive, and report its time. StoreError before the first bytes if there is none."""
         at = await self._kept_at(sprite)
         report("connecting", f"What is kept of {sprite}'s agent is as of {moment(at if as_of is None else as_of)}.")
         return archive_of(
@@ -138,9 +142,9 @@ class Restorer:
         )
 
     async def restore(self, sprite: str, asked: Asked, report: Report) -> Restored:
-        """Restores it. StoreError or HostError.
+        """Restore the sprite. Raise StoreError or HostError.
 
-        Cancelled, it ends before the first step that cannot be taken back, or goes on to its end behind our back.
+        If cancelled, it ends before the first irreversible step, or otherwise finishes in the background.
         """
         if checked_name(sprite) in self._under_way:
             raise RestoreRefusedError(f"{sprite}'s agent is being restored already.")
@@ -161,7 +165,7 @@ class Restorer:
     async def _outcome(
         self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event
     ) -> Restored | StoreError | HostError:
-        """What was done, or why not: a refusal is no fault of the task's."""
+        """Return the result or the refusal; a refusal is no failure of the task."""
         outcome: Restored | StoreError | HostError
         left_out = list[LeftOut]()
         try:
@@ -177,7 +181,7 @@ class Restorer:
     async def _note_end(
         self, sprite: str, asked: Asked, outcome: Restored | Exception, left_out: Sequence[LeftOut]
     ) -> None:
-        """How it ended, where the database allows: it is over by then."""
+        """Record the outcome; only log a database error, because the restore is over."""
         said = {"outcome": "done" if isinstance(outcome, Restored) else f"failed: {outcome}"}
         for each in left_out:
             said |= {"left_out": names} if (names := each.names()) else {}
@@ -190,7 +194,7 @@ class Restorer:
         self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event, left_out: list[LeftOut]
     ) -> Restored:
         report("connecting", f"Looking at what is kept of {sprite}'s agent.")
-        # Before all of it is read and written down; and again, since that takes its time.
+        # Check before the archive is built, and again afterwards, because building takes time.
         await self._refuse_newer(sprite, asked)
         async with self._archive(sprite, asked, report, left_out.append) as (archive, manifest):
             await self._refuse_newer(sprite, asked)
@@ -211,7 +215,7 @@ class Restorer:
         said = {"over": "yes" if asked.over else "", "anew": "yes" if asked.anew else ""}
         said["as_of"] = "" if asked.as_of is None else moment(asked.as_of)
         await self._note(asked.actor, "restore", sprite, **{key: value for key, value in said.items() if value})
-        # A restored sprite ships all that it has anew; so does the earlier one, should nothing come of this.
+        # A restored sprite ships everything again; so does the earlier one, if the restore fails.
         await self._store.accept(sprite)
         begun.set()
         if not self._host.is_one_step:
@@ -221,7 +225,7 @@ class Restorer:
     async def _archive(
         self, sprite: str, asked: Asked, report: Report, on_left_out: Callable[[LeftOut], None]
     ) -> AsyncIterator[tuple[Path, Manifest]]:
-        """What is kept, as a file while the block runs, readable by us alone."""
+        """Yield the replica as a temporary file, readable only by this user."""
         chunks = await self.export(sprite, asked.as_of, report, on_left_out, leaves_out_damaged=asked.leave_out_damaged)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -254,7 +258,7 @@ class Restorer:
         return at
 
     async def _refuse_newer(self, sprite: str, asked: Asked) -> None:
-        """RestoreRefusedError where something is there that was not given up. StoreError where nothing is kept."""
+        """Raise RestoreRefusedError if a sprite exists that may be newer. Raise StoreError if there is no replica."""
         await self._kept_at(sprite)
         if asked.over or await self._losses.is_begun(sprite) or not await self._host.is_there(sprite):
             return

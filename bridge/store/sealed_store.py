@@ -1,6 +1,6 @@
-"""The store of shipped logs: sealed, with the versions of a month. See `store.py` for what it promises.
+"""The encrypted store of replicas, with the versions of a month. `store.py` defines its guarantees.
 
-Owns when something is stored, and how long; `sprite_log.py` has the tables, a shelf is where they are.
+Owns the timing of storage and expiry; `sprite_log.py` has the tables, a shelf holds them.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _DAY = 86400.0
-#: Who notices that something is wrong with an agent notices it within a month; what is longer ago costs disk for ever.
+#: A problem with an agent is noticed within a month; older versions would cost disk for ever.
 VERSIONS_SECONDS = 30 * _DAY
-#: A file that is put back, or a card that is drawn again, finds its chunks still there.
+#: A restored file or a card that is drawn again finds its chunks still stored.
 UNUSED_CHUNK_SECONDS = 7 * _DAY
-#: So many rows are forgotten in one transaction: Postgres ends a statement that takes ten seconds.
+#: Rows forgotten in one transaction: Postgres ends a statement that takes ten seconds.
 _FORGOTTEN_AT_ONCE = 500
-#: What a sprite that has filled its part still keeps of before; its newest chunks wait for their rows for moments.
+#: Retention for a sprite that has filled its quota; its newest chunks wait only moments for their rows.
 _SHORT_OF_ROOM_SECONDS = 3600.0
 
 
 class SealedStore:
-    """A Store. `quota` is what each sprite may fill, in bytes."""
+    """A Store. `quota` is each sprite's limit in bytes."""
 
     def __init__(self, shelf: Shelf, keyring: Keyring, quota: int) -> None:
         self.shelf = shelf
@@ -65,7 +65,7 @@ class SealedStore:
         return await self._read(sprite, SpriteLog.newest)
 
     async def standing(self, sprite: str) -> tuple[Position, Position, bool]:
-        """Return `position`, `newest` and `wipe_is_due`, in one look."""
+        """Return `position`, `newest` and `wipe_is_due` in one transaction."""
         return await self._read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0))
 
     async def identity(self, sprite: str) -> str:
@@ -73,15 +73,15 @@ class SealedStore:
         return await self._write(sprite, SpriteLog.identity)
 
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
-        """See Store. What a forget deleted is off the disk when this returns."""
+        """See Store. Returns after forgotten data is wiped from the disk."""
         position, wipe_is_due = await self.take(sprite, shipped, after)
         while wipe_is_due:
             wipe_is_due = await self.finish_wipe(sprite)
         return position
 
     async def take(self, sprite: str, shipped: Shipped, after: int | None = None) -> tuple[Position, bool]:
-        """As `append`; and whether what a forget deleted may still be on the disk: then `finish_wipe` is due."""
-        # Many small rows take a while, in which everybody else is served.
+        """Store like `append`; also return whether forgotten data may still be on the disk: then call `finish_wipe`."""
+        # Checking many small rows takes a while; a thread keeps the event loop free.
         shipment = await asyncio.to_thread(checked, shipped)
         if shipment.forgotten:
             await self._forget_in_steps(sprite, shipment, after)
@@ -132,7 +132,7 @@ class SealedStore:
         await self.shelf.remove(sprite)
 
     async def tidy(self, sprite: str) -> None:
-        """Drops what has had its time: older versions, and chunks that none names."""
+        """Delete expired data: older versions, and unreferenced chunks."""
 
         def drop(log: SpriteLog) -> None:
             log.drop_older(VERSIONS_SECONDS)
@@ -157,11 +157,11 @@ class SealedStore:
         await self._write(sprite, SpriteLog.recheck)
 
     async def size(self, sprite: str) -> int:
-        """Return how many bytes are stored of a sprite."""
+        """Return the number of stored bytes of a sprite."""
         return await self._read(sprite, SpriteLog.size)
 
     async def health(self, sprite: str) -> Health:
-        """Return what the last check found."""
+        """Return the result of the last check."""
         return await self._read(sprite, SpriteLog.health)
 
     async def ask_again(self, sprite: str, pause: float) -> bool:
@@ -171,12 +171,13 @@ class SealedStore:
         return await self._write(sprite, lambda log: log.ask_again(pause))
 
     async def _forget_in_steps(self, sprite: str, shipment: Shipment, after: int | None) -> None:
-        """Does of a forget what may be much, in transactions that keep nobody waiting; the message's own ends it.
+        """Do the large part of a forget in short transactions; the message's own transaction completes it.
 
-        Where it is cut off, the sprite, which was told nothing, says it again. StoreError as of `_store`.
+        After an interruption the sprite, which got no acknowledgement, sends it again. Raise StoreError as `_store`
+        does.
         """
         through = shipment.forgotten
-        # Nothing is done for a message that makes no sense.
+        # Reject an invalid message before any change.
         named = await self._read(sprite, partial(_named, shipment))
         generation = await self._write(sprite, lambda log: _begin_forget(log, shipment, after))
         is_more = generation > 0
@@ -190,14 +191,14 @@ class SealedStore:
         position, generation = _following(log, shipment, after), log.generation or log.begin()
         for sha256, content in shipment.chunks.items():
             log.add_chunk(sha256, content)
-        # What came before its acknowledgement was lost comes again.
+        # Rows whose acknowledgement was lost arrive again.
         new = [row for row in shipment.rows if row.position > position.through]
         for row in new:
             log.add_row(generation, row)
         has_changed = bool(new)
         if shipment.baseline:
             has_changed |= log.rebase(generation, shipment.baseline, shipment.through)
-        # Heard once more, there is nothing left to do.
+        # A repeated forget has nothing left to do.
         if shipment.forgotten > position.through:
             log.forget(generation, shipment.forgotten)
         self._keep_to_quota(log, shipment)
@@ -206,26 +207,25 @@ class SealedStore:
         return log.position(), log.wipes_due() > 0
 
     def _keep_to_quota(self, log: SpriteLog, shipment: Shipment) -> None:
-        """What is older makes room for what is new. StoreFullError where that is not enough."""
+        """Delete older data if the quota is exceeded. Raise StoreFullError if that is not enough."""
         if not (shipment.rows or shipment.chunks) or log.size() <= self._quota:
             return
         log.drop_older(_SHORT_OF_ROOM_SECONDS)
         log.drop_unused_chunks(_SHORT_OF_ROOM_SECONDS)
-        # A forget says how its rows are now; it is not kept waiting for room.
+        # A forget ships the rest of its rows; it must not wait for space.
         if log.size() > self._quota + (self._quota // 10 if shipment.forgotten else 0):
             raise StoreFullError(
                 f"The sprite has filled the {self._quota >> 20} MiB that it may have in the store (BRIDGE_STORE_MB)."
             )
 
     async def wipe_is_due(self, sprite: str) -> bool:
-        """Whether what was deleted for a forget may still be on the disk."""
+        """Return whether forgotten data may still be on the disk."""
         return await self._read(sprite, SpriteLog.wipes_due) > 0
 
     async def finish_wipe(self, sprite: str) -> bool:
-        """What was deleted for a forget leaves the disk, also where the bridge ended in between.
+        """Wipe forgotten data from the disk, also after a bridge ended in between.
 
-        Whether it is due once more, since more was forgotten meanwhile. DatabaseError where it is not known to have
-        left, and still due.
+        Return whether more was forgotten meanwhile, so that it is due again. On DatabaseError it stays due.
         """
         due = await self._read(sprite, SpriteLog.wipes_due)
         if not due:
@@ -245,12 +245,12 @@ class SealedStore:
         return await self.shelf.write(sprite, self.in_log(sprite, finished))
 
     def in_log(self, sprite: str, work: Callable[[SpriteLog], _T]) -> Callable[[Transaction], _T]:
-        """The work as a shelf takes it."""
+        """Return the work in the form for a shelf."""
         return lambda tx: work(SpriteLog(tx, sprite, self.keyring))
 
 
 def _following(log: SpriteLog, shipment: Shipment, after: int | None) -> Position:
-    """How far the store is. StoreError where the shipment does not continue that."""
+    """Return the current position. Raise StoreError if the shipment does not continue from it."""
     position = log.position()
     if position.log not in {None, shipment.log}:
         raise StoreAheadError("The sprite's log is another one than the one that is stored.")
@@ -260,7 +260,7 @@ def _following(log: SpriteLog, shipment: Shipment, after: int | None) -> Positio
 
 
 def _named(shipment: Shipment, log: SpriteLog) -> Named:
-    """The rows that a forget names. BadShipmentError, DamagedError."""
+    """Return the rows that a forget names. Raise BadShipmentError or DamagedError."""
 
     def nothing(_: str) -> bytes:
         raise BadShipmentError("The sprite ships a long row without what it is made of.")
@@ -269,7 +269,7 @@ def _named(shipment: Shipment, log: SpriteLog) -> Named:
 
 
 def _begin_forget(log: SpriteLog, shipment: Shipment, after: int | None) -> int:
-    """Begins to forget; in which generation, or 0 where there is nothing to do. StoreError as of `_following`."""
+    """Begin a forget; return its generation, or 0 if there is nothing to do. Raise StoreError as `_following` does."""
     position, generation = _following(log, shipment, after), log.generation
     if not generation or shipment.forgotten <= position.through:
         return 0
@@ -282,7 +282,7 @@ def _doom(generation: int, through: int, table: str, ids: list[int | str], log: 
 
 
 def _view(log: SpriteLog, sprite: str, as_of: float | None) -> View:
-    """The newest state, or that of a time. StoreError where there is none."""
+    """Return the newest state, or that of a time. Raise StoreError if there is none."""
     view = log.view(as_of)
     if view is None:
         then = "" if as_of is None else " of that time, or of before"
@@ -292,9 +292,9 @@ def _view(log: SpriteLog, sprite: str, as_of: float | None) -> View:
 
 @asynccontextmanager
 async def open_store(settings: Settings, database: Database | None) -> AsyncIterator[SealedStore]:
-    """The store in the database that bridges share, or (without one) in the data folder.
+    """Open the store in the shared database or, without one, in the data folder.
 
-    Whether a key file is there shows when it is first needed.
+    A missing key file is noticed only when it is first needed.
     """
     async with AsyncExitStack() as stack:
         shelf: Shelf
@@ -304,7 +304,7 @@ async def open_store(settings: Settings, database: Database | None) -> AsyncIter
             shelf = await stack.enter_async_context(FolderShelf(settings.store))
         fixed = [*(settings.store_keys or ())]
         if settings.database_url is not None and settings.cluster_secret is not None:
-            # Bridges that know each other seal with one key, also where nobody has named one.
+            # Bridges of one cluster share a key, even if none was configured.
             fixed.append(key_of_secret(settings.cluster_secret))
         keys: Keyring = FixedKeys(fixed) if fixed else await _key_file(settings.store_key, shelf)
         yield SealedStore(shelf, keys, settings.store_bytes)
@@ -322,7 +322,7 @@ async def _has_sealed(shelf: Shelf) -> bool:
             if await shelf.read(sprite, partial(_is_begun, sprite)):
                 return True
         except StoreError:
-            # It is damaged, and was sealed once.
+            # It is damaged, so it was sealed once.
             return True
     return False
 

@@ -1,9 +1,8 @@
-"""Where a store keeps its tables: a file of each sprite's own, or the database that several bridges share.
+"""Storage of the tables: a file for each sprite, or the database that several bridges share.
 
-A file is opened for each piece of work and closed behind it: so one that was replaced, or deleted, by somebody else
-is never written to unseen, ten thousand sleeping sprites cost nothing, and a command may work beside a bridge. Its
-journal is a file that is empty again after each commit, and what is deleted is overwritten: nothing is anywhere but
-in the tables.
+A file is opened for each piece of work and closed afterwards. So a replaced or deleted file is noticed, ten thousand
+sleeping sprites cost nothing, and a command may work beside a bridge. Its journal is truncated after each commit, and
+deleted data is overwritten: data exists only in the tables.
 """
 
 from __future__ import annotations
@@ -28,51 +27,53 @@ from sprite.protocol.whole_file import sync
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-#: "Spst": a foreign SQLite file is never taken for ours.
+#: "Spst": a foreign SQLite file is never mistaken for the store's.
 _APPLICATION_ID = 0x53707374
-#: How the tables of a file look. A file of a higher number is a newer bridge's.
+#: Version of a file's tables. A higher one comes from a newer bridge.
 _VERSION = 1
 _PRAGMAS = ("journal_mode=TRUNCATE", "synchronous=FULL", "secure_delete=ON")
 _BUSY_SECONDS = 30.0
-#: So many sprites at a time, of fewer than the database has connections; work on one waits for the one before it, in
-#: SQLite.
+#: Sprites handled at a time, fewer than the database has connections; work on one sprite is serialised by SQLite.
 _THREADS = 4
 _FILE = "log.db"
-#: In turn for each sprite.
+#: Lock key: one writer at a time for each sprite.
 _TURNS = "store of "
-#: A VACUUM may take so long: nobody waits for it but whoever forgot.
+#: Time limit of a VACUUM: only the forgetting person waits for it.
 _VACUUM_SECONDS = 900.0
 _SEALED_TABLES = ("stored_rows", "stored_chunks", "stored_references")
-#: The inode of a file that is not there.
+#: Inode of a missing file.
 _NONE = -1
 
 
 class Shelf(Protocol):
-    """The tables of `STORE_TABLES`; work on one sprite touches only its rows. StoreError or DatabaseError."""
+    """The tables of `STORE_TABLES`; work on one sprite touches only its rows.
+
+    Methods raise StoreError or DatabaseError.
+    """
 
     async def write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
-        """Runs a function in one transaction: all of it, durably, or nothing. It may run more than once."""
+        """Run a function in one durable, atomic transaction. It may run more than once."""
         ...
 
     async def read(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
-        """Runs a function that only reads."""
+        """Run a function that only reads."""
         ...
 
     async def sprites(self) -> list[str]:
-        """Of whom there is something, by name."""
+        """Return the names of all stored sprites."""
         ...
 
     async def wipe(self, sprite: str) -> None:
-        """Sees to it that what was deleted is not read from the disk any more; where it raises, it may still be."""
+        """Make deleted data unreadable on the disk. If it raises, the data may still be readable."""
         ...
 
     async def remove(self, sprite: str) -> None:
-        """Nothing is left of a sprite of whom all rows were deleted."""
+        """Remove the rest of a sprite whose rows were all deleted."""
         ...
 
 
 class FolderShelf:
-    """`FOLDER/SPRITE/log.db`, readable by their owner only; `async with`, for its threads."""
+    """`FOLDER/SPRITE/log.db`, readable only by the owner; `async with`, for its threads."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -82,7 +83,7 @@ class FolderShelf:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        # What runs, ends: it is short.
+        # Running work is short, so wait for it.
         await asyncio.to_thread(self._threads.shutdown)
 
     async def write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
@@ -120,7 +121,7 @@ class FolderShelf:
         with _explained(path):
             while True:
                 with _opened(path) as (connection, inode), _transaction(connection):
-                    # Where it was removed between opening and locking it, what is written would be lost.
+                    # If the file was removed between opening and locking, a write would be lost.
                     if _inode(path) == inode:
                         return work(connection)
 
@@ -134,7 +135,7 @@ class FolderShelf:
         path = self._path(sprite)
         if not path.exists():
             return
-        # Who waits for the lock finds the file gone, and makes a new one.
+        # A process that waits for the lock finds the file gone and creates a new one.
         with _explained(path), _opened(path) as (connection, inode), _transaction(connection):
             is_empty = connection.execute("SELECT 1 FROM stored_sprites").fetchone() is None
             if is_empty and _inode(path) == inode:
@@ -142,13 +143,13 @@ class FolderShelf:
 
 
 class DatabaseShelf:
-    """The tables of a database that has those of everybody."""
+    """The tables in the database that all bridges share."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Leases and logins find the database's other connections free, however much is shipped.
+        # Limit replication, so that leases and logins find free connections.
         self._room = asyncio.Semaphore(_THREADS)
-        # One VACUUM at a time, which is for everybody who waits for it to begin.
+        # One VACUUM at a time; it serves everyone who waited for its start.
         self._upkeep = asyncio.Lock()
         self._wiped_from = float("-inf")
 
@@ -169,7 +170,7 @@ class DatabaseShelf:
         )
 
     async def wipe(self, _sprite: str) -> None:
-        """See Shelf. The server may write over the bytes from here on; when it does is up to it."""
+        """See Shelf. The server may overwrite the bytes from now on; it decides when."""
         asked = time.monotonic()
         async with self._upkeep:
             if self._wiped_from >= asked:
@@ -180,7 +181,7 @@ class DatabaseShelf:
             self._wiped_from = began
 
     async def remove(self, sprite: str) -> None:
-        """See Shelf. StoreError where nothing is read of the sprite any more, and its bytes may be on the disk."""
+        """See Shelf. StoreError if the sprite is unreadable now, but its bytes may still be on the disk."""
         try:
             await self.wipe(sprite)
         except DatabaseError as error:
@@ -192,15 +193,15 @@ class DatabaseShelf:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, int]]:
-    """The file, made if need be, and its inode.
+    """Yield a connection to the file, created if needed, and its inode.
 
-    It is never opened but by SQLite: whoever closes a file loses the locks that others of this process have on it.
+    Only SQLite opens the file: closing it elsewhere would drop the locks of this process.
     """
     if is_new := not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     before = _inode(path)
     with closing(sqlite3.connect(path, isolation_level=None, timeout=_BUSY_SECONDS)) as connection:
-        # Its journal takes the mode of the file.
+        # The journal takes the mode of the file.
         path.chmod(0o600)
         inode = _inode(path)
         _prepare(connection, path)
@@ -215,7 +216,7 @@ _nothing = threading.local()
 
 @contextmanager
 def _empty() -> Iterator[tuple[sqlite3.Connection, int]]:
-    """As a file that is not there would be: reading does not make it. Each thread makes it once."""
+    """Yield an empty database in place of a missing file, so that reading does not create it; one for each thread."""
     connection = getattr(_nothing, "connection", None)
     if connection is None:
         connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -251,7 +252,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
-    # Commits, or rolls back.
+    # Commits or rolls back.
     with connection:
         yield
 
@@ -269,7 +270,7 @@ def _inode(path: Path) -> int:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """What SQLite or the disk says, as words for an operator."""
+    """Turn SQLite and disk errors into messages for operators."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a sprite shipped, checked once (pure): whatever it says may be made up."""
+"""Validate shipped batches once (pure): the sprite is untrusted."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from sprite.protocol.shipping import whole_row
 if TYPE_CHECKING:
     from sprite.protocol.shipping import Shipped, ShippedChunk, ShippedRow
 
-#: Something was forgotten: nothing may be left of what was before.
+#: Data was forgotten: earlier versions must be deleted.
 _TOMBSTONES = "tombstones"
-#: Everything was shipped once more: rows of an earlier position than `{position}` are gone.
+#: Everything was shipped again: rows of an earlier position than `{position}` are gone.
 _BASELINE = ("manifest", "baseline")
 
 _TABLE = re.compile(r"[a-z_]{1,40}(/[a-z_]{1,40}\.jsonl)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: A forget names the rows that it changed by their numbers.
 _MOST_TOMBSTONE_BYTES = 16 * 1024 * 1024
-#: Those of one message together.
+#: Limit for all tombstones of one message.
 _MOST_NAMED_BYTES = 4 * _MOST_TOMBSTONE_BYTES
 #: Linux opens no longer path.
 _LONGEST_ID = 4096
 _LOG = re.compile(r"[\x21-\x7e]{1,200}")
-#: Larger numbers would not survive JavaScript; a key of SQLite's may.
+#: JavaScript cannot represent larger positions; SQLite's keys may be larger.
 _LARGEST_POSITION = 2**53 - 1
 _LARGEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row to be stored; `content` is `[id, columns]` as JSON, columns null where it is gone."""
+    """A row to be stored; `content` is `[id, columns]` as JSON, columns null for a deleted row."""
 
     table: str
     id: int | str
@@ -50,11 +50,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """A message, checked: rows by their positions, chunks by their SHA-256 (hex).
+    """A validated batch: rows by their positions, chunks by their SHA-256 (hex).
 
-    What is older than `forgotten` was overwritten in the sprite, or is about to be: the `tombstones` name rows of which
-    the store may not have been told. What has an earlier position than `baseline` is gone. Both are 0 where nothing is
-    said.
+    Versions older than `forgotten` were or will be overwritten in the sprite; `tombstones` name rows that the store
+    may not have received. Rows with a position before `baseline` are gone. Both are 0 if unset.
     """
 
     log: str
@@ -67,9 +66,9 @@ class Shipment:
     is_whole: bool
 
     def doomed(self, chunk: Callable[[str], bytes]) -> Named:
-        """The ids of the rows that the tombstones name, by table; of long ones the chunks may have come before.
+        """Return the ids of the rows that the tombstones name, by table; chunks of long ones may have come before.
 
-        BadShipmentError where they make no sense, or name more than any forget does.
+        Raise BadShipmentError if they are invalid, or name too many rows.
         """
         size = 0
 
@@ -86,7 +85,7 @@ class Shipment:
 
 
 def checked(shipped: Shipped) -> Shipment:
-    """BadShipmentError where something makes no sense; nothing of it is to be stored then."""
+    """Validate a batch. Raise BadShipmentError if any part is invalid; then store none of it."""
     if _LOG.fullmatch(shipped.log) is None:
         raise BadShipmentError("The sprite does not say which log it ships.")
     if not 0 <= shipped.through <= _LARGEST_POSITION:
@@ -159,7 +158,7 @@ Named = list[tuple[str, list[int | str]]]
 
 
 def in_pieces(named: Named, most: int) -> Iterator[tuple[str, list[int | str]]]:
-    """The same tables and ids, so many ids at a time at most."""
+    """Yield the same tables and ids, at most `most` ids at a time."""
     for table, ids in named:
         yield from ((table, ids[at : at + most]) for at in range(0, len(ids), most))
 

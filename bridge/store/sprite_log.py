@@ -1,13 +1,12 @@
-"""One sprite's log in the tables of a store, inside one transaction: versions of rows, chunks, moments.
+"""One sprite's replicated log in the tables of a store, inside one transaction: versions of rows, chunks, moments.
 
-A version is valid from its position (`since`) until that of the next one (`replaced_by`): so the state at any position
-can be read. A *moment* is a position at which the store had all that the sprite had, and its time.
+A version is valid from its position (`since`) until that of the next one (`replaced_by`), so the state at any
+position can be read. A *moment* is a position at which the replica was complete, and its time.
 
-Whoever reads the tables without the key learns how much there is, when it came, and how long each piece is. Rows and
-chunks are found by names that only the sprite's own secret leads to, which is stored sealed; each piece is sealed for
-its place, so that none can be put in the place of another. A census counts the rows and sums the keyed hashes of their
-places, so that a check notices one that is missing. Only the living sprite notices that all tables were put back to
-what they were.
+Without the key, a reader of the tables learns the number, time and length of the pieces. Names of rows and chunks are
+keyed hashes under the sprite's own secret, which is stored encrypted. Each piece is bound to its place, so pieces
+cannot be exchanged. A census counts the rows and sums the keyed hashes of their places, so a check notices a missing
+row. Only the living sprite can notice a rollback of all tables.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
     from bridge.store.keys import Keyring
 
 _SECRET_BYTES = 32
-#: What a row or a chunk costs the disk beside what is sealed of it: its names, and the indexes by which it is found.
+#: Disk overhead of a row or chunk beside its ciphertext: names and indexes.
 PIECE_BYTES = 300
 _PAGE_ROWS = 200
-#: Names are keyed hashes: by their first byte rows are counted in so many buckets, each read at once by a check.
+#: The census has this many buckets, by the first byte of a row's name; a check reads one at a time.
 _BUCKETS = 16
 _BUCKET_NAMES = 256 // _BUCKETS
 _DIGEST_BYTES = 16
@@ -45,20 +44,20 @@ _UNNAMED = (
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is read: the state of a generation at a position."""
+    """A state to read: a generation at a position."""
 
     generation: int
     through: int
 
 
-#: Where a page of rows begins: behind this table, number and name.
+#: Start of a page of rows: after this table, number and name.
 Cursor = tuple[str, int, bytes]
 START: Cursor = ("", -(2**63), b"")
 
 
 @dataclass(slots=True)
 class Page:
-    """Rows of a state, the tables and errors of damaged ones, and where the next page begins (None at the end)."""
+    """A page of rows, the tables and errors of damaged ones, and the start of the next page (None at the end)."""
 
     rows: list[StoredRow] = field(default_factory=list)
     damaged: list[tuple[str, DamagedError]] = field(default_factory=list)
@@ -66,7 +65,7 @@ class Page:
 
 
 class SpriteLog:
-    """Made for each transaction."""
+    """Access to one sprite's tables; create one for each transaction."""
 
     def __init__(self, tx: Transaction, sprite: str, keyring: Keyring) -> None:
         self._tx = tx
@@ -74,28 +73,28 @@ class SpriteLog:
         self._keyring = keyring
         self._secret: bytes | None = None
         self._grown = 0
-        #: By generation, part and bucket: how many rows came (or went, below zero), and the sum of their hashes.
+        #: Changes by generation, part and bucket: number of rows added or removed, and the sum of their hashes.
         self._counted: dict[tuple[int, str, int], tuple[int, int]] = {}
 
     # --- how far it is ---
 
     @property
     def generation(self) -> int:
-        """The newest generation; 0 where nothing is stored."""
+        """Return the newest generation; 0 without a replica."""
         row = self._one("SELECT max(generation) AS newest FROM stored_positions WHERE sprite = ?")
         return int(row["newest"] or 0)
 
     def position(self) -> Position:
-        """Of the newest generation."""
+        """Return the position of the newest generation."""
         row = self._one("SELECT * FROM stored_positions WHERE sprite = ? ORDER BY generation DESC LIMIT 1")
         return _position(row)
 
     def newest(self) -> Position:
-        """Of the generation that is read: while a newer one is not whole yet, the one before it."""
+        """Return the position of the generation that is read: the one before, while a newer one is incomplete."""
         return _position(self._read())
 
     def begin(self) -> int:
-        """Begins a generation; what is stored of those before stays."""
+        """Begin a generation; earlier ones stay stored."""
         self._names()
         generation = self.generation + 1
         self._tx.execute(
@@ -106,7 +105,7 @@ class SpriteLog:
         return generation
 
     def move(self, generation: int, log: str, through: int, *, is_whole: bool, has_changed: bool) -> None:
-        """What was added is all that there is up to this position; `has_changed`: a row came or went."""
+        """Set the position to which the log is now complete; `has_changed`: a row was added or removed."""
         self._grow(self._grown)
         self._grown = 0
         self._tx.execute(
@@ -125,7 +124,7 @@ class SpriteLog:
             "WHERE sprite = ? AND generation = ?",
             (self._sprite, generation),
         )
-        # Where nothing was new, the state of then is the state of now: what costs a sprite nothing is noted once.
+        # Without changes the state of the last moment is still current, so an idle sprite costs no new row.
         if self._has_moment(generation):
             return
         self._tx.execute(
@@ -144,9 +143,9 @@ class SpriteLog:
         return found.fetchone() is not None
 
     def view(self, as_of: float | None) -> View | None:
-        """The newest state, or that of a time; None where there is none.
+        """Return the newest state, or that of a time; None if there is none.
 
-        A generation that was begun anew takes the place of the one before once it is whole.
+        A new generation replaces the one before once it is complete.
         """
         if as_of is None:
             found = self._read()
@@ -159,7 +158,7 @@ class SpriteLog:
         return None if found is None else View(found["generation"], found["through"])
 
     def _read(self) -> Any:
-        """The generation that is read, None where there is none."""
+        """Return the generation that is read, None if there is none."""
         return self._one(
             "SELECT * FROM stored_positions WHERE sprite = ? AND log IS NOT NULL "
             "ORDER BY CASE WHEN whole_at IS NULL THEN 1 ELSE 0 END, generation DESC LIMIT 1"
@@ -168,7 +167,7 @@ class SpriteLog:
     # --- writing ---
 
     def add_chunk(self, sha256: str, content: bytes) -> None:
-        """Stores a chunk, unless it is there."""
+        """Store a chunk, unless it is already stored."""
         name = self.chunk_name(sha256)
         found = self._one("SELECT is_damaged FROM stored_chunks WHERE sprite = ? AND name = ?", name)
         if found is not None and not found["is_damaged"]:
@@ -186,9 +185,9 @@ class SpriteLog:
         self._grown += len(sealed) + PIECE_BYTES
 
     def add_row(self, generation: int, row: Row) -> None:
-        """Stores a version of a row as the newest.
+        """Store a version of a row as the newest.
 
-        MissingChunkError where it names a chunk that is not there.
+        Raise MissingChunkError if it names a chunk that is missing.
         """
         name = self.row_name(row.table, row.id)
         key = self._keyring.current()
@@ -216,9 +215,9 @@ class SpriteLog:
             self._refer((generation, row.table, name, row.position), sha256)
 
     def _drop_spoiled(self, spot: tuple[str, int, str, bytes], position: int) -> int:
-        """Delete what was forgotten in a row, and a damaged version that the one at `position` replaces.
+        """Delete forgotten content of a row, and a damaged version that the one at `position` replaces.
 
-        Return since when the newest version is to be valid in its place.
+        Return the position from which the newest version is valid in their place.
         """
         spoiled = "generation = ? AND part = ? AND name = ? AND (is_doomed = 1 OR (is_damaged = 1 AND replaced_by = ?))"
         sql = f"SELECT min(since) AS since, max(is_doomed) AS is_doomed FROM stored_rows WHERE sprite = ? AND {spoiled}"  # noqa: S608 - our own words
@@ -244,7 +243,7 @@ class SpriteLog:
         )
 
     def rebase(self, generation: int, baseline: int, through: int) -> bool:
-        """What has an earlier position than the baseline is gone from `through` on; whether anything was there."""
+        """End all rows with a position before the baseline at `through`; return whether there were any."""
         gone = self._tx.execute(
             "UPDATE stored_rows SET replaced_by = ? WHERE sprite = ? AND generation = ? AND replaced_by IS NULL "
             "AND position < ?",
@@ -256,11 +255,11 @@ class SpriteLog:
         return gone.rowcount > 0
 
     def begin_forget(self, generation: int, through: int) -> None:
-        """Nothing can be read as of a time before this position from here on, and not everything is here.
+        """Make earlier states unreadable from now on, and mark the replica as incomplete.
 
-        Of what was before it only what still is will remain: in any older version may be what was forgotten. The rest
-        of it is done in steps that may end anywhere and are done once more then: `forget_some` until it finds nothing,
-        `doom`, and `forget`.
+        Older versions may contain forgotten data, so only current rows of the earlier state will remain. The rest of
+        a forget runs in steps that may be interrupted and repeated: `forget_some` until it finds no more, `doom`, and
+        `forget`.
         """
         for table in ("stored_moments", "stored_positions"):
             sql = f"DELETE FROM {table} WHERE sprite = ? AND generation < ?"  # noqa: S608 - our own words
@@ -272,7 +271,7 @@ class SpriteLog:
         self._wipe()
 
     def forget_some(self, generation: int, through: int, most: int) -> bool:
-        """Deletes some versions of rows that go, so many at most; whether there may be more."""
+        """Delete at most `most` expired versions of rows; return whether there may be more."""
         found = self._tx.execute(
             "SELECT generation, part, name, position, length(sealed) AS size FROM stored_rows WHERE sprite = ? AND "
             "(generation < ? OR (position < ? AND (replaced_by IS NOT NULL OR is_gone = 1))) LIMIT ?",
@@ -288,7 +287,7 @@ class SpriteLog:
         return len(found) == most
 
     def doom(self, generation: int, through: int, table: str, ids: Iterable[int | str]) -> None:
-        """Of rows that a forget names and that may not be overwritten yet, what is there goes with the next one."""
+        """Mark rows that a forget names but may not have overwritten yet; the next version deletes them."""
         self._tx.executemany(
             "UPDATE stored_rows SET is_doomed = 1 WHERE sprite = ? AND generation = ? AND part = ? AND name = ? "
             "AND position < ?",
@@ -296,7 +295,7 @@ class SpriteLog:
         )
 
     def forget(self, generation: int, through: int) -> None:
-        """Ends a forget, together with what its message ships: what its rows have replaced goes as well."""
+        """End a forget in the transaction of its message: delete the versions that its rows replaced."""
         self.begin_forget(generation, through)
         self._delete_generations("< ?", generation)
         self.delete_rows("replaced_by IS NOT NULL AND position < ?", through)
@@ -313,7 +312,7 @@ class SpriteLog:
             self._tx.execute(sql, (self._sprite, generation))
 
     def delete_rows(self, condition: str, *parameters: Any) -> None:
-        """Deletes versions of rows and their references; `condition` is SQL of this module's and its neighbours'."""
+        """Delete versions of rows and their references; `condition` is trusted SQL of this package."""
         where = f"WHERE sprite = ? AND {condition}"
         size = 0
         sql = f"SELECT generation, part, name, position, length(sealed) AS size FROM stored_rows {where}"  # noqa: S608
@@ -337,7 +336,7 @@ class SpriteLog:
     # --- the census ---
 
     def _count(self, generation: int, part: str, name: bytes, position: int, sign: int) -> None:
-        """Note that a version of a row came (1) or went (-1)."""
+        """Count that a version of a row was added (1) or removed (-1)."""
         key = generation, part, name[0] // _BUCKET_NAMES
         rows, digest = self._counted.get(key, (0, 0))
         self._counted[key] = rows + sign, digest + sign * self._hash(generation, part, name, position)
@@ -346,7 +345,7 @@ class SpriteLog:
         return int.from_bytes(self._name(b"census", row_place(generation, part, name, position))[:_DIGEST_BYTES])
 
     def finish(self) -> None:
-        """Write down what was counted. Each transaction that writes ends with this."""
+        """Write the changes of the census. Every transaction that writes ends with this."""
         for (generation, part, bucket), (came, hashes) in self._counted.items():
             if not came and not hashes:
                 continue
@@ -368,7 +367,7 @@ class SpriteLog:
         self._counted = {}
 
     def _recount(self) -> None:
-        """Count the rows that there are. Those that were lost were shipped again, or are not known to anybody."""
+        """Count the existing rows. Lost ones were shipped again, or are unknown to any sprite."""
         self._tx.execute("DELETE FROM stored_census WHERE sprite = ?", (self._sprite,))
         self._tx.execute("UPDATE stored_sprites SET rows = 0 WHERE sprite = ?", (self._sprite,))
         self._counted = {}
@@ -377,7 +376,7 @@ class SpriteLog:
             self._count(row["generation"], row["part"], bytes(row["name"]), row["position"], 1)
 
     def census(self) -> list[tuple[int, str, int]]:
-        """Return what `missing` takes: every generation, part and bucket that was counted or has rows."""
+        """Return the arguments of `missing`: every generation, part and bucket that was counted or has rows."""
         found = self._tx.execute(
             "SELECT generation, part FROM stored_census WHERE sprite = ? UNION "
             "SELECT generation, part FROM stored_rows WHERE sprite = ? ORDER BY generation, part",
@@ -386,7 +385,7 @@ class SpriteLog:
         return [(row["generation"], row["part"], bucket) for row in found for bucket in range(_BUCKETS)]
 
     def missing(self, generation: int, part: str, bucket: int) -> int | None:
-        """Return how many rows the census has more than there are; None where all are as counted."""
+        """Return how many more rows the census has than exist; None if both match."""
         first, last = bytes([bucket * _BUCKET_NAMES]), bytes([(bucket + 1) * _BUCKET_NAMES - 1]) + b"\xff" * 32
         spot = self._sprite, generation, part
         counted = self._tx.execute(
@@ -405,7 +404,7 @@ class SpriteLog:
         return int(rows - len(found))
 
     def is_counted_whole(self) -> bool:
-        """Return whether no part of the census itself is missing."""
+        """Return whether the census itself is complete."""
         sql = "SELECT coalesce(sum(rows), 0) AS rows FROM stored_census WHERE sprite = ?"
         counted, row = self._one(sql)["rows"], self._one("SELECT rows FROM stored_sprites WHERE sprite = ?")
         return bool(counted == (0 if row is None else row["rows"]))
@@ -413,7 +412,7 @@ class SpriteLog:
     # --- checks of all pieces ---
 
     def begin_check(self, pause: float) -> bool:
-        """Return whether to begin a check now: the last one, of any bridge, began `pause` seconds ago."""
+        """Return whether to begin a check now: the last one, of any bridge, began at least `pause` seconds ago."""
         return (
             self._tx.execute(
                 "UPDATE stored_sprites SET check_began_at = db_now() WHERE sprite = ? "
@@ -424,7 +423,7 @@ class SpriteLog:
         )
 
     def end_check(self, rows: Iterable[tuple[int, str, bytes, int]], chunks: Iterable[bytes], wrong: int) -> None:
-        """Note what a check found: damaged rows and chunks, and how much is damaged or missing in all."""
+        """Store the result of a check: damaged rows and chunks, and the number of damaged or missing pieces."""
         for table in ("stored_rows", "stored_chunks"):
             self._tx.execute(f"UPDATE {table} SET is_damaged = 0 WHERE sprite = ? AND is_damaged = 1", (self._sprite,))  # noqa: S608
         where = "sprite = ? AND generation = ? AND part = ? AND name = ? AND position = ?"
@@ -437,16 +436,19 @@ class SpriteLog:
         )
 
     def recheck(self) -> None:
-        """Have the next check come at once."""
+        """Make the next check due at once."""
         self._tx.execute("UPDATE stored_sprites SET check_began_at = NULL WHERE sprite = ?", (self._sprite,))
 
     def health(self) -> Health:
-        """Return what the last check found."""
+        """Return the result of the last check."""
         row = self._one("SELECT checked_at, damaged FROM stored_sprites WHERE sprite = ?")
         return Health() if row is None else Health(row["checked_at"], row["damaged"])
 
     def ask_again(self, pause: float) -> bool:
-        """Return whether the sprite is to ship everything again: the last check found damage, and none asked lately."""
+        """Return whether to ask the sprite to ship everything.
+
+        That is so if the last check found damage, and the sprite was not asked in the last `pause` seconds.
+        """
         return (
             self._tx.execute(
                 "UPDATE stored_sprites SET asked_again_at = db_now() WHERE sprite = ? "
@@ -459,7 +461,7 @@ class SpriteLog:
     # --- what has had its time ---
 
     def drop_older(self, seconds: float) -> None:
-        """Deletes versions that no moment of the last so many seconds shows."""
+        """Delete versions that no moment of the last `seconds` shows."""
         moments = self._tx.execute(
             "SELECT generation, max(through) AS through FROM stored_moments WHERE sprite = ? AND at <= db_now() - ? "
             "GROUP BY generation",
@@ -476,17 +478,17 @@ class SpriteLog:
                 "DELETE FROM stored_moments WHERE sprite = ? AND generation = ? AND through < ?",
                 (self._sprite, generation, through),
             )
-        # A generation of before goes once the one after it has been whole for so long.
+        # An old generation expires once the next one has been complete for that long.
         self._delete_generations("< ?", newest)
 
     def drop_unused_chunks(self, seconds: float) -> None:
-        """Deletes chunks that no version of a row has named for so many seconds."""
+        """Delete chunks that no version of a row has named for `seconds`."""
         unnamed = f"WHERE sprite = ? AND unused_since IS NULL AND {_UNNAMED}"
         self._tx.execute(f"UPDATE stored_chunks SET unused_since = db_now() {unnamed}", (self._sprite,))  # noqa: S608
         self._delete_chunks(f"unused_since <= db_now() - ? AND {_UNNAMED}", seconds)
 
     def delete(self) -> None:
-        """Deletes all that is stored of the sprite."""
+        """Delete everything that is stored of the sprite."""
         for table in ("references", "rows", "chunks", "moments", "positions", "census", "sprites"):
             self._tx.execute(f"DELETE FROM stored_{table} WHERE sprite = ?", (self._sprite,))  # noqa: S608
         self._counted = {}
@@ -494,7 +496,7 @@ class SpriteLog:
     # --- reading ---
 
     def page(self, view: View, after: Cursor) -> Page:
-        """Return the next rows of a state. WrongKeyError."""
+        """Return the next rows of a state. Raise WrongKeyError."""
         part, number, name = after
         found = self._tx.execute(
             "SELECT generation, part, name, position, number, is_gone, key_id, sealed FROM stored_rows "
@@ -505,7 +507,7 @@ class SpriteLog:
         page = Page()
         for each in found:
             try:
-                # What is gone is unsealed, too: that it is stands beside the seal as well as under it.
+                # Decrypt deleted rows, too, to verify the unencrypted mark of their deletion.
                 row = self.row(each)
             except DamagedError as error:
                 page.damaged.append((each["part"], error))
@@ -518,7 +520,7 @@ class SpriteLog:
         return page
 
     def count(self, view: View, table: str) -> int:
-        """How many rows of a table a state has."""
+        """Return the number of rows of a table in a state."""
         found = self._one(
             "SELECT count(*) AS rows FROM stored_rows WHERE sprite = ? AND generation = ? AND part = ? "
             "AND is_gone = 0 AND since <= ? AND (replaced_by IS NULL OR replaced_by > ?)",
@@ -527,7 +529,7 @@ class SpriteLog:
         return int(found["rows"])
 
     def row(self, found: Any) -> StoredRow:
-        """A row of `stored_rows` unsealed; one that is gone has no columns. DamagedError."""
+        """Decrypt a row of `stored_rows`; a deleted one has no columns. Raise DamagedError."""
         part, name, position = found["part"], bytes(found["name"]), found["position"]
         # Rows of a table have a number; files do not.
         what = f"row {found['number'] or position} of {part}"
@@ -538,7 +540,7 @@ class SpriteLog:
         return StoredRow(part, id_, columns or {})
 
     def chunk(self, sha256: str) -> bytes:
-        """The bytes of this SHA-256. DamagedError."""
+        """Return the chunk with this SHA-256. Raise DamagedError."""
         name = self.chunk_name(sha256)
         found = self._one("SELECT name, key_id, sealed FROM stored_chunks WHERE sprite = ? AND name = ?", name)
         if found is None:
@@ -546,27 +548,27 @@ class SpriteLog:
         return self.unsealed(found, chunk_place(name), f"chunk {name.hex()[:16]}")
 
     def has_chunk(self, sha256: str) -> bool:
-        """Return whether a chunk is there, damaged or not."""
+        """Return whether a chunk is stored, damaged or not."""
         name = self.chunk_name(sha256)
         return self._one("SELECT 1 AS found FROM stored_chunks WHERE sprite = ? AND name = ?", name) is not None
 
     def lacks(self, sha256: str) -> DamagedError:
-        """Return the words for a chunk that is missing."""
+        """Return the error for a missing chunk."""
         return DamagedError(f"The store of {self._sprite} lacks a chunk that a row names (sha256 {sha256}).")
 
     def unsealed(self, found: Any, place: bytes, what: str) -> bytes:
-        """The content of a row of any of the tables. WrongKeyError, DamagedError."""
+        """Decrypt a row of any of the tables. Raise WrongKeyError or DamagedError."""
         try:
             return self._keyring.of(found["key_id"]).unseal(self._sprite, place, bytes(found["sealed"]))
         except BrokenSealError as error:
             raise self.damaged(what) from error
 
     def damaged(self, what: str) -> DamagedError:
-        """The words for a piece that is not what was stored."""
+        """Return the error for a damaged piece."""
         return DamagedError(f"The store of {self._sprite} is damaged: {what} is not what was stored.", what)
 
     def kept(self) -> Kept:
-        """How much there is."""
+        """Return how much is stored."""
         read = self._read()
         counted = self._one(
             "SELECT count(*) FILTER (WHERE replaced_by IS NULL AND is_gone = 0 AND generation = ?) AS now, "
@@ -578,39 +580,39 @@ class SpriteLog:
         return Kept(self._sprite, _position(read), now, versions - now, chunks, self.size())
 
     def size(self) -> int:
-        """What rows and chunks take of the disk, in bytes, with those that were just added."""
+        """Return the disk use of rows and chunks in bytes, including those of this transaction."""
         row = self._one("SELECT size FROM stored_sprites WHERE sprite = ?")
         return self._grown + (0 if row is None else int(row["size"]))
 
     def wipes_due(self) -> int:
-        """How often something was deleted for a forget whose bytes may still be on the disk."""
+        """Return the number of forgets whose deleted data may still be on the disk."""
         row = self._one("SELECT wipe_due FROM stored_sprites WHERE sprite = ?")
         return 0 if row is None else int(row["wipe_due"])
 
     def wiped(self, due: int) -> bool:
-        """They are not any more, where it is still as often; else there is more of it, and it is due once more."""
+        """Mark the wipe as done if no forget came since `due` was read; return whether no wipe is due."""
         sql = "UPDATE stored_sprites SET wipe_due = 0 WHERE sprite = ? AND wipe_due = ?"
         return self._tx.execute(sql, (self._sprite, due)).rowcount == 1 or not self.wipes_due()
 
     # --- names ---
 
     def row_name(self, table: str, id_: int | str) -> bytes:
-        """What a row is found by: an id can be a path, which is content."""
+        """Return the name of a row: a hash, because its id can be a path, which is content."""
         return self._name(b"row", msgspec.json.encode([table, id_]))
 
     def identity(self) -> str:
-        """Return what tells this store of the sprite from any other, for as long as it keeps anything."""
+        """Return an identifier of this sprite's store, constant while it holds any data."""
         return self._name(b"store", b"")[:16].hex()
 
     def chunk_name(self, sha256: str) -> bytes:
-        """What a chunk is found by: whoever has a file could look for its SHA-256."""
+        """Return the name of a chunk: a keyed hash, because anyone with a file could search for its SHA-256."""
         return self._name(b"chunk", sha256.encode())
 
     def _name(self, kind: bytes, what: bytes) -> bytes:
         return hmac.digest(self._names(), kind + b"\0" + what, "sha256")
 
     def _names(self) -> bytes:
-        """The sprite's secret that names are made with; made where there is none."""
+        """Return the sprite's secret for names, created if missing."""
         if self._secret is None:
             found = self._one("SELECT key_id, sealed FROM stored_sprites WHERE sprite = ?")
             self._secret = self._new_secret() if found is None else self.unsealed(found, SECRET_PLACE, "its secret")
@@ -631,17 +633,17 @@ class SpriteLog:
         return self._tx.execute(sql, (*before, self._sprite, *parameters)).fetchone()
 
 
-#: The places that pieces are sealed for.
+#: Places to which ciphertexts are bound.
 SECRET_PLACE = b'["secret"]'
 
 
 def row_place(generation: int, part: str, name: bytes, position: int) -> bytes:
-    """The place of a version of a row."""
+    """Return the place of a version of a row."""
     return msgspec.json.encode(["row", generation, part, name.hex(), position])
 
 
 def chunk_place(name: bytes) -> bytes:
-    """The place of a chunk."""
+    """Return the place of a chunk."""
     return msgspec.json.encode(["chunk", name.hex()])
 
 

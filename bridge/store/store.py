@@ -1,17 +1,17 @@
-"""What a store of shipped logs can do, and its records (pure).
+"""The interface of a store of replicas, and its records (pure).
 
-At any moment a store holds, of each sprite, an archive that has not been zipped: rows of the tables that an archive has
-(`table` is the path there, such as `log/observations.jsonl`, `row` the columns as they stand there), and beside them
+For each sprite a store holds the content of an archive at any moment: rows of the archive's tables (`table` is the
+path there, such as `log/observations.jsonl`, `row` its columns), and in addition
 
 - `memory`: the files of the memory folder; id is the name, row `{content: {base64: ...}}`,
 - `files`: the person's files: `{path, size, mode, modified_ns, chunks: [sha256]}`,
 - `folders`: their folders: `{path, mode, modified_ns}`,
-- `manifest`: what is true of the whole, such as `schemas`.
+- `manifest`: facts about the whole, such as `schemas`.
 
-How each is shipped stands in `sprite/protocol/shipping.py`; the store hands out what was shipped.
+`sprite/protocol/shipping.py` defines how each is shipped; the store returns the same rows.
 
-A column or entry that is a list of SHA-256 names chunks, which are kept as long as any version of a row names them.
-Times are Unix seconds.
+A column or entry that is a list of SHA-256 names chunks, which are kept while any version of a row names them. Times
+are Unix seconds.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from sprite.protocol.shipping import Shipped
 
 
 class StoreError(BridgeError):
-    """The store cannot do it, in words."""
+    """The store cannot do it; the message says why."""
 
 
 class WrongKeyError(StoreError):
-    """What is stored was sealed with a key that is not here. Nothing is damaged."""
+    """Data is encrypted with a key that is missing. No data is damaged."""
 
 
 class DamagedError(StoreError):
-    """What is stored is not what was stored: the words say which row or chunk of whom. `what` names it alone."""
+    """Data is corrupt: the message names the sprite and the row or chunk. `what` is the piece alone."""
 
     def __init__(self, words: str, what: str = "") -> None:
         super().__init__(words)
@@ -53,7 +53,7 @@ class StoreBehindError(StoreError):
 
 
 class BadShipmentError(StoreError):
-    """What a sprite ships makes no sense. Nothing was stored."""
+    """A sprite shipped invalid data. None of it was stored."""
 
 
 class MissingChunkError(StoreError):
@@ -61,15 +61,15 @@ class MissingChunkError(StoreError):
 
 
 class StoreFullError(StoreError):
-    """The sprite has used up what it may have here, or the disk has. Nothing was stored."""
+    """The sprite has used up its quota, or the disk is full. No data was stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a sprite's log is stored.
+    """Position to which a sprite's log is replicated.
 
-    `log` is the log's identity, None where nothing is stored yet. `at` is when the newest of it came. All that the
-    sprite had, the store had last at `whole_at` (None: never yet), which was `through` `whole_through`.
+    `log` is the log's identity, None without a replica. `at` is the arrival of the newest row. The replica was last
+    complete at `whole_at` (None: never), at the position `whole_through`.
     """
 
     log: str | None = None
@@ -80,13 +80,13 @@ class Position:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing came since the store had everything."""
+        """Return whether the replica is complete."""
         return self.whole_at is not None and self.whole_through == self.through
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """When all that is stored of a sprite was checked last (Unix seconds), and how much was damaged or missing."""
+    """Time of the last check of a replica (Unix seconds), and the number of damaged or missing pieces."""
 
     checked_at: float | None = None
     damaged: int = 0
@@ -94,7 +94,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row: the table, its key there, its columns as they were shipped."""
+    """A row: its table, its key there, and its columns as shipped."""
 
     table: str
     id: int | str
@@ -103,9 +103,9 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is stored of a sprite: rows as they are now, older versions, chunks, and the bytes they take.
+    """Size of a replica: current rows, older versions, chunks, and their bytes.
 
-    `position` is of the state that is read: see `newest` of a Store.
+    `position` is that of the readable state: see `newest` of a Store.
     """
 
     sprite: str
@@ -117,21 +117,21 @@ class Kept:
 
 
 class Store(Protocol):
-    """Shipped logs by sprite. Every method may raise StoreError, or DatabaseError where the disk or server refuses."""
+    """Replicas by sprite. Every method may raise StoreError, or DatabaseError if the disk or server fails."""
 
     async def position(self, sprite: str) -> Position:
-        """How far the sprite's log is stored; the empty position for one that is not known."""
+        """Return the position of the sprite's replica; an empty one for an unknown sprite."""
         ...
 
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
-        """Stores what was shipped: all of it, durably, or nothing. What is there already is passed over.
+        """Store a batch durably and atomically, skipping rows that are already stored.
 
-        `after` is the position that it goes on from, where known: the store has to have come so far by itself.
+        `after` is the position that it continues from, if known; StoreError if the store is not that far.
         """
         ...
 
     async def newest(self, sprite: str) -> Position:
-        """Of what `rows` reads: while a sprite is followed anew and not all of it has come, that is what was before."""
+        """Return the position of the state that `rows` reads: the earlier one while a new generation is incomplete."""
         ...
 
     def rows(
@@ -140,36 +140,36 @@ class Store(Protocol):
         as_of: float | None = None,
         on_damaged: Callable[[str, DamagedError], None] | None = None,
     ) -> AsyncIterator[StoredRow]:
-        """Every row, by table, then by id (numbers by their size, texts in no order): now, or as it was then.
+        """Yield every row, by table, then by id (numbers in order, texts unordered): now, or at a moment.
 
-        A moment is one at which the store had all that the sprite had: `as_of` gives the last one up to that time,
-        and StoreError where there was none. Without it, the newest that came, even where more was on its way. What
-        is appended meanwhile is not seen. A forget ends what could be read as of a time before it.
+        At a moment the replica was complete: `as_of` selects the last one up to that time, with StoreError if there
+        is none. Without it, the newest state is read, even if more was on its way. Later writes are not seen. A
+        forget makes all earlier moments unreadable.
 
         A damaged row raises DamagedError, or is passed to `on_damaged` with its table and left out.
         """
         ...
 
     async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
-        """How many rows of a table there are: now, or as it was then; StoreError as of `rows`."""
+        """Return the number of rows of a table, now or at a moment. Raise StoreError as `rows` does."""
         ...
 
     async def chunk(self, sprite: str, sha256: str) -> bytes:
-        """The bytes with this SHA-256 (hex). DamagedError where they are not there or are others."""
+        """Return the bytes with this SHA-256 (hex). Raise DamagedError if they are missing or corrupt."""
         ...
 
     async def sprites(self) -> list[str]:
-        """Of whom something is stored, by name."""
+        """Return the names of all sprites with a replica."""
         ...
 
     async def kept(self, sprite: str) -> Kept:
-        """What is stored of a sprite."""
+        """Return the size of a sprite's replica."""
         ...
 
     async def accept(self, sprite: str) -> None:
-        """Follows the sprite anew, from its beginning, as after a restore; what was stored stays, as what was then."""
+        """Replicate the sprite from the beginning, as after a restore; the earlier replica stays as an older state."""
         ...
 
     async def delete(self, sprite: str) -> None:
-        """Overwrites and deletes all that is stored of a sprite."""
+        """Overwrite and delete everything that is stored of a sprite."""
         ...

@@ -1,4 +1,4 @@
-"""What an operator does with a store: seals it anew with another key, and looks whether all of it is there."""
+"""Maintenance of a store by an operator: encrypt it with another key, and verify that it is complete."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from bridge.database import Transaction
     from bridge.store.keys import Keyring
 
-#: So many pieces in one transaction: what else is to be stored waits no longer than this takes.
+#: Pieces in one transaction: other writes wait no longer than this takes.
 _PIECES_AT_ONCE = 50
 _MOST_WORDS = 100
-#: So many damaged rows and chunks are noted each. A sprite that ships everything again replaces more than those.
+#: Most damaged rows and chunks that are recorded. A sprite that ships everything again also replaces the others.
 _MOST_DAMAGED = 10_000
-#: What comparing one bucket of a census counts for.
+#: Weight of comparing one bucket of a census, for the read rate.
 _CENSUS_BYTES = 16 * 1024
 
-#: The tables that hold sealed pieces, what finds a piece, and the place that it is sealed for.
+#: Tables with encrypted pieces, the key columns of a piece, and the place it is bound to.
 _TABLES: dict[str, tuple[tuple[str, ...], Callable[[Any], bytes]]] = {
     "stored_sprites": (("sprite",), lambda _: SECRET_PLACE),
     "stored_rows": (
@@ -37,9 +37,9 @@ _TABLES: dict[str, tuple[tuple[str, ...], Callable[[Any], bytes]]] = {
 
 
 async def sealed_anew(store: SealedStore, sprite: str) -> AsyncGenerator[int, None]:
-    """Seals what other keys have sealed with the key in use; how many pieces were, after each step.
+    """Encrypt pieces of other keys with the key in use; yield the number of pieces after each step.
 
-    Whatever ends it, each piece is sealed with one key or the other, and the next call goes on.
+    After an interruption each piece has one key or the other, and the next call continues.
     """
     done = 0
     for table in _TABLES:
@@ -51,7 +51,7 @@ async def sealed_anew(store: SealedStore, sprite: str) -> AsyncGenerator[int, No
 
 
 def _step(tx: Transaction, sprite: str, keyring: Keyring, table: str) -> int:
-    """One transaction of it, which also sees what a bridge beside has just sealed with the key of before."""
+    """Encrypt some pieces in one transaction, including those that a running bridge just wrote with the old key."""
     columns, place = _TABLES[table]
     key, log = keyring.current(), SpriteLog(tx, sprite, keyring)
     found = tx.execute(
@@ -69,7 +69,7 @@ def _step(tx: Transaction, sprite: str, keyring: Keyring, table: str) -> int:
 
 
 async def pieces_of_other_keys(store: SealedStore, sprite: str) -> int:
-    """How many pieces the key in use has not sealed."""
+    """Return the number of pieces that are not encrypted with the key in use."""
     key_id = store.keyring.current().id
 
     def count(tx: Transaction) -> int:
@@ -81,25 +81,25 @@ async def pieces_of_other_keys(store: SealedStore, sprite: str) -> int:
 
 @dataclass(slots=True)
 class Findings:
-    """What a check looked at, how much is wrong, and the first of it in words."""
+    """Result of a check: what it read, the number of problems, and descriptions of the first ones."""
 
     rows: int = 0
     chunks: int = 0
     size: int = 0
     count: int = 0
     wrong: list[str] = field(default_factory=list)
-    #: The damaged pieces, so many at most: versions of rows by generation, part, name and position; chunks by name.
+    #: Damaged pieces, up to a limit: versions of rows by generation, part, name and position; chunks by name.
     damaged_rows: list[tuple[int, str, bytes, int]] = field(default_factory=list)
     damaged_chunks: list[bytes] = field(default_factory=list)
 
     def add(self, words: str, count: int = 1) -> None:
-        """Note what is wrong."""
+        """Record a problem."""
         self.count += count
         if len(self.wrong) < _MOST_WORDS:
             self.wrong.append(words)
 
 
-#: Called after each step of a check with how many bytes it read.
+#: Called after each step of a check with the number of bytes it read.
 Pace = Callable[[int], Awaitable[None]]
 
 
@@ -108,16 +108,16 @@ async def _at_once(_size: int) -> None:
 
 
 async def checked(store: SealedStore, sprite: str, pace: Pace = _at_once) -> Findings:
-    """Return what `verified` finds, noted in the store: a sprite that lives then ships what is damaged again."""
+    """Run `verified` and store its result: a connected sprite then ships damaged data again."""
     findings = await verified(store, sprite, pace)
     await store.end_check(sprite, findings.damaged_rows, findings.damaged_chunks, findings.count)
     return findings
 
 
 async def verified(store: SealedStore, sprite: str, pace: Pace = _at_once) -> Findings:
-    """Unseal every version of every row and every chunk; look whether each is what its name says, and none is missing.
+    """Decrypt every version of every row and every chunk; verify that each matches its name, and that none is missing.
 
-    WrongKeyError where a key is missing: then nothing can be said.
+    Raise WrongKeyError if a key is missing, because no result is possible then.
     """
     findings = Findings()
     looks: tuple[tuple[str, _Look], ...] = (("stored_rows", _look_at_row), ("stored_chunks", _look_at_chunk))
@@ -158,7 +158,7 @@ def _add(findings: Findings, step: Findings) -> None:
 def _looked(
     sprite: str, keyring: Keyring, table: str, look: _Look, after: tuple[Any, ...] | None, tx: Transaction
 ) -> tuple[Findings, tuple[Any, ...] | None]:
-    """Look at the next pieces; return where the ones behind them begin, or None."""
+    """Check the next pieces; return the start of the following ones, or None."""
     findings = Findings()
     columns, _ = _TABLES[table]
     key = ", ".join(columns)

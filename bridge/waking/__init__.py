@@ -1,1 +1,1 @@
-"""Waking sprites for what is due, while nobody looks at them."""
+"""Wake sprites for due actions while no client is connected."""

@@ -1,8 +1,7 @@
-"""When each sprite wants to be awake next, as it said last: in memory, and in the table `waking`.
+"""Next wake time of each sprite, from its last report: in memory, and in the table `waking`.
 
-A change is written at once, and what a sprite says every moment is gathered, so that it costs a few writes a second.
-What is lost of it when the bridge is killed the sprite says again, since a sprite with which a connection was open then
-is looked at after the start (`is_open`).
+A change is written at once; frequent reports are batched into a few writes a second. A killed bridge may lose some of
+them. After the restart it looks at each sprite that was connected (`is_open`), which then reports again.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ ON CONFLICT (sprite) DO UPDATE SET next_due = excluded.next_due, action_id = exc
 
 @dataclass(frozen=True, slots=True)
 class DueDate:
-    """A sprite's next moment in Unix seconds, None where nothing is due, and when it said so: 0 before it has.
+    """A sprite's next wake time in Unix seconds (None: none), and the time of that report (0: never reported).
 
-    `is_open`: the bridge was, or is, connected to it, and has not seen it come to rest.
+    `is_open`: the bridge was or is connected to it, and has not seen it at rest.
     """
 
     at: float | None
@@ -47,13 +46,13 @@ class DueDate:
 
 
 class DueDates:
-    """`async with DueDates(database, on_death) as due:`; an Observer of the relay's. Every change sets `changed`."""
+    """`async with DueDates(database, on_death) as due:`; an Observer of the relay. Every change sets `changed`."""
 
     def __init__(self, database: Database, on_death: Callable[[], None], *, keep: str = _KEEP) -> None:
         self._database = database
         self._dates: dict[str, DueDate] = {}
         self._rows = WriteBehind(database, keep, "due dates", on_death)
-        #: Sprites with which a connection was open when the bridge ended, however it ended.
+        #: Sprites that were connected when the last bridge ended, however it ended.
         self.left_open: frozenset[str] = frozenset()
         self.changed = asyncio.Event()
 
@@ -70,24 +69,24 @@ class DueDates:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is not on disk yet."""
+        """Return whether a change is not written yet."""
         return self._rows.is_behind
 
     async def flush(self) -> None:
-        """Writes what was said, now, where that can be."""
+        """Write the pending changes now, if possible."""
         await self._rows.flush()
 
     def dates(self) -> Mapping[str, DueDate]:
-        """By sprite."""
+        """Return the due dates by sprite."""
         return self._dates
 
     def of(self, sprite: str) -> float | None:
-        """A sprite's next moment in Unix seconds; None where nothing is due, or nothing is known."""
+        """Return a sprite's next wake time in Unix seconds; None if there is none or it is unknown."""
         date = self._dates.get(sprite)
         return None if date is None else date.at
 
     def take_left_open(self) -> frozenset[str]:
-        """`left_open`, or those among them that nobody has taken up yet."""
+        """Return `left_open` and clear it."""
         left, self.left_open = self.left_open, frozenset()
         return left
 
@@ -98,7 +97,7 @@ class DueDates:
         self._keep(sprite, replace(self._date(sprite), is_open=True))
 
     def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """See Observer. What was still at work is looked at after the next start."""
+        """See Observer. A sprite that is still busy is checked after the next start."""
         self._keep(sprite, replace(self._date(sprite), is_open=not at_rest))
 
     def arrived(self, sprite: str) -> None:
@@ -129,13 +128,13 @@ class DueDates:
 
 
 async def stored(database: Database) -> dict[str, DueDate]:
-    """What is on disk, by sprite."""
+    """Return the stored due dates, by sprite."""
     rows = await database.read(lambda db: db.execute("SELECT * FROM waking ORDER BY sprite").fetchall())
     return due_dates(rows)
 
 
 def due_dates(rows: Iterable[Any]) -> dict[str, DueDate]:
-    """Rows of `waking`, by sprite."""
+    """Convert rows of `waking` to due dates, by sprite."""
     return {
         row["sprite"]: DueDate(row["next_due"], row["action_id"], row["seen_at"], is_open=bool(row["is_open"]))
         for row in rows
@@ -143,7 +142,7 @@ def due_dates(rows: Iterable[Any]) -> dict[str, DueDate]:
 
 
 def _believed(due: NextDue | None) -> tuple[float | None, int | None]:
-    """The moment and the action, where these can be kept; a sprite may say anything."""
+    """Return the time and the action if they are valid; a sprite is untrusted."""
     if due is None or not math.isfinite(due.at):
         return None, None
     return due.at, due.action_id if 0 <= due.action_id <= _LARGEST_ID else None

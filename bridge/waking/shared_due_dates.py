@@ -1,8 +1,8 @@
-"""Due dates where several bridges share the database: each knows those of its own sprites, and what nobody looks after.
+"""Due dates for bridges that share a database: of a bridge's own sprites, and of sprites without an owner.
 
-A bridge is told by the sprites that it owns, and writes that down for whoever owns them next. What is due of all the
-others it asks every few seconds, in one statement: a sprite that has an owner is its owner's business, also where that
-owner has just been killed, until its lease has ended. Whoever then takes the lease first wakes it.
+A bridge receives reports from the sprites that it owns and writes them for later owners. Every few seconds it queries
+the due dates of sprites without an owner in one statement. A sprite with a lease is its owner's responsibility, even
+if that bridge was just killed, until the lease ends. The first bridge to take the lease then wakes the sprite.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 3.0
-#: What is due so soon is known before it is.
+#: Look-ahead, so that the poll interval does not delay a wake.
 _AHEAD_SECONDS = 10.0
-#: What was left open is looked at though nothing is due. The limit is for a day on which everything is.
+#: Includes sprites left open, even if no action is due. The limit is for a day on which all are due.
 _POLL = """
 SELECT * FROM waking WHERE (next_due <= db_now() + ? OR is_open = 1)
     AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.sprite = waking.sprite AND leases.expires_at > db_now())
 ORDER BY next_due LIMIT 1000
 """
-# An owner that has not heard its sprite yet knows no date: the one that is there stays.
+# An owner without a report of its sprite keeps the stored date.
 _KEEP = """
 INSERT INTO waking (sprite, next_due, action_id, seen_at, is_open) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (sprite) DO UPDATE SET
@@ -48,7 +48,10 @@ ON CONFLICT (sprite) DO UPDATE SET
 
 
 class SharedDueDates(DueDates):
-    """See DueDates; `is_open` of a sprite that has no owner: its owner was killed, or stopped while it was at work."""
+    """See DueDates; `is_open` also marks sprites without an owner.
+
+    Their owner was killed, or stopped while they were busy.
+    """
 
     def __init__(self, database: Database, ownership: Ownership, on_death: Callable[[], None]) -> None:
         super().__init__(database, on_death, keep=_KEEP)
@@ -75,7 +78,7 @@ class SharedDueDates(DueDates):
         super().opened(sprite)
 
     def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """See Observer. Written in any case: what an owner before this one wrote too late goes."""
+        """See Observer. Always written, to replace a late write of an earlier owner."""
         self._opened.discard(sprite)
         super().closed(sprite, at_rest=at_rest)
         if (date := self._dates.get(sprite)) is not None and self._ownership.holds(sprite):
@@ -85,7 +88,7 @@ class SharedDueDates(DueDates):
         return self._dates.get(sprite) or DueDate(None, None, 0.0, is_open=False)
 
     def _keep(self, sprite: str, date: DueDate) -> None:
-        # Before it is owned nothing is known of it that the next owner should believe.
+        # Before the sprite is owned, this bridge has no report that the next owner could use.
         if self._ownership.holds(sprite):
             super()._keep(sprite, date)
 
@@ -102,7 +105,7 @@ class SharedDueDates(DueDates):
                 await self._poll()
             except DatabaseError as error:
                 log.debug("what is due cannot be read (%s)", error.code)
-            # Spread, so that not all bridges find the same at once.
+            # Spread, so that not all bridges find the same sprites at once.
             await asyncio.sleep(jittered(_POLL_SECONDS))
 
     async def _poll(self) -> None:

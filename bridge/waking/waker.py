@@ -1,8 +1,8 @@
-"""Wakes each sprite at the time it asked for, lets it look at what is due, and holds it until that is done.
+"""Wake each sprite at its due date, let it check its due actions, and keep it awake until that is done.
 
-The sprite alone decides what it does then; to be woken twice, late or in vain does it no harm. So the rules are simple:
-what is past is due, one that was just woken is not woken again at once, and one that cannot be reached, or has its date
-still in the past afterwards, ever less often. Clocks may jump: nothing here sleeps for long.
+The sprite alone decides what to do; waking it twice, late or in vain is harmless. So the rules are simple: a past
+date is due, and a sprite is not woken again at once. A sprite that cannot be reached, or keeps its past date, is
+woken with growing pauses. Clocks may jump, so sleeps here are short.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 Outcome = Literal["looked", "unreachable", "unanswered"]
 
-#: What is said every moment is looked at so often.
+#: Poll interval for values that change at every moment.
 _PAUSE_SECONDS = 0.1
 _POLL_SECONDS = 0.5
 _LONGEST_DETAIL = 200
@@ -45,13 +45,13 @@ _LONGEST_DETAIL = 200
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often and how long sprites are woken; all in seconds, but for `at_once`.
+    """Timing of wakes in seconds, except `at_once`.
 
-    A sprite is woken `apart` from its last wake at the soonest; where that was in vain, twice as long after each, up to
-    `longest_pause`. One that is `unreachable` for so long is given up for this time, and so is one that says nothing or
-    is busy for `longest_hold`. `at_once` are brought up at the same time, each for `bringing_up` at most before the
-    next one has its turn; whatever they do then, they may all do. After `elsewhere` one that another bridge has is
-    looked at again: that bridge may be gone. Every `look` the clock is read, which may jump.
+    Wakes of a sprite are at least `apart` apart; after each wake in vain the pause doubles, up to `longest_pause`. A
+    sprite that is `unreachable` for this long is given up for the moment, and so is one that is silent or busy for
+    `longest_hold`. `at_once` sprites are brought up at a time, each for at most `bringing_up` before the next one;
+    their later work is not limited. A sprite of another bridge is checked again after `elsewhere`: that bridge may be
+    gone. The clock, which may jump, is read every `look`.
     """
 
     look: float = 20.0
@@ -68,7 +68,10 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class _InVain:
-    """So many wakes in a row for a date (Unix seconds) changed nothing; the next is at `until` (monotonic seconds)."""
+    """Number of consecutive wakes that did not change a date (Unix seconds).
+
+    The next wake is at `until` (monotonic seconds).
+    """
 
     date: float | None
     times: int
@@ -76,13 +79,14 @@ class _InVain:
 
 
 class UnreachableError(Exception):
-    """The sprite cannot be woken, in words of the link's."""
+    """The sprite cannot be woken; the message is the link's."""
 
 
 class Waker:
     """`async with Waker(relay, due, may_wake, on_death) as waker:` while the relay is open.
 
-    `may_wake` says whether a sprite's person may come in. `clock` gives Unix seconds. `wakes` counts them by their end.
+    `may_wake` returns whether a sprite's person has access. `clock` returns Unix seconds. `wakes` counts them by
+    outcome.
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class Waker:
         self._to_look_at = set[str]()
         self._slots = asyncio.Semaphore(self._pace.at_once)
         self._waking: dict[str, asyncio.Task[bool]] = {}
-        #: From when on a sprite may be woken again, and again for the date for which it was woken in vain.
+        #: Earliest next wake of a sprite, and of one that was woken in vain for its date.
         self._not_before: dict[str, float] = {}
         self._not_again_before: dict[str, _InVain] = {}
         self._troubles: dict[str, str] = {}
@@ -125,11 +129,11 @@ class Waker:
         await self._stack.aclose()
 
     def trouble(self, sprite: str) -> str:
-        """Why it could not be woken the last time, in words; "" where it could."""
+        """Return why the last wake failed, "" if it did not."""
         return self._troubles.get(sprite, "")
 
     def forget(self, sprite: str) -> None:
-        """Lets go of a sprite whose person may not come in any more."""
+        """Drop a sprite whose person has lost access."""
         self._to_look_at.discard(sprite)
         self._troubles.pop(sprite, None)
         if (task := self._waking.get(sprite)) is not None:
@@ -147,7 +151,7 @@ class Waker:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     def _start_due(self) -> float:
-        """Starts what is due; returns for how many seconds to wait at most."""
+        """Start the wakes that are due; return the longest wait in seconds."""
         now, monotonic = self._clock(), time.monotonic()
         soonest = self._pace.look
         self._to_look_at |= self._due.take_left_open()
@@ -172,7 +176,7 @@ class Waker:
         return soonest
 
     def _woken(self, sprite: str, task: asyncio.Task[bool]) -> None:
-        """However it ended, also by a fault of ours, the next time is not at once."""
+        """Set a pause before the next wake, however this one ended."""
         del self._waking[sprite]
         was_ours = task.cancelled() or task.exception() is not None or task.result()
         self._not_before[sprite] = time.monotonic() + (self._pace.apart if was_ours else self._pace.elsewhere)
@@ -182,7 +186,7 @@ class Waker:
         self._not_again_before[sprite] = _InVain(self._due.of(sprite), times, time.monotonic() + jittered(pause))
 
     def _judge(self, sprite: str, before: float | None, outcome: Outcome, trouble: str) -> None:
-        """Notes how a wake ended, and when the next may be."""
+        """Record the outcome of a wake, and the earliest time of the next."""
         self.wakes[outcome] += 1
         after = self._due.of(sprite)
         earlier = self._not_again_before.pop(sprite, None)
@@ -200,7 +204,7 @@ class Waker:
     # --- how ---
 
     async def _wake(self, sprite: str) -> bool:
-        """Whether it was this bridge's business to the end."""
+        """Wake a sprite; return whether this bridge had the lease throughout."""
         if not await self._may_wake(sprite):
             self._to_look_at.discard(sprite)
             self._postpone(sprite, self._pace.longest_pause)
@@ -208,7 +212,7 @@ class Waker:
         try:
             await self._ownership.own(sprite)
         except NotOwnedError:
-            # Its owner wakes it; where nobody can say who that is, nobody does.
+            # Its owner wakes it; if the owner is unknown, no bridge does.
             self._to_look_at.discard(sprite)
             return False
         before = self._due.of(sprite)
@@ -231,7 +235,7 @@ class Waker:
         return True
 
     async def _looked(self, room: Room, slot: AsyncExitStack) -> None:
-        """Returns when the sprite has looked at what is due and is not busy any more."""
+        """Return when the sprite has checked its due actions and is idle."""
         looking = asyncio.create_task(self._look(room), name="look at what is due")
         began_at = ready_at = time.monotonic()
         was_ready = False

@@ -1,4 +1,4 @@
-// The page's composition root: makes the parts, hands them to each other, and starts the connection.
+// The page's composition root: create the parts, connect them, and start the connection.
 
 import { mountCanvas } from './canvas/canvas.js';
 import { mountChat } from './chat/chat.js';
@@ -63,13 +63,13 @@ const page = {
   announce,
   toast,
   install,
-  // What is not on the screen at first comes when it is wanted.
+  // Loaded on first use, because it is not on the screen at first.
   confirm: async (question) => (await import('./shell/dialogs.js')).confirm(question),
   prompt: async (question) => (await import('./shell/dialogs.js')).prompt(question),
   dialog: async (question) => (await import('./shell/dialogs.js')).dialog(question),
-  // Here from the start: what is typed right after Ctrl-K must not land in the message.
+  // Available from the start: text typed right after Ctrl-K must not land in the message.
   openPalette: () => palette.open(),
-  /** Whether the built-in stand-in answers, whose figures mean nothing. */
+  /** Whether the built-in offline model answers; its cost figures are meaningless. */
   isOffline: () => document.documentElement.dataset.model === 'offline',
   stackId: () => stackId,
   setStack: (id) => {
@@ -126,7 +126,7 @@ layout.attach('memory', {
 });
 mountTopBar({ state: byId('top-state'), actions: byId('top-actions') }, page, chat);
 
-/** Memory is not part of the first load: it comes when somebody looks. */
+/** Load memory on first use; it is not part of the first load. */
 function loadMemory() {
   memory ??= Promise.all([import('./memory/memory.js'), loadStyle('memory.css')])
     .then(([{ mountMemory }]) => mountMemory(panels.memory, page))
@@ -142,12 +142,12 @@ function loadMemory() {
   return memory;
 }
 
-// What is wrong with nobody's question; what answers one is shown where it was asked.
+// Errors without a question; the others are shown where the question was asked.
 store.listen('error', ({ code, message }, { reply_to: replyTo }) => {
   if (!replyTo) toast({ kind: ['model_away', 'budget'].includes(code) ? 'info' : 'error', text: message });
 });
 
-// A file that is named somewhere on the page is looked at where one is.
+// A click on a file name anywhere on the page opens its preview.
 addEventListener('sprite:preview', async (event) => {
   const path = String(/** @type {CustomEvent} */ (event).detail);
   (await import('./shell/preview.js')).showPreview(page, { path, size: null });
@@ -226,7 +226,7 @@ commands.add({
   run: () => toast({ text: `Theme: ${cycleTheme()}.` }),
 });
 
-// The numbers (session, memory, spend) after what changes them, asked for once when it has calmed down.
+// Refresh the figures (session, memory, spend) once, a moment after the last change.
 let statusClock = 0;
 const refreshStatus = () => refreshStatusAfter(STATUS_AFTER_MS);
 /** @param {number} delay milliseconds */
@@ -237,13 +237,13 @@ function refreshStatusAfter(delay) {
 store.listen('memory_update', refreshStatus);
 store.listen('state_sync', refreshStatus);
 store.listen('agent_event', (event) => ENDED.has(event.event) && refreshStatus());
-// Nothing else tells that the copy at the bridge has forgotten, too.
+// No event announces that the replica at the bridge has also forgotten.
 store.listen('status', ({ memory }) => (memory.unshipped_forgets ?? 0) > 0 && refreshStatusAfter(FORGOTTEN_AFTER_MS));
 store.listen('agent_event', (event) => event.event === 'complete' && layout.unread('chat'));
 store.listen('canvas_update', () => layout.unread('canvas'));
 store.listen('memory_update', () => layout.unread('memory'));
 
-// A tab in the background says by its title that the answer is there.
+// A background tab shows in its title that the answer has arrived.
 store.listen('agent_event', (event) => {
   if (event.event === 'complete' && document.hidden) document.title = '● Sprite';
 });
@@ -256,7 +256,7 @@ connection.start();
 startServiceWorker(page);
 
 /**
- * Says a thing to a screen reader; the same words twice are said twice.
+ * Announces a text to a screen reader; a repeated text is announced again.
  * @param {HTMLElement} region
  * @returns {Announce}
  */

@@ -1,6 +1,6 @@
-// The WebSocket to the bridge: one connection that comes back by itself, resumes where it was, and says how it stands.
+// The WebSocket to the bridge: it reconnects by itself, resumes where it was, and reports its state.
 //
-// Knows frames, sequence numbers and answers by `reply_to`; what a message means is the store's business.
+// This module handles frames, sequence numbers and answers by `reply_to`; the store interprets messages.
 
 import { codeOf, Problem } from './problem.js';
 
@@ -9,18 +9,17 @@ import { codeOf, Problem } from './problem.js';
 const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 4000;
 const ANSWER_MS = 30_000;
-/** A connection that was silent for so long is asked whether it still lives, when somebody looks at the page again. */
+/** A connection silent for this long is probed when the person returns to the page. */
 const QUIET_MS = 20_000;
 const PROBE_MS = 5000;
 /**
- * The bridge says something every 10 s. One that hangs, or a way to it that leads nowhere any more, is silent, also
- * while the connection is being opened.
+ * The bridge sends at least every 10 s. Longer silence means a dead connection, also while it is being opened.
  */
 const SILENT_MS = 25_000;
 const OPENING_MS = 15_000;
 const WATCH_MS = 5000;
 const UNOPENED = 'The bridge is there, but the connection could not be opened.';
-/** The bridge's words that this login is over. */
+/** Close reasons with which the bridge ends a login. */
 const SIGNED_OUT = new Set(['revoked', 'logged out']);
 
 /** @typedef {{ resolve: (payload: never) => void, reject: (problem: Problem) => void, done: () => void }} Asked */
@@ -76,7 +75,7 @@ export function createConnection(store) {
       lastSeq = message.seq;
     }
     if (message.type === 'auth_ok') welcome(message.payload);
-    // The whole state has everything that had happened when the sprite let us in; no replay of it follows.
+    // The state includes all events up to the welcome, so no replay follows.
     if (message.type === 'state_sync') lastSeq = Math.max(lastSeq, newestSeq);
     const waiting = asked.get(message.reply_to ?? '');
     store.apply(message);
@@ -100,7 +99,7 @@ export function createConnection(store) {
     done();
     const { type, payload } = message;
     if (type === 'error') reject(new Problem(payload.code, payload.message, payload.block));
-    // Who asks says which answer it gets; see Answer.
+    // The caller chooses the type of its answer; see Answer.
     else resolve(/** @type {never} */ (payload));
   }
 
@@ -124,7 +123,7 @@ export function createConnection(store) {
   async function diagnose() {
     const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempts) * (0.6 + Math.random() * 0.8);
     attempts += 1;
-    // One lost connection is quickly back; words about it would only flash.
+    // A first lost connection is usually back at once; a message would only flash.
     if (attempts > 1 || !everOpen) {
       try {
         const response = await fetch('/', {
@@ -153,7 +152,7 @@ export function createConnection(store) {
       return;
     }
     if (socket.readyState !== WebSocket.OPEN || Date.now() - heardAt < QUIET_MS) return;
-    // A question would wake a sprite that sleeps, and a link that is not ready says so itself.
+    // A question would wake a sleeping sprite, and a link that is not ready reports its own state.
     const { state, detail, offer } = store.state.link;
     if (state !== 'ready' || (detail && !offer)) return;
     const mine = socket;
@@ -164,7 +163,7 @@ export function createConnection(store) {
     }
   }
 
-  /** Gives up a connection over which nothing comes, though something should. */
+  /** Gives up a connection that is silent for too long. */
   function watch() {
     if (!socket) return;
     const patience = socket.readyState === WebSocket.OPEN ? SILENT_MS : OPENING_MS;
@@ -189,11 +188,11 @@ export function createConnection(store) {
 
   const connection = {
     start: open,
-    /** Tries again now, not in a while. */
+    /** Retries now instead of after the pause. */
     retry() {
       attempts = 0;
       over = false;
-      // Where the bridge has given up on the sprite, a new arrival makes it try again.
+      // If the bridge has given up on the sprite, a new connection makes it retry.
       if (store.state.link.state === 'unavailable') drop();
       if (!socket) open();
     },
@@ -240,21 +239,21 @@ export function createConnection(store) {
   return connection;
 }
 
-/** Why the bridge, which answers, opens no connection: a socket does not tell. */
+/** Asks the bridge why it refuses the socket, which the socket itself does not report. */
 async function refused() {
   const response = await fetch('/ws/why', {
     headers: { Accept: 'application/json' },
     cache: 'no-store',
     signal: AbortSignal.timeout(PROBE_MS),
   });
-  // One of an earlier version does not know the address.
+  // An earlier version does not know the address.
   if (response.status === 404) return UNOPENED;
   if (!response.ok) return refusal(response);
   return String((await response.json()).message || UNOPENED);
 }
 
 /**
- * Why nobody is let in, in the bridge's own words where it has some.
+ * Returns why the login is refused, with the bridge's own message if there is one.
  * @param {Response} response
  */
 async function refusal(response) {
@@ -262,7 +261,7 @@ async function refusal(response) {
   try {
     if (!response.ok) return String((await response.json()).error.message);
   } catch {
-    // A page of whatever stands before the bridge.
+    // An error page of a proxy in front of the bridge.
   }
   return isProxys ? 'No bridge answers.' : UNOPENED;
 }
@@ -274,7 +273,7 @@ async function refusal(response) {
  */
 const frame = (type, payload, id) => JSON.stringify({ type, id, timestamp: Date.now(), payload });
 
-/** A UUID, also where the page is not served over TLS and `randomUUID` is missing. */
+/** Returns a UUID, also on pages without TLS, where `randomUUID` is missing. */
 export function makeId() {
   if (crypto.randomUUID) return crypto.randomUUID();
   const bytes = crypto.getRandomValues(new Uint8Array(16));

@@ -1,10 +1,10 @@
-// Small hands for the DOM: elements without HTML text, the clipboard, a file for the person.
+// DOM helpers: create elements without HTML text, copy to the clipboard, offer a download.
 
 /** @import { Child, MakeElement } from './types/page.js' */
 
 /**
- * An element: props are properties (class, textContent, onclick) or attributes (role, aria-*, data-*); children are
- * nodes or strings.
+ * Creates an element: props are properties (class, textContent, onclick) or attributes (role, aria-*, data-*); children
+ * are nodes or strings.
  */
 export const h = /** @type {MakeElement} */ (make);
 
@@ -27,7 +27,7 @@ function make(tag, props, ...children) {
 }
 
 /**
- * Puts a text on the clipboard, also where the page is not served over TLS.
+ * Copies a text to the clipboard, also on pages without TLS.
  * @param {string} text
  */
 export async function copyText(text) {
@@ -45,7 +45,7 @@ export async function copyText(text) {
 }
 
 /**
- * Hands the person a file made here.
+ * Offers a generated file as a download.
  * @param {string} name
  * @param {string} text
  * @param {string} [type]
@@ -60,7 +60,7 @@ export function download(name, text, type = 'text/plain') {
 }
 
 /**
- * Whether a key press belongs to a field the person types into.
+ * Whether a key press belongs to a text field.
  * @param {EventTarget | null} target
  */
 export function isTyping(target) {

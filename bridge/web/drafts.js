@@ -1,4 +1,4 @@
-// What was typed and not saved yet, by what it is for. It lives as long as the tab: on disk, no forget could reach it.
+// Unsaved drafts, by their target. They last as long as the tab: a forget could not reach them on disk.
 
 const KEPT = 'sprite.edit.';
 
@@ -26,7 +26,7 @@ export const drafts = {
     try {
       sessionStorage.setItem(KEPT + key, JSON.stringify(draft));
     } catch {
-      // A full or forbidden storage costs the copy that survives a reload, not what is in the field.
+      // A full or forbidden storage loses only the copy for a reload, not the field's content.
     }
   },
   /** @param {string} key */
@@ -34,12 +34,12 @@ export const drafts = {
     try {
       sessionStorage.removeItem(KEPT + key);
     } catch {
-      // Then there was nothing.
+      // Then there was no draft.
     }
   },
 };
 
-/** Drops every draft: what was forgotten must not come back by a save. */
+/** Drops every draft, so that a save cannot bring back forgotten text. */
 export function dropDrafts() {
   for (const key of Object.keys(sessionStorage)) if (key.startsWith(KEPT)) sessionStorage.removeItem(key);
 }

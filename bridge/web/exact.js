@@ -1,22 +1,22 @@
-// Text that a person is asked about, so that every character of it is seen: what would be obeyed or leaves no ink is
-// named where it stands.
+// Show text for a permission request so that every character is visible: control characters and invisible ones appear
+// by name.
 
 import { h } from './dom.js';
 
-/** Controls, marks of direction and joining, letters without ink, and every space but the plain one. */
+/** Controls, marks of direction and joining, invisible letters, and every space except the plain one. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]|(?! )\p{Zs}/gu;
 
 /** @param {string} letter */
 const named = (letter) => `<U+${(letter.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}>`;
 
 /**
- * For a line or a label.
+ * Escapes a text for a line or a label.
  * @param {string} text
  */
 export const exactWords = (text) => text.replace(UNSEEN, named);
 
 /**
- * For a block that keeps its line ends; a copy of it has the text's own ends and tabs.
+ * Escapes a text for a block that keeps its line ends; a copy has the original line ends and tabs.
  * @param {string} text
  */
 export function exactText(text) {

@@ -1,4 +1,4 @@
-// Numbers and times as people read them, in the browser's language for digits and in English words.
+// Format numbers and times, with the browser's digits and English words.
 
 const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
 const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
@@ -16,7 +16,7 @@ export const number = (value) => whole.format(value);
 export const plural = (count, noun, many = `${noun}s`) => `${number(count)} ${count === 1 ? noun : many}`;
 
 /**
- * Bytes in units of 1024.
+ * Formats bytes in units of 1024.
  * @param {number} count
  */
 export function bytes(count) {
@@ -32,7 +32,7 @@ export function bytes(count) {
 }
 
 /**
- * US dollars: cents, and what is below a cent with two digits that mean something.
+ * Formats US dollars: cents, and amounts below a cent with two significant digits.
  * @param {number} usd
  */
 export function money(usd) {
@@ -41,7 +41,7 @@ export function money(usd) {
 }
 
 /**
- * Milliseconds as `0.8 s`, `12 s`, `2 min 5 s`.
+ * Formats milliseconds as `0.8 s`, `12 s`, `2 min 5 s`.
  * @param {number} ms
  */
 export function duration(ms) {
@@ -55,7 +55,7 @@ export function duration(ms) {
 }
 
 /**
- * Seconds as a running clock: `0:12`, `1:02:03`.
+ * Formats seconds as a running clock: `0:12`, `1:02:03`.
  * @param {number} seconds
  */
 export function clock(seconds) {
@@ -68,7 +68,7 @@ export function clock(seconds) {
 }
 
 /**
- * Unix seconds as `14:03`, `yesterday 14:03`, `3 Nov 14:03`, `3 Nov 2025`.
+ * Formats Unix seconds as `14:03`, `yesterday 14:03`, `3 Nov 14:03`, `3 Nov 2025`.
  * @param {number} at
  */
 export function when(at) {
@@ -85,7 +85,7 @@ const weekday = new Intl.DateTimeFormat('en', { weekday: 'short' });
 const NEAR_DAYS = { '-1': 'yesterday', 0: 'today', 1: 'tomorrow' };
 
 /**
- * Unix seconds, past or to come, as `today 14:03`, `tomorrow 09:00`, `Tue 09:00` within a week, `3 Nov 14:03`.
+ * Formats past or future Unix seconds as `today 14:03`, `tomorrow 09:00`, `Tue 09:00` within a week, `3 Nov 14:03`.
  * @param {number} at
  * @param {number} [now]
  */
@@ -99,7 +99,7 @@ export function moment(at, now = Date.now() / 1000) {
 }
 
 /**
- * `09:00` as people here write it.
+ * Formats `09:00` in the browser's locale.
  * @param {string} wall
  */
 export function clockTime(wall) {
@@ -111,13 +111,13 @@ export function clockTime(wall) {
 const midnightOf = (date) => new Date(date.getFullYear(), date.getMonth(), date.getDate()).getTime();
 
 /**
- * Unix seconds for a `datetime` attribute.
+ * Formats Unix seconds for a `datetime` attribute.
  * @param {number} at
  */
 export const iso = (at) => new Date(at * 1000).toISOString();
 
 /**
- * Unix seconds as a distance: `just now`, `5 min ago`, `3 h ago`, `2 days ago`, else the day.
+ * Formats Unix seconds as a distance: `just now`, `5 min ago`, `3 h ago`, `2 days ago`, else the day.
  * @param {number} at
  */
 export function ago(at) {

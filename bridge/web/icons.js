@@ -1,4 +1,4 @@
-// Line icons on a 24 x 24 grid; each is decoration, so the button around it carries the name.
+// Line icons on a 24 x 24 grid; icons are decorative, so the button around them has the accessible name.
 
 import { html } from './vendor/lit-html/lit-html.js';
 
@@ -54,7 +54,7 @@ const PATHS = {
 };
 
 /**
- * The icon of a name, as a lit template.
+ * Returns the icon of a name, as a lit template.
  * @param {string} name
  * @param {boolean} [small]
  */
@@ -64,7 +64,7 @@ export const icon = (name, small = false) =>
   </svg>`;
 
 /**
- * The same as an element, for code that makes its nodes itself.
+ * Returns the icon as an element, for code that creates its own nodes.
  * @param {string} name
  * @param {boolean} [small]
  */

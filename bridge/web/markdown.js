@@ -1,5 +1,5 @@
-// Markdown to DOM nodes: marked's lexer, and a walker of ours. There is no HTML anywhere: raw HTML becomes text, and
-// addresses are allow-listed.
+// Markdown to DOM nodes: marked's lexer with our own renderer. It creates no HTML: raw HTML becomes text, and links are
+// allow-listed.
 
 import { copyText, h } from './dom.js';
 import { iconElement } from './icons.js';
@@ -11,7 +11,7 @@ import { Lexer } from './vendor/marked/marked.js';
 /** @typedef {HTMLElement | string} Piece */
 
 const OUTSIDE = /^(https?:|mailto:)/i;
-/** A file of the workspace, as the agent names it. */
+/** A path to a workspace file, as the agent writes it. */
 const FILE = /^(?:\.?\/)?((?:documents|artifacts)\/[^?#]+)$/;
 /** @type {Record<string, string>} */
 const ENTITIES = {
@@ -30,12 +30,12 @@ const ENTITIES = {
   middot: '·',
   times: '×',
 };
-/** Past this many levels a nested list or quote is shown as its text. */
+/** A list or quote nested more deeply is shown as its source. */
 const DEEPEST = 40;
 const COPIED_MS = 1500;
 
 /**
- * A text as nodes; `heading` is the level of a first-level heading inside it.
+ * Renders a text as nodes; `heading` is the level of a first-level heading inside it.
  * @param {string} text
  * @param {{ heading?: number }} [options]
  */
@@ -46,7 +46,8 @@ export function renderMarkdown(text, { heading = 3 } = {}) {
 }
 
 /**
- * The tokens of a text. What the lexer cannot take (it recurses, texts nest without end) is a paragraph of itself.
+ * Returns the tokens of a text. Text that the recursive lexer rejects, for example with endless nesting, becomes a
+ * paragraph.
  * @param {string} text
  * @returns {Token[]}
  */
@@ -61,7 +62,7 @@ export function tokens(text) {
 }
 
 /**
- * One block-level token as nodes.
+ * Renders one block-level token as nodes.
  * @param {Token} token
  * @param {{ heading?: number }} [options]
  */
@@ -78,7 +79,7 @@ function blocks(all, context) {
 }
 
 /**
- * A token as one of marked's own: no extension is registered, so there are no others.
+ * Narrows a token to marked's own types: no extension is registered, so there are no others.
  * @param {Token} token
  */
 const known = (token) => /** @type {MarkedToken} */ (token);
@@ -244,7 +245,7 @@ function inline(all, context) {
 }
 
 /**
- * A link where it leads somewhere harmless; else its source, as it was written.
+ * Renders a link if its target is safe, otherwise its source.
  * @param {string} href
  * @param {Piece[]} content
  * @param {string} raw
@@ -274,7 +275,7 @@ function decoded(path) {
 }
 
 /**
- * The lexer leaves entities as they are, for an HTML parser that we do not have.
+ * Decodes entities, which the lexer leaves for an HTML parser.
  * @param {string} text
  */
 function plain(text) {

@@ -1,8 +1,8 @@
-// What a person has sent and the sprite has not yet taken: seen, kept over a reload, sent under one id however often it
-// goes out.
+// Messages that the person has sent and the sprite has not accepted yet: shown, kept over a reload, and resent under
+// the same id.
 //
 // An item is `{id, text, stackId, state: 'sending'|'failed', problem, at}`. Its id is the mission's, so that a resend
-// after a cut never runs twice. What a closed window left behind is shown as not sent; it never goes out by itself.
+// after a cut never runs twice. Messages of a closed window are shown as not sent and are never sent automatically.
 
 import { makeId } from './connection.js';
 import { codeOf, wordsOf } from './problem.js';
@@ -39,7 +39,7 @@ export function createOutbox(store, connection, onSend = () => {}) {
       if (items.length) localStorage.setItem(key, JSON.stringify(items));
       else localStorage.removeItem(key);
     } catch {
-      // A full or forbidden storage costs the copy that survives a reload, not the message.
+      // A full or forbidden storage loses only the copy for a reload, not the message.
     }
     store.touch('outbox');
   }
@@ -79,7 +79,7 @@ export function createOutbox(store, connection, onSend = () => {}) {
       }
       drop(item.id);
     } catch (problem) {
-      // A lost connection leaves it on its way: it goes out again, under the same id, when the link is back.
+      // After a lost connection it stays pending: it is sent again, under the same id, when the link is back.
       if (codeOf(problem) !== 'offline') fail(item, wordsOf(problem));
     } finally {
       inFlight.delete(item.id);
@@ -99,7 +99,7 @@ export function createOutbox(store, connection, onSend = () => {}) {
     for (const item of items) if (item.state === 'sending') void transmit(item);
   }
 
-  /** A window of its own keeps its lock for as long as it lives; a copied tab finds it taken and gets a new name. */
+  /** A window keeps its lock while it lives; a duplicated tab finds the lock taken and gets a new name. */
   async function claim() {
     if (!navigator.locks) return;
     const held = await hold(tab);
@@ -150,7 +150,7 @@ export function createOutbox(store, connection, onSend = () => {}) {
   return {
     items,
     /**
-     * Sends a text; returns words if it cannot be sent at all.
+     * Sends a text; returns an error message if it cannot be sent at all.
      * @param {string} text
      * @param {string | null} [stackId]
      */
@@ -174,7 +174,7 @@ export function createOutbox(store, connection, onSend = () => {}) {
     },
     remove: drop,
     /**
-     * Takes back a message that waits at the sprite; rejects with a Problem where its turn has come.
+     * Withdraws a waiting message; rejects with a Problem if its turn has begun.
      * @param {string} missionId
      */
     async takeBack(missionId) {
@@ -197,7 +197,7 @@ function refusal(text, limits) {
     const words = `This message has ${has} characters; ${fit} fit. Shorten it, or send it as a file.`;
     return `${words} Nothing was lost: it is still in the field.`;
   }
-  // The envelope and the escapes need room beside the text.
+  // The envelope and escapes need space beside the text.
   if (encoder.encode(JSON.stringify(text)).length > limits.frame_bytes - 2048)
     return 'This message is too large to be sent. Shorten it, or send it as a file.';
   return null;

@@ -1,7 +1,7 @@
-// Headings of texts that others wrote: none may be more than one level below the one before it.
+// Headings in foreign texts: none may be more than one level below the one before it.
 
 /**
- * Gives the headings in `root` levels without a gap, below the level `above`; how they look stays.
+ * Gives the headings in `root` levels without gaps, below the level `above`; their appearance stays.
  * @param {Element} root
  * @param {number} above
  */

@@ -1,6 +1,6 @@
-// Passkeys: the page's part of making one (`/passkeys`) and of logging in by one (`/login/passkey`).
+// Passkeys: the page's part of creating one (`/passkeys`) and of logging in with one (`/login/passkey`).
 //
-// The bridge says what to ask a device for, and judges its answer; here it is only carried.
+// The bridge creates the challenge and verifies the answer; this code only transports them.
 
 const said = /** @type {HTMLElement} */ (document.getElementById('said'));
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById('passkey-new'));
@@ -31,8 +31,7 @@ button?.addEventListener('click', () => {
 });
 
 /**
- * Does it once at a time, and says what went wrong.
- *
+ * Runs one action at a time, and shows its error.
  * @param {HTMLButtonElement | null} pressed
  * @param {() => Promise<void>} work
  */

@@ -1,10 +1,10 @@
-// What went wrong, in words for people.
+// Errors with messages for people.
 
 /** @import { Block } from './types/page.js' */
 
 /**
- * An answer that is a refusal, or none: `message` is for people, `code` for programs; `block` is what stands where an
- * edit came too late.
+ * A refusal or a missing answer: `message` is for people, `code` for programs; `block` is the current block if an edit
+ * came too late.
  */
 export class Problem extends Error {
   /**
@@ -21,13 +21,13 @@ export class Problem extends Error {
 }
 
 /**
- * The code of what was caught, null where it is no Problem.
+ * Returns the code of an error, null if it is no Problem.
  * @param {unknown} error
  */
 export const codeOf = (error) => (error instanceof Problem ? error.code : null);
 
 /**
- * The words of what was caught.
+ * Returns the message of an error.
  * @param {unknown} error
  */
 export const wordsOf = (error) => (error instanceof Error ? error.message : String(error));

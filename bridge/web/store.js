@@ -1,15 +1,15 @@
-// One plain observable state, fed by the messages of the wire. Knows no DOM and no socket.
+// One plain observable state, updated by messages from the server. Knows no DOM and no socket.
 //
-// Whoever draws subscribes to topics and reads `store.state`; it is told at most once a frame. Whoever wants the single
-// message (a highlight, "this was just learned") listens to its type.
+// Code that draws subscribes to topics and reads `store.state`; it is notified at most once a frame. Code that needs a
+// single message (a highlight, "this was just learned") listens to its type.
 
 import { Conversation, ENDED } from './chat/conversation.js';
 
 /** @import { Card, Heard, HeardType, Link, MessageOf, NextDue, Stack, State, Topic } from './types/page.js' */
 
-/** Before the sprite has named its own. */
+/** Defaults until the sprite sends its own limits. */
 const LIMITS = { frame_bytes: 1048576, mission_chars: 200_000, upload_chunk_bytes: 524_288, upload_bytes: 104_857_600 };
-/** A page in the background is told this often; nobody looks at it. */
+/** Update interval of a hidden page. */
 const HIDDEN_MS = 250;
 
 export function createStore() {
@@ -54,7 +54,7 @@ export function createStore() {
     for (const { wanted, tell } of [...subscribers]) if (wanted.some((topic) => topics.has(topic))) tell(topics);
   }
 
-  // A frame that was asked for while the page was visible does not come once it is hidden.
+  // A frame requested while the page was visible does not come once it is hidden.
   document.addEventListener('visibilitychange', () => {
     if (scheduled) tell();
   });
@@ -93,14 +93,14 @@ export function createStore() {
       if (payload.event === 'started') {
         state.session = { ...state.session, running_mission_id: payload.mission_id };
       } else if (ENDED.has(payload.event) && payload.mission_id === state.session.running_mission_id) {
-        // A mission may have waited for the end of a turn of the agent's own.
+        // A mission may have waited for the end of a background turn.
         const next = conversation.running?.missionId ?? null;
         const isOwn = conversation.find(payload.mission_id ?? '')?.origin === 'agent';
         const turns = state.session.turns + (isOwn ? 0 : 1);
         state.session = { ...state.session, running_mission_id: next, turns, slow: [] };
       }
       touch('chat');
-      // Most events are pieces of text, hundreds of them a reply.
+      // Most events are text deltas, hundreds of them a reply.
       if (payload.event === 'text_delta') return;
       state.permissions = conversation.openPermissions();
       touch('session', 'permissions');
@@ -175,7 +175,7 @@ export function createStore() {
     touch,
 
     /**
-     * Calls `fn` after a change of one of the topics, at most once a frame; returns how to stop it.
+     * Calls `fn` after a change of one of the topics, at most once a frame; returns a function that stops it.
      * @param {Topic | Topic[]} topics
      * @param {(topics: Set<Topic>) => void} fn
      */
@@ -186,7 +186,8 @@ export function createStore() {
     },
 
     /**
-     * Calls `fn(payload, message)` for each message of a type, right after it was applied; returns how to stop it.
+     * Calls `fn(payload, message)` for each message of a type, right after it was applied; returns a function that
+     * stops it.
      * @template {HeardType} T
      * @param {T} type
      * @param {(payload: Heard[T], message: MessageOf<T>) => void} fn
@@ -198,13 +199,13 @@ export function createStore() {
     },
 
     /**
-     * Applies a message of the server's. An unknown type changes nothing: an older page outlives a newer sprite.
+     * Applies a message of the server. An unknown type changes nothing: an older page may meet a newer sprite.
      * @template {HeardType} T
      * @param {MessageOf<T>} message
      */
     apply(message) {
       handlers[message.type]?.(message.payload, message);
-      // Whoever listens to a type takes its payload; the table cannot say so.
+      // Each listener takes the payload of its type, which the type of the table cannot express.
       const heard = /** @type {Iterable<(payload: Heard[T], message: MessageOf<T>) => void>} */ (
         listeners.get(message.type) ?? []
       );

@@ -1,10 +1,10 @@
-// Styles that are no part of the first load.
+// Style sheets that are not part of the first load.
 
 /** @type {Map<string, Promise<unknown>>} */
 const loading = new Map();
 
 /**
- * Loads a style sheet once; rejects where it cannot be had, and is tried again when it is asked for again.
+ * Loads a style sheet once; rejects if that fails, and retries on the next call.
  * @param {string} name
  * @returns {Promise<unknown>}
  */

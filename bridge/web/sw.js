@@ -1,11 +1,11 @@
-// The service worker: keeps the page's own files, so that the page opens without a network, and shows notifications.
+// The service worker: caches the page's own files, so that the page opens without a network, and shows notifications.
 //
-// Knows nothing of what is said. It keeps the files that are listed here and no answer of anybody's: everything else
-// goes to the network as if there were no worker.
+// It sees no messages. It caches only the files listed here and no other answers: other requests go to the network as
+// if there were no worker.
 
 const worker = /** @type {ServiceWorkerGlobalScope} */ (/** @type {unknown} */ (self));
 
-/** The version of the page's files, and their names: both are filled in by the bridge that serves this. */
+/** The version and names of the page's files; the bridge that serves this file fills in both. */
 const VERSION = '';
 /** @type {string[]} */
 const FILES = [];
@@ -14,12 +14,12 @@ const PREFIX = 'sprite-shell-';
 const CACHE = PREFIX + VERSION;
 const FOLDER = `/-/${VERSION}/`;
 const KEPT = new Set(FILES.map((name) => FOLDER + name));
-/** A network that says nothing for so long is taken for none; the page itself then says how the connection is. */
+/** A network without an answer for this long counts as missing; the page then shows the state of the connection. */
 const NETWORK_MS = 5000;
 const NOTHING_TOLD = { key: 'sprite', kind: 'ended', title: 'Sprite has something for you', body: '', at: 0, url: '/' };
 
 /**
- * What the bridge sends: see bridge/notify/push.py. `at` is in seconds, `url` a place on the page.
+ * The payload from the bridge: see bridge/notify/push.py. `at` is in seconds, `url` a place on the page.
  * @typedef {{ key: string, kind: string, title: string, body: string, at: number, url: string }} Notice
  */
 /** @typedef {Notice & { request_id?: string, allow?: boolean }} Told */
@@ -31,7 +31,7 @@ const NOTHING_TOLD = { key: 'sprite', kind: 'ended', title: 'Sprite has somethin
 async function install() {
   const cache = await caches.open(CACHE);
   const page = await fetch('/', { cache: 'no-cache' });
-  // Of another version, or the words that one has to log in: the next visit tries again.
+  // Another version, or the login page: the next visit retries.
   if (!page.ok || !(await page.clone().text()).includes(FOLDER)) throw new Error('the page is not of this version');
   await cache.addAll([...KEPT]);
   await cache.put('/', page);
@@ -44,7 +44,7 @@ async function activate() {
 }
 
 /**
- * A file of this version never changes.
+ * Returns a file of this version, which never changes.
  * @param {Request} request
  */
 async function kept(request) {
@@ -53,7 +53,7 @@ async function kept(request) {
 }
 
 /**
- * The page as the bridge has it now, which may be newer, or say that one has to log in; without the bridge, ours.
+ * Returns the page from the bridge, which may be newer or ask for a login; without the bridge, the cached one.
  * @param {Request} request
  */
 async function opened(request) {
@@ -65,7 +65,7 @@ async function opened(request) {
   if (!own) return asked;
   try {
     const answer = await Promise.race([asked, late]);
-    // Above that, a proxy says that the bridge behind it is not there.
+    // 5xx: a proxy reports that the bridge is unreachable.
     if (answer && answer.status < 500) return answer;
   } catch {
     // No network.
@@ -89,7 +89,7 @@ worker.addEventListener('fetch', (event) => {
 const pages = () => worker.clients.matchAll({ type: 'window', includeUncontrolled: true });
 
 /**
- * Shows what was sent, unless a page is being looked at, which says it itself.
+ * Shows a notification, unless a visible page already shows the event.
  * @param {Told} told
  */
 async function show(told) {
@@ -98,7 +98,7 @@ async function show(told) {
   /** @type {Action[]} */
   const actions = isQuestion ? [{ action: 'deny', title: 'Don’t allow' }] : [];
   if (told.kind === 'paused') actions.push({ action: 'go-on', title: 'Go on' });
-  // Only what the bridge says is to be seen whole here.
+  // Only if the bridge says that the notification shows everything.
   if (isQuestion && told.allow) actions.unshift({ action: 'allow', title: 'Allow once' });
   /** @type {Look} */
   const look = {
@@ -116,7 +116,7 @@ async function show(told) {
 }
 
 /**
- * A click on a notification, or on one of its buttons.
+ * Handles a click on a notification or one of its buttons.
  * @param {Notification} notification
  * @param {string} action
  */
@@ -131,7 +131,7 @@ async function clicked(notification, action) {
 }
 
 /**
- * Gives the person's word; says so where it did not count.
+ * Sends the person's answer; reports if it was not accepted.
  * @param {Told} told
  * @param {string} place
  * @param {unknown} body
@@ -143,11 +143,11 @@ async function answer(told, place, body) {
     if (response.ok) return;
     words = response.status === 401 ? 'You are signed out in this browser.' : (await response.json()).error.message;
   } catch {
-    // No network, or an answer of somebody in between.
+    // No network, or an answer from a proxy.
   }
   const look = {
     body: words,
-    // Not the tag of the one that was just closed: a browser may close what comes under the same right after.
+    // Not the tag of the notification that was just closed: a browser may close another one with the same tag.
     tag: `${told.key}:answer`,
     icon: `${FOLDER}icons/icon-192.png`,
     data: { ...NOTHING_TOLD, url: told.url },
@@ -156,7 +156,7 @@ async function answer(told, place, body) {
 }
 
 /**
- * Brings the page to the front at a place of its own, or opens it there.
+ * Focuses the page at a place, or opens it there.
  * @param {string} place
  */
 async function open(place) {
@@ -169,7 +169,7 @@ async function open(place) {
 }
 
 /**
- * The browser has a new address for us, or wants one to be made.
+ * Sends a new push subscription to the bridge, creating one if needed.
  * @param {PushSubscription | null} before
  * @param {PushSubscription | null} after
  */

@@ -1,12 +1,12 @@
-// Which time zone the person is in, told to the sprite: by it "tomorrow at 9" has a meaning.
+// The person's time zone, sent to the sprite so that "tomorrow at 9" has a meaning.
 //
-// Two browsers in two zones must not take turns: one tells its zone with the first message sent from it, for the person
-// is there then; and by itself only where nobody has said one yet, or where its own has changed since it last told.
+// Two browsers in two zones must not alternate. A browser sends its zone with its first message, because the person is
+// there then. It sends it unprompted only if no zone is set, or if its own has changed since it last sent it.
 
 /** @import { Connection, Store } from './types/page.js' */
 
 const KEY = 'sprite.zone';
-/** What a sprite goes by that was never told. */
+/** The zone of a sprite that was never given one. */
 const UNTOLD = 'UTC';
 
 /**
@@ -23,7 +23,7 @@ export function createZone(store, connection) {
       await connection.ask('system', { action: 'zone', tz: here });
       localStorage.setItem(KEY, here);
     } catch {
-      // A zone that the sprite does not know, or a connection that broke: the next message tells again.
+      // An unknown zone or a broken connection: the next message sends it again.
       hasSpoken = false;
     }
   }
@@ -34,7 +34,7 @@ export function createZone(store, connection) {
   });
 
   return {
-    /** A message is about to be sent from here. The zone may be another page's by now, of which nothing is heard. */
+    /** Called before a message is sent. Another page may have changed the zone without notice. */
     spoke() {
       if (hasSpoken || !store.state.loaded) return;
       hasSpoken = true;

@@ -1,4 +1,4 @@
-// What was put away: stacks and cards, each with the way back.
+// Archived stacks and cards, each with a button to restore it.
 
 import { h } from '../dom.js';
 import { plural } from '../format.js';
@@ -8,7 +8,7 @@ import { archivedOf } from './stacks.js';
 /** @import { Stacks } from './stacks.js' */
 
 /**
- * Shows the list until it is closed; it follows what is restored meanwhile.
+ * Shows the list until it is closed; it follows restores meanwhile.
  * @param {Page} page
  * @param {Stacks} stacks
  */

@@ -1,5 +1,4 @@
-// A block that a person can write in: it is drawn as ever, with a button to edit it, who wrote it last, and, while
-// somebody writes, the field in its place.
+// Frame of an editable block: the block, a button to edit it, its last author, and the field during an edit.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
@@ -11,7 +10,7 @@ import { NAMES } from './spots.js';
 /** @import { Spot } from './spots.js' */
 
 /**
- * Who changed a block last, where that is not the agent that drew it.
+ * Returns who changed a block last, unless that is the agent that drew it.
  * @param {Block} block
  */
 export function authorOf({ by, version = 1 }) {
@@ -35,7 +34,7 @@ export class BlockFrame {
   #button;
 
   /**
-   * `begin(spot)` is called when the person wants to write; `title` is the card's.
+   * `begin(spot)` is called when the person wants to edit; `title` is the card's.
    * @param {Block} block
    * @param {string} title
    * @param {(spot: Spot) => void} begin
@@ -59,13 +58,13 @@ export class BlockFrame {
     if (block.type === 'key-value') this.#rove();
   }
 
-  /** Begins at the first spot. */
+  /** Begins an edit at the first spot. */
   begin() {
     this.#begin(this.#type === 'key-value' ? { kind: 'pair', index: 0, side: 'value' } : { kind: 'text' });
   }
 
   /**
-   * Puts the field where the words stood.
+   * Puts the field in the place of the text.
    * @param {Edit} edit
    */
   show({ element, spot }) {
@@ -76,7 +75,7 @@ export class BlockFrame {
   }
 
   /**
-   * Brings the keyboard back to a spot.
+   * Moves the keyboard focus back to a spot.
    * @param {Spot} spot
    */
   focus(spot) {
@@ -92,7 +91,7 @@ export class BlockFrame {
   /** @param {Event} event */
   #clicked(event) {
     const { target } = event;
-    // A press on a link follows it, and words being marked are for copying.
+    // A click on a link follows it, and a text selection is for copying.
     if (!(target instanceof Element) || target.closest('a, button, summary, textarea')) return;
     if (!getSelection()?.isCollapsed) return;
     if (this.#type !== 'key-value') this.begin();
@@ -104,7 +103,7 @@ export class BlockFrame {
     if (at >= 0) this.#begin({ kind: 'pair', index: Math.floor(at / 2), side: at % 2 ? 'value' : 'key' });
   }
 
-  /** One stop for Tab, arrows between the sides, Enter or F2 to write. */
+  /** One stop for Tab; arrow keys move between the sides, Enter or F2 edits. */
   #rove() {
     const sides = this.#sides;
     sides.forEach((side, at) => {

@@ -1,6 +1,6 @@
 /**
- * Blocks as elements: one type, one small function. Data comes from a model, so each takes only what it understands;
- * text becomes text nodes, markdown goes through the page's own walker, and nothing here can run.
+ * Blocks as elements: one small function per type. The data comes from a model, so each function accepts only what it
+ * understands. Text becomes text nodes, markdown uses the page's own renderer, and no content can run.
  */
 
 import { h } from '../dom.js';
@@ -17,13 +17,13 @@ const SHOWN_JSON = 4000;
 const VARIANTS = { default: 'info', success: 'ok', warning: 'warn', destructive: 'bad' };
 
 /**
- * Types that stand beside each other where they follow each other.
+ * Types that are laid out side by side when they follow each other.
  * @type {ReadonlySet<string>}
  */
 export const SIDE_BY_SIDE = new Set(['stat', 'badge']);
 
 /**
- * The element of one block; an unknown type, or data that does not fit, is said to be there rather than left out.
+ * Returns the element of a block; an unknown type or unfit data shows a placeholder instead of nothing.
  * @param {Pick<Block, 'type' | 'data'>} block
  */
 export function drawBlock({ type, data }) {
@@ -37,7 +37,7 @@ export function drawBlock({ type, data }) {
 }
 
 /**
- * What stands in a block's place when it cannot be drawn, with the data for those who want to see it.
+ * Returns the placeholder of a block that cannot be drawn, with its data for inspection.
  * @param {string} words
  * @param {unknown} data
  */
@@ -53,7 +53,7 @@ export function undrawable(words, data) {
 }
 
 /**
- * Text or a number; a block without what it is about does not fit.
+ * Returns text or a number as text; throws for a missing value, because the block does not fit then.
  * @param {unknown} value
  */
 function words(value) {
@@ -94,7 +94,7 @@ function keyValue({ pairs }) {
 }
 
 /**
- * Pairs that came as one object's fields.
+ * Converts one object's fields to pairs.
  * @param {unknown} fields
  */
 function pairsOf(fields) {
@@ -158,7 +158,7 @@ function file({ path, title, excerpt }) {
 }
 
 /**
- * A way to look at a file where it is named; a picture is seen at once.
+ * Returns a preview button for a file; an image is shown directly.
  * @param {string} path
  * @param {string} name
  */
@@ -173,7 +173,7 @@ function look(path, name) {
     return button;
   }
   const picture = h('img', { class: 'file-thumb', loading: 'lazy', alt: '', src: previewAddress(path) ?? '' });
-  // Moved, deleted or damaged: what the dialog says of it is more than a broken picture does.
+  // Moved, deleted or damaged: the dialog explains more than a broken image.
   picture.addEventListener('error', () => picture.replaceWith(words));
   button.append(picture);
   return button;

@@ -1,6 +1,6 @@
-// The cards of one stack: makes their views a few at a time, and says where each stands.
+// The cards of one stack: creates their views a few at a time, and places them.
 //
-// A card in somebody's hand (dragged, or moved by keys) is never moved by anything else.
+// A card that is dragged, or moved by keys, is never moved by other code.
 
 import { h } from '../dom.js';
 import { CardView } from './card_view.js';
@@ -13,14 +13,14 @@ import { bounded, columnsOf, NARROW, pack, UNIT, widthOf } from './packing.js';
 /** @import { Card, Grip, Page, Place } from '../types/page.js' */
 /** @import { Columns, Item } from './packing.js' */
 
-/** A card that nobody has sized is no higher than this; its content scrolls. */
+/** Largest height of a card without a chosen size; its content scrolls. */
 const HIGHEST = 30 * UNIT;
 const LOWEST = 5 * UNIT;
-/** Cards are made for so long, then the browser gets its turn. */
+/** Time for creating cards before the browser gets its turn. */
 const SLICE_MS = 8;
-/** Cards measured in one go; each go lays the page out. */
+/** Cards measured at once; each batch lays the page out. */
 const AT_ONCE = 4;
-/** A width that has not changed for so long is there to stay. */
+/** A width that has not changed for this long counts as final. */
 const CALM_MS = 120;
 
 /** @typedef {{ view: CardView, width: number }} Asked */
@@ -56,8 +56,8 @@ export class Board {
   #calming;
 
   /**
-   * `archive(view)` is called when the person takes a card off the canvas; `touched` are the ids of cards that the
-   * agent has just changed: each gets one highlight when it is drawn.
+   * `archive(view)` is called when the person archives a card; `touched` are the ids of cards that the agent has just
+   * changed: each is highlighted once when it is drawn.
    * @param {Page} page
    * @param {(view: CardView) => void} archive
    * @param {Set<string>} touched
@@ -85,7 +85,7 @@ export class Board {
   }
 
   /**
-   * Shows another stack's cards; null shows none.
+   * Shows the cards of another stack; null shows none.
    * @param {string | null} stackId
    */
   open(stackId) {
@@ -101,19 +101,19 @@ export class Board {
     this.#soon();
   }
 
-  /** Follows the store; called whenever cards may have changed. */
+  /** Schedules an update from the store; call it whenever cards may have changed. */
   follow() {
     this.#soon();
   }
 
-  /** The cards of this stack, in the order they were made. */
+  /** The cards of this stack, in order of creation. */
   get cards() {
     const all = [...this.#page.store.state.cards.values()];
     return all.filter((card) => card.stack_id === this.#stackId && !card.archived);
   }
 
   /**
-   * Brings a card into sight, and the keyboard to it.
+   * Scrolls a card into view and focuses it.
    * @param {string} cardId
    */
   focus(cardId) {
@@ -125,12 +125,12 @@ export class Board {
     view.flash();
   }
 
-  /** The card that the keyboard is in, or null. */
+  /** The card with the keyboard focus, or null. */
   get focused() {
     return [...this.#views.values()].find((view) => view.element.contains(document.activeElement)) ?? null;
   }
 
-  // --- a card in somebody's hand ---
+  // --- a card that is being moved ---
 
   /** @param {CardView} view */
   hold(view) {
@@ -140,7 +140,7 @@ export class Board {
   }
 
   /**
-   * A person has put a card somewhere.
+   * Saves the place that a person has given a card.
    * @param {CardView} view
    * @param {Place} place
    * @param {Grip} kind
@@ -158,7 +158,7 @@ export class Board {
   }
 
   /**
-   * The card goes back to where it was.
+   * Returns a card to its former place.
    * @param {CardView} view
    */
   release(view) {
@@ -177,12 +177,12 @@ export class Board {
     this.#nudge.keep();
   }
 
-  /** While its width is being changed, cards follow in coarse steps and keep their heights; then they are measured. */
+  /** During a resize, cards follow in coarse steps and keep their heights; afterwards they are measured. */
   #resized() {
     const before = this.#width;
     this.#width = this.scroller.clientWidth;
     this.#soon();
-    // Coming into sight is no change of width, and nothing may jump then.
+    // Becoming visible is no change of width, and must not move cards.
     if (before === 0 || this.#width === 0 || before === this.#width) return;
     clearTimeout(this.#calming);
     this.#setResizing(true);
@@ -209,7 +209,7 @@ export class Board {
   }
 
   /**
-   * Brings the views up to date; new ones are made until `deadline` (as performance.now), the others a frame later.
+   * Updates the views; new ones are created until `deadline` (as performance.now), the others a frame later.
    * @param {number} deadline
    */
   #draw(deadline) {
@@ -270,11 +270,11 @@ export class Board {
   // --- places ---
 
   /**
-   * Says where each card stands; heights that nobody sees are measured until `deadline`, the others later.
+   * Places the cards; hidden heights are measured until `deadline`, the others later.
    * @param {number} [deadline]
    */
   #layout(deadline = performance.now()) {
-    // The sheet may be wider, where somebody with a larger screen has placed a card.
+    // The sheet may be wider, if a card was placed on a larger screen.
     const width = this.scroller.clientWidth - 2 * UNIT;
     if (width <= 0) return;
     this.narrow = width < NARROW;
@@ -306,11 +306,11 @@ export class Board {
       if (view === this.#held) continue;
       const first = view.place === null;
       view.put(places.get(view.card.card_id) ?? null);
-      // Its first place is no movement.
+      // The first placement is not animated.
       if (first) requestAnimationFrame(() => view.element.classList.add('settled'));
     }
     this.#sheet.style.height = `${height + 2 * UNIT}px`;
-    // Not the board's own width: while that is being changed, nothing in here has to be laid out again.
+    // Not the board's own width, so that its content needs no layout during a resize.
     this.#sheet.style.width = `${width + 2 * UNIT}px`;
   }
 
@@ -319,8 +319,8 @@ export class Board {
   }
 
   /**
-   * Heights of cards that nobody has sized. New and changed ones, and those in sight, are measured now; the others keep
-   * the height they had at another width until their turn comes.
+   * Measures cards without a chosen size. New, changed and visible ones are measured now; the others keep their former
+   * height until their turn comes.
    * @param {CardView[]} views
    * @param {Columns} columns
    * @param {number} deadline
@@ -340,7 +340,7 @@ export class Board {
   }
 
   /**
-   * All widths first, then all heights, so that the page is laid out once.
+   * Sets all widths first and reads all heights afterwards, so that the page is laid out once.
    * @param {Asked[]} asked
    */
   #measure(asked) {
@@ -364,7 +364,7 @@ export class Board {
     const natural = Math.min(HIGHEST, Math.max(LOWEST, Math.ceil(view.measured.height / UNIT) * UNIT));
     const size = this.#sizeOf(view) ?? { width: widthOf(view.span, columns), height: natural };
     const item = { id: card.card_id, span: view.span, height: size.height };
-    // Until it is dropped, the gap it came from stays open, and nothing else moves.
+    // Until the drop, its former gap stays open, and no other card moves.
     if (view === this.#held) return { ...item, placed: this.#heldFrom };
     const position = this.moves.of(card.card_id) ?? card.position;
     return position ? { ...item, placed: { ...size, x: position.x, y: position.y } } : item;

@@ -1,8 +1,8 @@
-// The canvas panel: tabs, the board, and what stands there when there is nothing to show. The board, with all that
-// draws cards, is no part of the page's first load: it comes with the first card.
+// The canvas panel: tabs, the board, and a placeholder for an empty canvas. The board and the code that draws cards are
+// not part of the first load: they are loaded with the first card.
 //
-// Everything here is made with h(): cards, tables and tabs keep their elements while their content changes, with their
-// scroll place, focus and the person's hand on them, and ten thousand rows are data before they are elements.
+// All elements are made with h(): cards, tables and tabs keep their elements while their content changes, with scroll
+// position, focus and drags, and ten thousand rows stay data until they are drawn.
 
 import { h } from '../dom.js';
 import { drafts } from '../drafts.js';
@@ -16,7 +16,7 @@ import { Tabs } from './tabs.js';
 /** @import { NoteForm } from './note_form.js' */
 
 /**
- * Builds the panel in `root`; see the page's interface for `page` and for what is returned.
+ * Builds the panel in `root`; types/page.d.ts describes `page` and the returned object.
  * @param {HTMLElement} root
  * @param {Page} page
  */
@@ -37,7 +37,7 @@ class Canvas {
   /** @type {Board | null} */
   #board = null;
   /**
-   * Cards that the agent has changed and nobody has seen since.
+   * Cards that the agent has changed and the person has not seen since.
    * @type {Set<string>}
    */
   #touched = new Set();
@@ -47,7 +47,7 @@ class Canvas {
   #loading = null;
   /** @type {Promise<NoteForm> | null} */
   #note = null;
-  /** A note that was just written, until its card is there. */
+  /** Id of a note that was just written, until its card arrives. */
   #awaited = '';
 
   /**
@@ -80,7 +80,7 @@ class Canvas {
   }
 
   /**
-   * Brings a card into sight, whichever stack it is on.
+   * Scrolls a card into view, on any stack.
    * @param {string} cardId
    */
   async openCard(cardId) {
@@ -105,7 +105,7 @@ class Canvas {
   }
 
   /**
-   * The agent, or another page, has changed a card.
+   * Handles a change of a card by the agent or another page.
    * @param {CanvasUpdate} update
    */
   #heard({ command, card_id: cardId, stack_id: stackId }) {
@@ -117,7 +117,7 @@ class Canvas {
   }
 
   /**
-   * Opens the form for a note, with what was typed before; `focus` brings the keyboard to it.
+   * Opens the note form with its draft; `focus` moves the keyboard focus to it.
    * @param {boolean} [focus]
    */
   async #writeNote(focus = true) {
@@ -139,7 +139,7 @@ class Canvas {
   }
 
   /**
-   * Brings a note that was just written into sight; the news of it may come after the answer.
+   * Shows a note that was just written; its event may arrive after the answer.
    * @param {string} cardId
    */
   #showNote(cardId) {

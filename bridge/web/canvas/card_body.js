@@ -1,6 +1,6 @@
 /**
- * The blocks of one card: a block that did not change keeps its element, with its scroll place, order and selection.
- * One in which somebody writes keeps it whatever changes.
+ * The blocks of one card. An unchanged block keeps its element, with scroll position, sort order and selection. A block
+ * that is being edited keeps its element whatever changes.
  */
 
 import { h } from '../dom.js';
@@ -42,7 +42,7 @@ export class CardBody {
   #title = '';
 
   /**
-   * `grew()` is called when the person's writing needs another height.
+   * `grew()` is called when an edit needs another height.
    * @param {Page} page
    * @param {string} cardId
    * @param {() => void} grew
@@ -55,7 +55,7 @@ export class CardBody {
   }
 
   /**
-   * Draws the blocks; true if anything looks different from before.
+   * Draws the blocks; returns true if the appearance has changed.
    * @param {Block[]} blocks
    * @param {string} title
    */
@@ -75,7 +75,7 @@ export class CardBody {
       this.#drawn.set(key, { ...(same ? known : this.#draw(key, block, known)), json, place });
       place += 1;
     }
-    // What is being typed for a block that went away stays until the person has done with it.
+    // An unfinished edit of a removed block stays until the person ends it.
     for (const [key, drawn] of before) if (drawn.edit && !this.#drawn.has(key)) this.#drawn.set(key, drawn);
     if (changed) {
       this.#arrange(this.#drawn.size > 0 ? this.#grouped() : [h('p', { class: 'muted' }, 'An empty card')]);
@@ -84,7 +84,7 @@ export class CardBody {
     return changed;
   }
 
-  /** Begins writing where the keyboard is, or in the first block that can be written in; false if there is none. */
+  /** Begins an edit at the keyboard focus, or in the first editable block; returns false if there is none. */
   begin() {
     const drawn = [...this.#drawn.values()];
     const focused = drawn.find(({ element }) => element.contains(document.activeElement));
@@ -94,7 +94,7 @@ export class CardBody {
     return chosen !== undefined;
   }
 
-  /** The card is not drawn any more. */
+  /** Ends the use of the card's elements. */
   leave() {
     for (const { edit } of this.#drawn.values()) edit?.leave();
   }
@@ -138,7 +138,7 @@ export class CardBody {
   // --- writing ---
 
   /**
-   * What was typed before a reload stands in its field again.
+   * Restores an unfinished edit from before a reload.
    * @param {string} key
    * @param {Block} block
    * @param {(edit: Edit) => void} show
@@ -202,7 +202,7 @@ export class CardBody {
   // --- places ---
 
   /**
-   * Puts the rows below each other; those that stand right already are not touched, nor is the field that is typed in.
+   * Arranges the rows in order; it does not touch rows that are already in place, or the field with the focus.
    * @param {HTMLElement[]} rows
    */
   #arrange(rows) {
@@ -216,7 +216,7 @@ export class CardBody {
     if (focused instanceof HTMLElement && focused !== document.activeElement) focused.focus({ preventScroll: true });
   }
 
-  /** Stats beside stats, badges beside badges, everything else below each other. */
+  /** Groups stats beside stats and badges beside badges; other blocks stand alone. */
   #grouped() {
     /** @type {HTMLElement[]} */
     const rows = [];

@@ -1,4 +1,4 @@
-// One card on the board: its frame, its handles, and where it stands. What moves it is for drag.js and nudge.js.
+// One card on the board: its frame, handles and place. drag.js and nudge.js move it.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
@@ -9,7 +9,7 @@ import { CardBody } from './card_body.js';
 /** @type {Record<string, string>} */
 const ICONS = { table: 'table', document: 'document', notes: 'note' };
 const FLASH_MS = 1800;
-/** Tables with more columns than this want two columns of the board. */
+/** Tables with more columns than this take two columns of the board. */
 const WIDE_TABLE = 5;
 
 let made = 0;
@@ -23,7 +23,7 @@ export class CardView {
   #flashing;
 
   /**
-   * `archive(view)` is called when the person takes the card off the canvas.
+   * `archive(view)` is called when the person archives the card.
    * @param {Page} page
    * @param {Card} card
    * @param {(view: CardView) => void} archive
@@ -33,7 +33,7 @@ export class CardView {
     const id = `card-title-${made}`;
     this.card = card;
     this.place = null;
-    /** Natural height in pixels, and the width at which it was measured: 0 if it has to be, before anybody sees it. */
+    /** Natural height in pixels, and the width at which it was measured: 0 if it must be measured before display. */
     this.measured = { height: 0, width: 0 };
     this.#body = new CardBody(page, card.card_id, () => {
       this.measured.width = 0;
@@ -60,7 +60,7 @@ export class CardView {
       this.#body.element,
       this.sizer,
     );
-    /** The browser skips what is far out of sight; asking about its inside would undo that. */
+    /** The browser skips the rendering of distant cards; measuring their content would undo that. */
     this.skipped = true;
     this.element.addEventListener('contentvisibilityautostatechange', (event) => {
       if (!(event instanceof ContentVisibilityAutoStateChangeEvent)) return;
@@ -83,7 +83,7 @@ export class CardView {
   }
 
   /**
-   * Draws the card as it now is; true if its content looks different (a new place alone is none).
+   * Draws the current card; returns true if its content looks different (a new place alone does not count).
    * @param {Card} card
    */
   update(card) {
@@ -105,7 +105,7 @@ export class CardView {
       button.setAttribute('aria-label', `${verb} ${card.title}`);
   }
 
-  /** How many of the board's columns the card asks for. */
+  /** The number of board columns for the card. */
   get span() {
     /** @param {Block} block */
     const wide = ({ type, data }) =>
@@ -131,7 +131,7 @@ export class CardView {
   }
 
   /**
-   * Lets it be as high as its content, at a width; `measureEnd` reads what that came to.
+   * Sets a width and an automatic height; `measureEnd` reads the resulting height.
    * @param {number} width
    */
   measureBegin(width) {
@@ -147,21 +147,21 @@ export class CardView {
 
   measureOver() {
     this.element.classList.remove('measuring');
-    // Both were changed behind its back.
+    // Measuring has changed both.
     if (this.place !== null) this.place = { ...this.place, width: NaN, height: NaN };
   }
 
-  /** Begins writing in the card, where the keyboard is; false if nothing in it can be written in. */
+  /** Begins an edit at the keyboard focus; returns false if the card has no editable block. */
   edit() {
     return this.#body.begin();
   }
 
-  /** It is not on the board any more; what is being typed in it is kept. */
+  /** Removes it from the board; unfinished edits are kept as drafts. */
   leave() {
     this.#body.leave();
   }
 
-  /** One short highlight: something here is new. */
+  /** Highlights the card briefly. */
   flash() {
     const { classList } = this.element;
     clearTimeout(this.#flashing);
@@ -175,7 +175,7 @@ export class CardView {
     this.element.classList.toggle('held', held);
   }
 
-  /** Notes whether its content is cut off: then its body can be scrolled by keys. */
+  /** Notes whether its content overflows: then its body can be scrolled by keys. */
   markScrolling() {
     if (this.skipped) return;
     const body = this.#body.element;

@@ -1,8 +1,8 @@
 /**
  * A table as comma-separated values (RFC 4180): every value exact and quoted, lines end with CRLF.
  *
- * A value that a spreadsheet would run as a formula is not changed, since then the copy would lie; it is counted, so
- * that the person can be told.
+ * A value that a spreadsheet would run as a formula is not changed, because the copy must be exact. It is counted, so
+ * that the person can be warned.
  */
 
 import { cellText } from './figures.js';
@@ -10,7 +10,7 @@ import { cellText } from './figures.js';
 const FORMULA = /^[=@\t\r]|^[+-](?![\d.,\s]*%?$)/u;
 
 /**
- * `{text, formulas}`: the CSV of the columns and rows, and how many cells would be run by a spreadsheet.
+ * Returns `{text, formulas}`: the CSV of columns and rows, and the number of cells that a spreadsheet would run.
  * @param {string[]} columns
  * @param {unknown[][]} rows
  */
@@ -27,7 +27,7 @@ export function csvOf(columns, rows) {
 }
 
 /**
- * The value itself: numbers with all their digits, true and false as a spreadsheet knows them.
+ * Returns the exact value: numbers with all digits, booleans as a spreadsheet expects them.
  * @param {unknown} value
  */
 function exact(value) {

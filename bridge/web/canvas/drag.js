@@ -1,4 +1,4 @@
-// Moving and resizing by mouse, pen and finger: pointer events, captured, so that nothing underneath is woken.
+// Move and resize cards by mouse, pen and finger, with captured pointer events.
 
 import { LEAST, snap } from './packing.js';
 
@@ -6,9 +6,9 @@ import { LEAST, snap } from './packing.js';
 /** @import { Board } from './board.js' */
 /** @import { CardView } from './card_view.js' */
 
-/** Less than this is a click. */
+/** A shorter movement is a click. */
 const THRESHOLD = 4;
-/** Within so many pixels of the board's edge it scrolls along, by so many pixels a frame at most. */
+/** Distance in pixels from the board's edge within which it scrolls, and the largest step a frame. */
 const EDGE = 48;
 const SPEED = 18;
 
@@ -105,7 +105,7 @@ export class Drag {
       grip.moved = true;
       this.#board.hold(grip.view);
     }
-    // At most once a frame, however often the pointer speaks.
+    // At most once a frame, however many pointer events arrive.
     grip.frame ||= requestAnimationFrame(() => this.#draw());
   }
 
@@ -164,7 +164,7 @@ export class Drag {
   }
 
   /**
-   * The click that ends a drag is none on the button.
+   * Suppresses the click that ends a drag.
    * @param {HTMLElement} handle
    */
   #swallowClick(handle) {
@@ -174,7 +174,7 @@ export class Drag {
     setTimeout(() => handle.removeEventListener('click', swallow, { capture: true }));
   }
 
-  /** Lets go, and the card returns to where it was. */
+  /** Ends the drag and returns the card to its former place. */
   cancel() {
     const grip = this.#grip;
     this.#end();
@@ -192,7 +192,7 @@ export class Drag {
 }
 
 /**
- * What the hand has changed comes to rest on the grid; the rest stays as it was.
+ * Snaps the changed values to the grid and keeps the others.
  * @param {Place} place
  * @param {Grip} kind
  */

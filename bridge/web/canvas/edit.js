@@ -1,5 +1,5 @@
-// Words being typed at one spot of a card: they outlast a reload, a lost link and another's change, and never write
-// over what nobody here has seen.
+// An edit at one spot of a card. It survives a reload, a lost link and changes by others, and never overwrites a
+// version that the person has not seen.
 
 import { copyText, h } from '../dom.js';
 import { drafts } from '../drafts.js';
@@ -10,15 +10,15 @@ import { hasLines, NAMES, surroundings, withWords, wordsAt } from './spots.js';
 /** @import { Block, Page } from '../types/page.js' */
 /** @import { Spot } from './spots.js' */
 
-/** As long as a sprite may take to wake; the bridge keeps what was sent. */
+/** As long as a sprite may take to wake; the bridge keeps the message. */
 const ANSWER_MS = 10 * 60_000;
-/** Others may change other cells of a table again and again; after so many times a person is asked. */
+/** Others may change other cells of a table repeatedly; after this many tries the person is asked. */
 const TRIES = 5;
 
 /** @typedef {{ text: string, spot: Spot, seen: number, around: string }} Draft */
 
 /**
- * What was typed for a block and not saved, if anything.
+ * Returns the unsaved draft for a block, or null.
  * @param {string} cardId
  * @param {string} blockId
  * @returns {Draft | null}
@@ -39,11 +39,11 @@ export class Edit {
   /** @type {Spot} */
   #spot;
   #key;
-  /** The version that the person has seen, and what stood around the spot in it. */
+  /** The version that the person has seen, and the surroundings of the spot in it. */
   #seen;
   #around;
   /**
-   * The present block as a refusal had it; news of it may still be on their way.
+   * The current block as a refusal reported it; its update may still be on the way.
    * @type {Block | null}
    */
   #refusedFor = null;
@@ -63,8 +63,8 @@ export class Edit {
   #listening;
 
   /**
-   * `ended(focused)` is called when nothing is being typed any more, `grew()` when the field has another height;
-   * `draft` is what was typed before a reload.
+   * `ended(focused)` is called when the edit is over, `grew()` when the field has another height; `draft` is the text
+   * from before a reload.
    * @param {Page} page
    * @param {string} cardId
    * @param {Block} block
@@ -111,7 +111,7 @@ export class Edit {
     return this.#spot;
   }
 
-  /** Puts the keyboard into the field, behind what stands there. */
+  /** Focuses the field, with the cursor at its end. */
   focus() {
     this.fit();
     this.#field.focus({ preventScroll: true });
@@ -136,7 +136,7 @@ export class Edit {
   }
 
   /**
-   * A press does not take the keyboard out of the field before it counts.
+   * A button that does not take the focus from the field on mousedown, so that its click counts.
    * @param {string} label
    * @param {() => void} act
    * @param {string} [look]
@@ -147,7 +147,7 @@ export class Edit {
     return button;
   }
 
-  // --- the block as it now is ---
+  // --- the current block ---
 
   /** @returns {Block | null} */
   get #present() {
@@ -157,7 +157,7 @@ export class Edit {
     return refused && known && (refused.version ?? 1) > (known.version ?? 1) ? refused : known;
   }
 
-  /** Whether the present block may be written over: it is the one that was seen, or the same around the spot. */
+  /** Whether the current block may be overwritten: it is the version seen, or equal around the spot. */
   get #unchanged() {
     const present = this.#present;
     return present !== null && (present.version === this.#seen || surroundings(present, this.#spot) === this.#around);
@@ -184,7 +184,7 @@ export class Edit {
   }
 
   /**
-   * Says how it stands, and offers what can be done about it.
+   * Shows the state of the edit and its possible actions.
    * @param {string} words
    */
   #tell(words) {
@@ -225,18 +225,18 @@ export class Edit {
     event.stopPropagation();
   }
 
-  /** The keyboard went elsewhere: that saves, but not when the whole window lost it. */
+  /** Saves when the focus moves elsewhere, but not when the whole window loses it. */
   #left() {
     const { activeElement } = document;
     if (this.#over || !this.element.isConnected || this.element.contains(activeElement) || !document.hasFocus()) return;
     if (document.querySelector('dialog[open]')) return;
-    // A card that is archived is hidden some frames before it is taken off the board; nobody went anywhere.
+    // An archived card is hidden some frames before it is removed; the person did not leave it.
     if (this.#page.store.state.cards.get(this.#cardId)?.archived) return;
     if (this.#changed) void this.save();
     else this.cancel();
   }
 
-  /** What stood there stands there again. */
+  /** Restores the former text. */
   cancel() {
     if (this.#changed) this.#page.announce('What stood there before is back.');
     this.#end();
@@ -250,7 +250,7 @@ export class Edit {
     this.#ended(this.element.contains(document.activeElement));
   }
 
-  /** The card is not drawn any more; what was typed waits for it. */
+  /** Ends the use of the elements; the draft stays. */
   leave() {
     this.#over = true;
     for (const stop of this.#listening) stop();
@@ -258,7 +258,7 @@ export class Edit {
 
   // --- saving ---
 
-  /** Saves what was typed; stays open, and says why, where that cannot be done. */
+  /** Saves the text; stays open and says why if that fails. */
   async save() {
     if (this.#saving || this.#over) return;
     if (!this.#changed && this.#unchanged) return this.#end();
@@ -301,7 +301,7 @@ export class Edit {
   }
 
   /**
-   * What the server has just confirmed; its own message to all pages says the same.
+   * Stores the confirmed block; the message to all pages has the same content.
    * @param {Block} saved
    */
   #show(saved) {
@@ -311,7 +311,7 @@ export class Edit {
     store.setCard({ ...card, blocks: card.blocks.map((block) => (block.id === saved.id ? saved : block)) });
   }
 
-  /** Both versions, and what shall stand. */
+  /** Shows both versions and lets the person choose. */
   async #choose() {
     const present = this.#present;
     if (present === null) return this.#copy();
@@ -328,7 +328,7 @@ export class Edit {
   }
 
   /**
-   * The person has seen what is there now, and their words shall come in its place.
+   * Saves the person's text over the current version, which they have seen.
    * @param {Block} present
    */
   async #keepMine(present) {

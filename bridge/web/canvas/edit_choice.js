@@ -1,4 +1,4 @@
-// Two versions of the same words, and which of them shall stand: the person's word is asked for.
+// Ask the person which of two versions of a text to keep.
 
 import { h } from '../dom.js';
 import { loadStyle } from '../style.js';
@@ -8,7 +8,7 @@ import { loadStyle } from '../style.js';
 /** @typedef {'copy' | 'theirs' | 'mine'} Choice */
 
 /**
- * Shows what differs, and asks; null where the person wants to go on writing.
+ * Shows the difference and asks; returns null if the person wants to continue writing.
  * @param {Page} page
  * @param {string} who
  * @param {string} theirs
@@ -30,7 +30,7 @@ export async function chosen(page, who, theirs, mine) {
 }
 
 /**
- * What differs, line by line; where that cannot be loaded, both versions.
+ * Returns the difference line by line; both versions if the diff code cannot be loaded.
  * @param {string} theirs
  * @param {string} mine
  * @returns {Promise<HTMLElement>}

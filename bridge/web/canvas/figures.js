@@ -1,10 +1,10 @@
-/** Cells as people read them, and which of them are numbers. Pure. */
+/** Format cells for people, and recognise numbers. Pure. */
 
 const MARKS = /[\s$€£¥%,'’_+]/gu;
 const NUMBER = /^\(?[-−]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?\)?$/iu;
 
 /**
- * A cell's text: nothing for null, yes and no, 3 rather than 3.0.
+ * Returns a cell's text: empty for null, yes and no, 3 instead of 3.0.
  * @param {unknown} value
  * @returns {string}
  */
@@ -17,7 +17,7 @@ export function cellText(value) {
 }
 
 /**
- * The number that a cell says, with its currency, percent and thousands marks left out, or NaN.
+ * Returns the number in a cell, without its currency, percent and thousands marks, or NaN.
  * @param {unknown} value
  */
 export function numberOf(value) {
@@ -32,7 +32,7 @@ export function numberOf(value) {
 
 const FRACTION = /^[-−]?[\d,]*\.(\d+)$/u;
 const PLAIN_FIGURE = /^[-−]?[\d,]*(\.\d*)?$/u;
-/** As wide as a point, and as wide as a digit. */
+/** A space as wide as a point, and one as wide as a digit. */
 const POINT = '\u2008';
 const DIGIT = '\u2007';
 
@@ -40,7 +40,7 @@ const DIGIT = '\u2007';
 const decimalsIn = (text) => FRACTION.exec(text)?.[1]?.length ?? 0;
 
 /**
- * How many decimals the cells of a column have at most.
+ * Returns the largest number of decimals in a column.
  * @param {unknown[][]} rows
  * @param {number} column
  */
@@ -49,7 +49,7 @@ export function decimalsOf(rows, column) {
 }
 
 /**
- * A figure with room for the decimals it does not have, so that points stand below each other.
+ * Pads a figure with space for missing decimals, so that the points of a column align.
  * @param {string} text
  * @param {number} decimals
  */
@@ -61,7 +61,7 @@ export function aligned(text, decimals) {
 }
 
 /**
- * Whether a column is one of figures: something in it, and every filled cell a number.
+ * Whether a column is numeric: not empty, and every filled cell a number.
  * @param {unknown[][]} rows
  * @param {number} column
  */

@@ -1,17 +1,17 @@
-/** Which files of the workspace a page may download and show, under which address and as what. Pure. */
+/** The workspace files that a page may download and show, with their addresses and kinds. Pure. */
 
 const SHARED = /(?:^|\/)((?:documents|artifacts|ocr|extractions)\/.+)$/u;
 
 /**
- * The address of a file in one of the person's folders, also within a longer path; null for what is not served.
+ * Returns the address of a file in one of the person's folders, also within a longer path; null for other files.
  * @param {string} path
  */
 export function downloadAddress(path) {
   const shared = SHARED.exec(String(path).replaceAll('\\', '/'))?.[1];
   if (shared === undefined) return null;
   const parts = shared.split('/').filter((part) => part !== '');
-  // Browsers would fold these away, and the address would name another file than the one shown.
-  // And the bridge serves no name with a control character.
+  // Browsers would fold these parts, and the address would name another file than the one shown. The bridge serves no
+  // name with a control character.
   if (parts.some((part) => part === '.' || part === '..' || /[\p{Cc}\u2028\u2029]/u.test(part))) return null;
   try {
     return `/files/${parts.map(encodeURIComponent).join('/')}`;
@@ -21,7 +21,7 @@ export function downloadAddress(path) {
 }
 
 /**
- * The address at which a file can be looked at.
+ * Returns the address of a file's preview.
  * @param {string} path
  */
 export function previewAddress(path) {
@@ -32,7 +32,7 @@ export function previewAddress(path) {
 const PICTURE = /\.(?:png|jpe?g|gif|webp|avif|bmp|svg)$/iu;
 
 /**
- * As what a file is shown, by its name; what is neither a picture nor a PDF may be a text.
+ * Returns how a file is shown, by its name; a file that is neither an image nor a PDF may be text.
  * @param {string} path
  * @returns {'image' | 'pdf' | 'text'}
  */
@@ -42,13 +42,13 @@ export function kindOf(path) {
 }
 
 /**
- * A name with a sign for each character that nobody can see, or that would turn the order of the others around.
+ * Replaces each invisible or direction-changing character of a name by a visible sign.
  * @param {string} name
  */
 export const visible = (name) => name.replaceAll(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}]/gu, '\u{fffd}');
 
 /**
- * The last part of a path: what people call the file.
+ * Returns the last part of a path: the file's name.
  * @param {string} path
  */
 export function fileName(path) {

@@ -1,4 +1,4 @@
-// What stands on the canvas while there are no cards to show: why, and one thing to do.
+// Placeholder of the canvas while there are no cards: the reason, and one action.
 
 import { h } from '../dom.js';
 
@@ -14,7 +14,7 @@ export class Instead {
   #writeNote;
 
   /**
-   * `draft(text)` puts words into the message field, `writeNote()` opens the form for a note.
+   * `draft(text)` puts a text into the message field, `writeNote()` opens the note form.
    * @param {{ draft: (text: string) => void, writeNote: () => void }} acts
    */
   constructor({ draft, writeNote }) {
@@ -24,8 +24,8 @@ export class Instead {
   }
 
   /**
-   * Shows `loading`, `unreachable`, `first` or `clear`, null for nothing; `detail` says why it is unreachable, `isLost`
-   * that it is for good.
+   * Shows `loading`, `unreachable`, `first` or `clear`, null for nothing; `detail` explains why it is unreachable,
+   * `isLost` means permanently.
    * @param {What | null} what
    * @param {string} [detail]
    * @param {boolean} [isLost]

@@ -1,4 +1,4 @@
-// Places on their way to the server: what the person sees at once, and what happens when it is not kept.
+// Places on their way to the server: the person sees them at once; they are undone if saving fails.
 
 import { wordsOf } from '../problem.js';
 
@@ -15,7 +15,7 @@ export class Moves {
   #pending = new Map();
 
   /**
-   * `answered()` is called when the server has spoken, since the card may have to go back.
+   * `answered()` is called when the server has answered, because the card may have to go back.
    * @param {Page} page
    * @param {() => void} answered
    */
@@ -25,7 +25,7 @@ export class Moves {
   }
 
   /**
-   * The place that a card is on its way to, or undefined. Until it is answered, echoes of earlier moves are stale.
+   * Returns the place that a card is being moved to, or undefined. Until the answer, echoes of earlier moves are stale.
    * @param {string} cardId
    */
   of(cardId) {
@@ -33,7 +33,7 @@ export class Moves {
   }
 
   /**
-   * Keeps a card's place on the server; other pages follow.
+   * Saves a card's place on the server; other pages follow.
    * @param {Card} card
    * @param {Place} place
    */

@@ -1,11 +1,11 @@
-// A word about a card that has changed out of sight, and the way there. It never scrolls by itself.
+// A hint about a changed card outside the visible area, with a link to it. It never scrolls by itself.
 
 import { h } from '../dom.js';
 
 /** @import { CardView } from './card_view.js' */
 
 const SHOWN_MS = 8000;
-/** So much of a card has to be on the screen to be seen. */
+/** Pixels of a card that must be visible for it to count as seen. */
 const EDGE = 32;
 
 export class News {
@@ -19,7 +19,7 @@ export class News {
   #clock;
 
   /**
-   * `show(view)` brings a card into sight.
+   * `show(view)` scrolls a card into view.
    * @param {HTMLElement} scroller
    * @param {(view: CardView) => void} show
    */
@@ -38,7 +38,7 @@ export class News {
   }
 
   /**
-   * Says that a card is new or has changed, unless it can be seen.
+   * Announces a new or changed card, unless it is visible.
    * @param {CardView} view
    */
   tell(view) {

@@ -1,5 +1,5 @@
-// A note of the person's own: what is typed outlasts a reload and a lost link, and becomes one card, however often it
-// is sent.
+// The form for a person's own note. Its text survives a reload and a lost link, and becomes exactly one card, however
+// often it is sent.
 
 import { makeId } from '../connection.js';
 import { h } from '../dom.js';
@@ -8,13 +8,13 @@ import { codeOf, wordsOf } from '../problem.js';
 
 /** @import { Page } from '../types/page.js' */
 
-/** As long as a sprite may take to wake; the bridge keeps what was sent. */
+/** As long as a sprite may take to wake; the bridge keeps the message. */
 const ANSWER_MS = 10 * 60_000;
 const KEY = 'note';
 const LONGEST_TITLE = 200;
 
 /**
- * `id` names these words once they were sent: sent again with it, they are the same note. Other words are another one.
+ * `id` identifies the text once it was sent: sent again with it, it is the same note. A changed text gets a new id.
  * @typedef {{ title: string, text: string, id: string | null, pending: boolean }} Draft
  */
 
@@ -27,7 +27,7 @@ export class NoteForm {
   #made;
   /** @type {string | null} */
   #id;
-  /** Whether it is to be on the canvas as soon as that can be. */
+  /** Whether to send the note as soon as possible. */
   #pending;
   #sending = false;
   #title;
@@ -37,7 +37,7 @@ export class NoteForm {
   #add;
 
   /**
-   * `stackId()` is the stack in front; `made(cardId)` is called when a note is on the canvas.
+   * `stackId()` returns the active stack; `made(cardId)` is called when a note is on the canvas.
    * @param {Page} page
    * @param {() => string | null} stackId
    * @param {(cardId: string) => void} made
@@ -88,7 +88,7 @@ export class NoteForm {
     if (this.#pending) void this.#send();
   }
 
-  /** Shows it, with what was typed before; `focus` brings the keyboard into it. */
+  /** Shows the form with its draft; `focus` moves the keyboard focus to it. */
   show(focus = true) {
     this.element.hidden = false;
     this.#fit();
@@ -139,7 +139,7 @@ export class NoteForm {
     this.#add.disabled = this.#pending;
   }
 
-  /** Empties the form; a note that waits to be sent can be changed again first. */
+  /** Clears the form; a note that waits to be sent becomes editable again first. */
   #dropped() {
     if (this.#pending) {
       this.#pending = false;

@@ -1,4 +1,4 @@
-// Moving and resizing by keys: arrows on the Move and Resize buttons, kept when one leaves, undone by Escape.
+// Move and resize cards by keys: arrows on the Move and Resize buttons, saved on leaving, undone by Escape.
 
 import { LEAST, UNIT } from './packing.js';
 
@@ -9,7 +9,7 @@ import { LEAST, UNIT } from './packing.js';
 const STRIDE = 4 * UNIT;
 /** @type {Record<string, [across: number, down: number]>} */
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-/** A screen reader says where the card is when the keys rest, not at each step. */
+/** A screen reader announces the position when the keys rest, not at each step. */
 const REST_MS = 250;
 const HOW = `Arrow keys go ${UNIT} pixels at a time, with Shift ${STRIDE}. Enter keeps the result, Escape undoes it.`;
 
@@ -129,7 +129,7 @@ export class Nudge {
     this.#saying = setTimeout(() => this.#page.announce(`${view.card.title}: ${where}`), REST_MS);
   }
 
-  /** Keeps the place the keys have led to. */
+  /** Saves the new place. */
   keep() {
     const going = this.#going;
     if (going === null) return;
@@ -138,7 +138,7 @@ export class Nudge {
     this.#board.drop(going.view, going.place, going.kind);
   }
 
-  /** Puts the card back to where it was. */
+  /** Returns the card to its former place. */
   cancel() {
     const going = this.#going;
     if (going === null) return;

@@ -1,5 +1,5 @@
 /**
- * Where cards stand: those a person has placed stay there, the others are packed around them.
+ * Compute the places of cards: cards placed by a person stay there, the others are packed around them.
  *
  * Pure and deterministic: the same cards and width give the same places. All numbers are CSS pixels from the board's
  * top left; rows lie on multiples of UNIT, columns fill the width. Knows no DOM.
@@ -15,10 +15,10 @@ export const UNIT = 16;
 export const GAP = UNIT;
 /** A column is as wide as a short table needs, and grows to fill the board. */
 const COLUMN = 19 * UNIT;
-/** Under this width a board has one column, and nobody's places fit: cards stand below each other. */
+/** Below this width a board has one column and ignores chosen places: cards flow below each other. */
 export const NARROW = 36 * UNIT;
 export const LEAST = { width: 10 * UNIT, height: 6 * UNIT };
-/** Pixels nobody has a screen for; what a client sent is kept inside. */
+/** Limit for coordinates from clients, larger than any screen. */
 const FARTHEST = 20_000;
 
 /**
@@ -28,7 +28,7 @@ const FARTHEST = 20_000;
 export const snap = (pixels) => Math.round(pixels / UNIT) * UNIT;
 
 /**
- * A person's place, safe to draw: on the grid's side of the edge, no smaller than can be read.
+ * Returns a person's place clamped to the board, and no smaller than readable.
  * @param {Place} place
  * @returns {Place}
  */
@@ -47,7 +47,7 @@ export function bounded({ x, y, width, height }) {
 }
 
 /**
- * The columns of a board: `{count, width}`, the width in whole steps of so many pixels.
+ * Returns the columns of a board: `{count, width}`, the width in whole steps of `step` pixels.
  * @param {number} boardWidth
  * @param {number} [step]
  * @returns {Columns}
@@ -59,7 +59,7 @@ export function columnsOf(boardWidth, step = 1) {
 }
 
 /**
- * How wide a card that nobody has sized is: one column, or two where it asks for them and they are there.
+ * Returns the width of a card without a chosen size: one column, or two if it asks for them and they exist.
  * @param {number} span
  * @param {Columns} columns
  */
@@ -71,8 +71,8 @@ export function widthOf(span, columns) {
 /**
  * Packs cards `[{id, span, height, placed?: {x, y, width, height}}]`, in their order, into `Map id -> place`.
  *
- * `before` is the last result for the same columns: a card keeps its column, so that one which grows pushes down only
- * what stands below it. Returns `{places, columnOf, height}`; `columnOf` is the next call's `before`.
+ * `before` is the last result for the same columns: a card keeps its column, so that a growing card moves only the
+ * cards below it. Returns `{places, columnOf, height}`; `columnOf` is the next call's `before`.
  * @param {Item[]} cards
  * @param {Columns} columns
  * @param {Map<string, number>} [before]
@@ -119,7 +119,7 @@ export function pack(cards, columns, before = new Map()) {
 const range = (count) => Array.from({ length: count }, (_, index) => index);
 
 /**
- * Keeps `taken` sorted from the top, so that one walk down finds the first gap.
+ * Keeps `taken` sorted from the top, so that one pass finds the first gap.
  * @param {Place[]} taken
  * @param {Place} place
  */
@@ -139,12 +139,12 @@ function firstFree(taken, x, width, height) {
     const beside = place.x >= x + width + GAP || place.x + place.width + GAP <= x;
     if (!beside && place.y < y + height + GAP && place.y + place.height + GAP > y) y = place.y + place.height + GAP;
   }
-  // A place a person has chosen may lie between two units.
+  // A place chosen by a person may lie between two units.
   return Math.ceil(y / UNIT) * UNIT;
 }
 
 /**
- * Whether two places share any of the board.
+ * Whether two places overlap.
  * @param {Place} a
  * @param {Place} b
  */

@@ -1,4 +1,4 @@
-/** Where in a block a person can write: what stands there, and the block's data with other words there. Pure. */
+/** Editable spots of a block: read the text at a spot, and return the data with another text. Pure. */
 
 import { cellText, isFigures } from './figures.js';
 
@@ -10,13 +10,13 @@ import { cellText, isFigures } from './figures.js';
  *   { kind: 'pair', index: number, side: 'key' | 'value' }} Spot
  */
 
-/** The member that holds all of a block's text. */
+/** The member with a block's whole text. */
 const TEXTS = new Map([
   ['text', 'content'],
   ['note', 'content'],
   ['heading', 'text'],
 ]);
-/** What a person calls a block of a type. */
+/** Names of block types for people. */
 export const NAMES = new Map([
   ['text', 'text'],
   ['note', 'note'],
@@ -26,13 +26,13 @@ export const NAMES = new Map([
 ]);
 
 /**
- * Whether the words of a spot may have lines: then Enter makes one.
+ * Whether the text of a spot may have several lines: then Enter adds one.
  * @param {string} type
  */
 export const hasLines = (type) => type === 'text' || type === 'note';
 
 /**
- * What stands at a spot, as a person types it; null where there is no such spot any more.
+ * Returns the text at a spot for editing; null if the spot does not exist any more.
  * @param {Pick<Block, 'type' | 'data'>} block
  * @param {Spot} spot
  * @returns {string | null}
@@ -40,12 +40,12 @@ export const hasLines = (type) => type === 'text' || type === 'note';
 export function wordsAt({ type, data }, spot) {
   const value = valueAt(type, data, spot);
   if (value === undefined) return null;
-  // A cell is shown rounded, and edited as it is.
+  // A cell is shown rounded, but edited exactly.
   return typeof value === 'number' ? String(value) : cellText(value);
 }
 
 /**
- * The surroundings that words typed for a spot were meant for: while they are the same, the words still belong there.
+ * Returns the surroundings of a spot: while they are unchanged, a pending text still belongs there.
  * @param {Pick<Block, 'type' | 'data'>} block
  * @param {Spot} spot
  */
@@ -56,7 +56,7 @@ export function surroundings({ type, data }, spot) {
 }
 
 /**
- * The block's data with these words at a spot; null where there is no such spot any more.
+ * Returns the block's data with this text at a spot; null if the spot does not exist any more.
  * @param {Pick<Block, 'type' | 'data'>} block
  * @param {Spot} spot
  * @param {string} words
@@ -110,7 +110,7 @@ function rowsOf({ columns, rows }) {
 const pairsOf = ({ pairs }) => (Array.isArray(pairs) ? pairs : []);
 
 /**
- * What typed words are, where `before` stood: the same where it reads the same, a number among numbers.
+ * Returns the value of a typed text: `before` if it reads the same, a number if the cell held one.
  * @param {string} words
  * @param {unknown} before
  * @param {boolean} figures
@@ -122,7 +122,7 @@ function valueTyped(words, before, figures) {
   const wasNumber = typeof before === 'number' || (before === null && figures);
   if (wasNumber && /^[-+]?\d+(\.\d+)?$/u.test(typed)) {
     const number = Number(typed);
-    // Larger ones would not come back as they were typed.
+    // Larger numbers would not be stored exactly.
     if (Math.abs(number) <= Number.MAX_SAFE_INTEGER) return number;
   }
   return words;

@@ -1,4 +1,4 @@
-// The stacks of the canvas and what people do with them. The server's word is awaited; a stack is a tab, no more.
+// The stacks of the canvas and their actions. Changes wait for the server's confirmation; a stack is only a tab.
 
 import { wordsOf } from '../problem.js';
 
@@ -15,7 +15,7 @@ export class Stacks {
   #active;
 
   /**
-   * `opened(stackId)` is called when another stack is in front.
+   * `opened(stackId)` is called when another stack becomes active.
    * @param {Page} page
    * @param {(stackId: string | null) => void} opened
    */
@@ -23,7 +23,7 @@ export class Stacks {
     this.#page = page;
     this.#opened = opened;
     this.#active = remembered();
-    /** Stacks with something new that nobody has looked at. */
+    /** Stacks with changes that the person has not seen. */
     this.news = new Set();
   }
 
@@ -35,14 +35,14 @@ export class Stacks {
     return this.all.filter((stack) => !stack.archived);
   }
 
-  /** The stack in front: the one chosen last, else the newest (where the agent draws), else null. */
+  /** The active stack: the last chosen one, else the newest (where the agent draws), else null. */
   get active() {
     const { open } = this;
     return open.find((stack) => stack.stack_id === this.#active) ?? open.at(-1) ?? null;
   }
 
   /**
-   * Brings a stack to the front.
+   * Makes a stack active.
    * @param {string} stackId
    */
   choose(stackId) {
@@ -53,7 +53,7 @@ export class Stacks {
   }
 
   /**
-   * Brings the next (1) or the one before (-1) to the front.
+   * Makes the next (1) or previous (-1) stack active.
    * @param {1 | -1} by
    */
   step(by) {
@@ -118,7 +118,7 @@ export class Stacks {
   }
 
   /**
-   * Puts a card back, and its stack with it where that is archived too.
+   * Restores a card, and its stack if that is archived too.
    * @param {Card} card
    */
   async restoreCard(card) {
@@ -138,7 +138,7 @@ export class Stacks {
   }
 
   /**
-   * What the server has just confirmed; its own message to all pages says the same.
+   * Stores the confirmed stack; the message to all pages has the same content.
    * @param {Stack} changed
    */
   #set(changed) {
@@ -158,7 +158,7 @@ export class Stacks {
 }
 
 /**
- * Stacks and single cards that are put away; the cards of an archived stack come back with it.
+ * Returns archived stacks and single cards; the cards of an archived stack are restored with it.
  * @param {State} state
  */
 export function archivedOf({ stacks, cards }) {
@@ -182,6 +182,6 @@ function remember(stackId) {
   try {
     localStorage.setItem(REMEMBERED, stackId);
   } catch {
-    // Then the newest stack is in front after a reload.
+    // Then the newest stack is active after a reload.
   }
 }

@@ -1,8 +1,8 @@
 /**
- * A table block: sorts by its heads, copies as CSV, and draws only the rows in sight where there are many. A person
- * writes in a cell: by a click, or with the arrow keys and Enter.
+ * A table block: sorts by its column heads, copies as CSV, and draws only the visible rows of a long table. A person
+ * edits a cell by a click, or with the arrow keys and Enter.
  *
- * Built by hand rather than by templates: ten thousand rows are data here, never elements.
+ * Built without templates: ten thousand rows stay data, not elements.
  */
 
 import { copyText, h } from '../dom.js';
@@ -16,17 +16,17 @@ import { nextSort, orderOf } from './sorting.js';
 /** @import { Sort } from './sorting.js' */
 /** @import { Spot } from './spots.js' */
 
-/** Up to here every row is an element, may be as high as its text, and the browser's find sees it. */
+/** Up to this size every row is an element, may be as high as its text, and the browser's find sees it. */
 const ALL_ROWS = 150;
-/** A windowed row's height in pixels, the same in canvas.css. */
+/** Height of a windowed row in pixels, the same as in canvas.css. */
 const ROW = 33;
-/** Rows drawn above and below what is in sight, so that a flick meets no gap. */
+/** Rows drawn above and below the visible ones, so that fast scrolling shows no gap. */
 const SPARE = 12;
-/** Rows whose width in characters decides a windowed column's width. */
+/** Rows whose text length determines the width of a windowed column. */
 const SAMPLE = 200;
 const NARROWEST = 5;
 const WIDEST = 32;
-/** A cell's field is this wide at least, in pixels: room for its buttons. */
+/** Smallest width of a cell's field in pixels, with room for its buttons. */
 const FIELD = 232;
 /** @type {Record<string, [down: number, across: number]>} */
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -56,7 +56,7 @@ export class TableView {
   #windowed = false;
   /** @type {number[]} */
   #order = [];
-  /** The cell that the keyboard comes to: its row in the present order, and its column. */
+  /** The cell with the keyboard focus: its row in the current order, and its column. */
   #current = { place: 0, column: 0 };
   /** @type {(spot: Spot) => void} */
   #begin;
@@ -65,8 +65,8 @@ export class TableView {
   #author;
 
   /**
-   * `page` announces and says; `name` names the table for those who do not see it; `begin(spot)` is called when the
-   * person wants to write in a cell.
+   * `page` announces and shows messages; `name` is the table's accessible name; `begin(spot)` is called when the person
+   * wants to edit a cell.
    * @param {Page} page
    * @param {string} name
    * @param {(spot: Spot) => void} begin
@@ -93,8 +93,8 @@ export class TableView {
   }
 
   /**
-   * Shows other data; the person's order stays as long as its column does. Throws where the data is no table. `author`
-   * says who changed it last.
+   * Shows other data; the person's sort order stays while its column exists. Throws for data that is no table. `author`
+   * names who changed it last.
    * @param {BlockData} data
    * @param {string} author
    */
@@ -138,7 +138,7 @@ export class TableView {
   }
 
   /**
-   * The rows in sight change as one scrolls, the columns' widths must not.
+   * Fixes the widths of the columns, because the visible rows change during scrolling.
    * @param {number} column
    */
   #column(column) {
@@ -204,7 +204,7 @@ export class TableView {
   }
 
   /**
-   * The cells of the row that stands at a place, in the present order.
+   * Returns the cells of the row at a place in the current order.
    * @param {number} place
    */
   #cells(place) {
@@ -212,7 +212,7 @@ export class TableView {
   }
 
   /**
-   * Other rows; a cell that had the keyboard has it again.
+   * Replaces the rows; a focused cell keeps the focus.
    * @param {HTMLElement[]} rows
    */
   #put(rows) {
@@ -241,9 +241,9 @@ export class TableView {
     return row;
   }
 
-  // --- writing in a cell ---
+  // --- editing a cell ---
 
-  /** Begins at the cell that the keyboard was in last. */
+  /** Begins an edit at the cell that had the focus last. */
   begin() {
     this.#beginAt(this.#current);
   }
@@ -255,7 +255,7 @@ export class TableView {
   }
 
   /**
-   * Lays the field over its cell: rows may be drawn anew under it.
+   * Puts the field over its cell: the rows below may be redrawn.
    * @param {Edit} edit
    */
   show(edit) {
@@ -263,18 +263,18 @@ export class TableView {
     this.#scroller.append(edit.element);
     this.#scroller.classList.add('editing');
     this.#anchor();
-    // A card that is being made has no size yet.
+    // A new card has no size yet.
     requestAnimationFrame(() => this.#anchor());
   }
 
-  /** The field is gone. */
+  /** Forgets the field. */
   hide() {
     this.#edit = null;
     this.#scroller.classList.remove('editing');
   }
 
   /**
-   * Brings the keyboard back to a cell.
+   * Moves the keyboard focus back to a cell.
    * @param {Spot} spot
    */
   focus(spot) {
@@ -304,7 +304,7 @@ export class TableView {
   }
 
   /**
-   * Brings the keyboard to a cell, and the cell into sight.
+   * Focuses a cell and scrolls it into view.
    * @param {{ place: number, column: number }} cell
    */
   #go(cell) {
@@ -331,7 +331,7 @@ export class TableView {
   /** @param {Event} event */
   #clicked(event) {
     const cell = this.#cellOf(event);
-    // Words being marked are for copying.
+    // A text selection is for copying.
     if (cell === null || !getSelection()?.isCollapsed) return;
     this.#go(cell);
     this.#beginAt(cell);
@@ -374,7 +374,7 @@ function formulasSaid(count) {
 }
 
 /**
- * The height of rows that are not drawn.
+ * Returns a spacer for rows that are not drawn.
  * @param {number} rows
  */
 function spacer(rows) {

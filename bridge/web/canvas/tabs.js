@@ -1,4 +1,4 @@
-// The row above the board: a tab for each stack, and what can be done with the one in front.
+// The row above the board: a tab for each stack, and actions for the active one.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
@@ -24,7 +24,7 @@ export class Tabs {
   #seen = null;
 
   /**
-   * `showArchived()` opens the list of what is archived, `writeNote()` the form for a note.
+   * `showArchived()` opens the list of archived items, `writeNote()` the note form.
    * @param {HTMLElement} root
    * @param {Stacks} stacks
    * @param {{ showArchived: () => void, writeNote: () => void }} acts
@@ -46,7 +46,7 @@ export class Tabs {
   }
 
   /**
-   * Draws the tabs; `archived` is how many stacks and cards are put away, `counts` the open cards by stack.
+   * Draws the tabs; `archived` is the number of archived stacks and cards, `counts` the open cards by stack.
    * @param {number} archived
    * @param {Map<string, number>} counts
    */
@@ -65,7 +65,7 @@ export class Tabs {
     }
     this.#archived.hidden = archived === 0;
     this.#archived.replaceChildren('Archived ', h('span', { class: 'tabular' }, String(archived)));
-    // With many stacks, the one in front is the one to be seen.
+    // With many stacks, scroll the active one into view.
     if (active !== null && active.stack_id !== this.#seen) {
       this.#seen = active.stack_id;
       this.#front?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
@@ -145,7 +145,7 @@ class Tab {
     this.#stack = stack;
     this.element.setAttribute('aria-selected', String(selected));
     this.element.tabIndex = selected ? 0 : -1;
-    // The board comes with the first card.
+    // The board is loaded with the first card.
     if (document.getElementById(BOARD)) this.element.setAttribute('aria-controls', BOARD);
     const shown = JSON.stringify([stack.name, count, isNew]);
     if (shown === this.#shown) return;
@@ -162,7 +162,7 @@ class Tab {
 const cards = (count) => (count === 1 ? ' card' : ' cards');
 
 /**
- * Words for those who hear the page.
+ * Text for screen readers only.
  * @param {string} words
  */
 const unseen = (words) => h('span', { class: 'visually-hidden' }, words);

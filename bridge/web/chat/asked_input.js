@@ -1,4 +1,4 @@
-// The input of a call that a person is asked about: all of it, each field by itself, as it will run.
+// The whole input of a tool call that needs permission: each field exactly as it will run.
 
 import { h } from '../dom.js';
 import { exactText, exactWords } from '../exact.js';
@@ -7,7 +7,7 @@ import { tellingField } from './tools.js';
 
 /** @import { PermissionPart } from '../types/page.js' */
 
-/** Longer ones do not show whole in their box. */
+/** Longer texts do not fit into their box. */
 const LONG_CHARS = 600;
 const LONG_LINES = 10;
 
@@ -40,7 +40,7 @@ export function askedInput(part) {
 const block = ({ text, isTelling }) => h('pre', { class: isTelling ? 'in-order' : '' }, exactText(text));
 
 /**
- * What is long comes after what is short, and what the agent says of a call after what it does.
+ * Returns the fields: short ones before long ones, and the effect of a call before the agent's description of it.
  * @param {PermissionPart} part
  * @returns {Field[]}
  */

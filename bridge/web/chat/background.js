@@ -1,4 +1,4 @@
-// What the agent has begun and does not wait for: each piece of work with its clock, until when it is held, and Stop.
+// The agent's background work: each task with its clock, the end of its lease, and Stop.
 
 import { h } from '../dom.js';
 import { clock, when } from '../format.js';
@@ -8,7 +8,7 @@ import { codeOf, wordsOf } from '../problem.js';
 /** @import { Page } from '../types/page.js' */
 
 const TICK_MS = 1000;
-/** So many are named; the conversation keeps its place. */
+/** Most tasks that are named, so that the conversation keeps its space. */
 const NAMED = 3;
 
 export class BackgroundLine {
@@ -56,12 +56,12 @@ export class BackgroundLine {
     this.works.replaceChildren(...named);
     const until = state.session.held_until ?? null;
     this.held.textContent = until === null ? 'In the background' : `In the background, awake until ${when(until)}`;
-    // While a person's mission runs the sprite takes a stop for that; its own Stop stands beside it.
+    // While a person's mission runs, Stop would end that mission, which has its own Stop button.
     const { running } = conversation;
     const isPersons = running ? running.origin !== 'agent' : state.session.running_mission_id !== null;
     this.stop.hidden = isPersons || state.link.state !== 'ready';
     this.stop.disabled = this.#stopping;
-    // A turn of the agent's own ends with it.
+    // A background turn of the agent ends with it.
     this.stopWords.textContent = running ? 'Stop all' : 'Stop';
     this.stop.setAttribute(
       'aria-label',

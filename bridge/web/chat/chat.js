@@ -1,6 +1,6 @@
-// The chat region: the thread, the line that says how things stand, and the field.
+// The chat region: the thread, the status line, and the composer.
 //
-// Everything here is made with h(): a reply grows hundreds of times a minute, and only its last block is made again.
+// All elements are made with h(): a reply grows hundreds of times a minute, and only its last block is redrawn.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
@@ -138,7 +138,7 @@ export function mountChat(root, page) {
   };
   root.addEventListener('dragenter', (event) => hasFiles(event) && highlight(true));
   root.addEventListener('dragleave', (event) => hasFiles(event) && highlight(false));
-  // Dropped beside the chat a file would replace the page.
+  // Without this, a file dropped beside the chat would replace the page.
   for (const name of /** @type {const} */ (['dragover', 'drop'])) {
     addEventListener(name, (event) => hasFiles(event) && event.preventDefault());
   }

@@ -1,4 +1,4 @@
-// The field: a draft that survives a reload, files beside it, Enter to send.
+// The composer: a draft that survives a reload, attached files, Enter to send.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
@@ -8,9 +8,9 @@ import { iconElement } from '../icons.js';
 
 const DRAFT_KEY = 'sprite.draft';
 const KEEP_MS = 300;
-/** From here on a draft says how long it is. */
+/** From this share of the limit on, the length of a draft is shown. */
 const NEAR_LIMIT = 0.9;
-/** Taller than this it scrolls by itself. */
+/** A taller field scrolls. */
 const TALLEST_PX = 260;
 
 export class Composer {
@@ -95,7 +95,7 @@ export class Composer {
   }
 
   /**
-   * Puts words into the field, below what stands there already.
+   * Adds a text to the field, below its content.
    * @param {string} text
    */
   draft(text) {
@@ -106,7 +106,7 @@ export class Composer {
   }
 
   /**
-   * Sends files on their way, beside what is being written.
+   * Uploads files for the message that is being written.
    * @param {File[]} files
    */
   async addFiles(files) {
@@ -142,7 +142,7 @@ export class Composer {
   /** @param {KeyboardEvent} event */
   #key(event) {
     if (event.isComposing) return;
-    // On a phone's keyboard Enter is a new line; its Send key is the button.
+    // On a phone's keyboard Enter adds a line; the button sends.
     if (event.key === 'Enter' && !event.shiftKey && !matchMedia('(pointer: coarse)').matches) {
       event.preventDefault();
       this.submit();
@@ -153,7 +153,7 @@ export class Composer {
 
   #changed() {
     this.#check();
-    // Only where the browser cannot size the field by its content itself.
+    // Only for browsers that cannot size the field by its content.
     if (!CSS.supports('field-sizing', 'content')) {
       this.field.style.height = 'auto';
       this.field.style.height = `${Math.min(this.field.scrollHeight, TALLEST_PX)}px`;
@@ -190,7 +190,7 @@ export class Composer {
         if (this.field.value) storage.setItem(DRAFT_KEY, this.field.value);
         else storage.removeItem(DRAFT_KEY);
       } catch {
-        // A draft larger than the browser keeps is in the field all the same.
+        // A draft that is too large for the storage still stays in the field.
       }
     }
   }

@@ -1,6 +1,6 @@
-// The chat as a list of exchanges: what a person said and everything that followed, in one place. A fold, without DOM.
+// The chat as a list of exchanges: a person's message and everything that followed. A fold over events, without DOM.
 //
-// An entry is an exchange or a notice; what an exchange was answered with are its parts (types/page.d.ts).
+// An entry is an exchange or a notice; the parts of an exchange are the pieces of its answer (types/page.d.ts).
 
 /** @import { AgentEvent, ChatMessage, ChatSaid, PermissionRequest, Running, StateSync } from '../types/page.js' */
 /** @import { Decision, Entry, Exchange, ExchangeStatus, Notice, NoticeText, ToolPart } from '../types/page.js' */
@@ -11,7 +11,7 @@ export const ENDED = new Set(['complete', 'interrupted', 'error']);
 const WAITING = new Set(['queued', 'sent']);
 
 /**
- * Whether the person said it: they can take it back to change it, or send it again.
+ * Whether a person wrote it: then they can withdraw it to change it, or send it again.
  * @param {Pick<Exchange, 'origin' | 'askedBy'>} entry
  */
 export const isPersons = (entry) => entry.origin === 'person' && entry.askedBy === null;
@@ -33,13 +33,13 @@ export class Conversation {
     return this.#exchanges.findLast((entry) => entry.status === 'running');
   }
 
-  /** The message that a person said last and that still waits for its turn. */
+  /** The person's last message that still waits for its turn. */
   get lastQueued() {
     return this.#exchanges.findLast((entry) => entry.status === 'queued' && isPersons(entry));
   }
 
   /**
-   * The first line of chat that is shown, by which older ones are asked for; null where there is none.
+   * The id of the first shown line, from which older ones are requested; null if there is none.
    * @returns {number | null}
    */
   get oldestRow() {
@@ -47,7 +47,7 @@ export class Conversation {
   }
 
   /**
-   * Starts again from the server's state; tool calls that this page has seen stay with what was said.
+   * Restarts from the server's state; tool calls that this page has seen stay with their exchange.
    * @param {StateSync} state
    */
   sync({ chat, session, queued = [], running = null, permissions = [] }) {
@@ -66,7 +66,7 @@ export class Conversation {
   }
 
   /**
-   * Lines that are older than all that are shown, oldest first.
+   * Adds lines older than all shown ones, oldest first.
    * @param {ChatMessage[]} rows
    */
   prepend(rows) {
@@ -77,7 +77,7 @@ export class Conversation {
   }
 
   /**
-   * A message was taken: a person's, on this page or another, a program's, or a schedule's.
+   * Adds an accepted message: of a person on this page or another, a program, or a schedule.
    * @param {Pick<ChatSaid, 'mission_id' | 'text' | 'at' | 'origin' | 'asked_by'>} said
    */
   said({ mission_id: missionId, text, at, origin = 'person', asked_by: askedBy = null }) {
@@ -106,7 +106,7 @@ export class Conversation {
   event(event, timestamp) {
     const known = event.mission_id ? this.#byMission.get(event.mission_id) : this.#byItself();
     if (event.event === 'interrupted' && (!known || WAITING.has(known.status))) {
-      // It was taken back before its turn came.
+      // It was withdrawn before its turn came.
       this.remove(event.mission_id ?? '');
       return;
     }
@@ -118,14 +118,14 @@ export class Conversation {
         at: timestamp / 1000,
         status: 'running',
         startedAt: timestamp,
-        // Older sprites named no turn of the agent's own.
+        // Older sprites sent no id for a background turn.
         origin: event.mission_id ? 'person' : 'agent',
       });
     this.#apply(entry, event, timestamp);
     entry.version += 1;
   }
 
-  /** Nothing goes on in the background any more: what it had asked is not asked any more. */
+  /** Closes the questions of background work, which has ended. */
   backgroundEnded() {
     for (const entry of this.#exchanges) {
       for (const part of entry.parts) {
@@ -138,7 +138,7 @@ export class Conversation {
 
   /** @param {PermissionRequest} request */
   permission(request) {
-    // A redacted one was kept of a question that is closed by now.
+    // A redacted request belongs to a question that is already closed.
     if (request.redacted || this.#question(request.request_id)) return;
     const entry = this.#byMission.get(request.mission_id ?? '') ?? this.running ?? this.#exchanges.at(-1);
     if (!entry) return;
@@ -147,7 +147,7 @@ export class Conversation {
   }
 
   /**
-   * A question is answered: `allow`, `deny`, `always`, or null where nobody did.
+   * Records the answer to a question: `allow`, `deny`, `always`, or null if there was none.
    * @param {string} requestId
    * @param {Decision | null} decision
    */
@@ -164,7 +164,7 @@ export class Conversation {
   }
 
   /**
-   * A line between the exchanges; an id makes it appear once.
+   * Adds a notice between the exchanges; with an id it appears only once.
    * @param {NoticeText} text
    * @param {{ id?: string | null, at?: number }} [where]
    */
@@ -247,7 +247,7 @@ export class Conversation {
     if (row.role === 'error') entry.status = 'error';
     else entry.status = row.status === 'interrupted' ? 'interrupted' : 'complete';
     if (row.role === 'error') entry.error = known?.error ?? { code: '', message: row.text, retryable: true };
-    // What was watched has the tool calls whole; the server's row has them in short.
+    // A turn that was watched has complete tool calls; the server's row has only summaries.
     if (known && ENDED.has(known.status) && known.parts.some((part) => part.kind === 'tool')) {
       Object.assign(entry, { parts: known.parts, cost: known.cost, ms: known.ms, status: known.status });
       return;
@@ -297,7 +297,7 @@ export class Conversation {
     switch (event.event) {
       case 'started':
         Object.assign(entry, { status: 'running', startedAt: timestamp, origin: event.origin ?? 'person' });
-        // It was cut off before it had done anything, and begins again: what it had said is void.
+        // It was interrupted before it had an effect and starts again: its earlier text is void.
         if ((event.attempt ?? 1) > 1) Object.assign(entry, { parts: [], isBegunAgain: true });
         this.#moveBeforeWaiting(entry);
         break;
@@ -306,7 +306,7 @@ export class Conversation {
         else entry.parts.push({ kind: 'text', key: this.#key(), text: event.text, done: false });
         break;
       case 'text':
-        // The block as a whole: what was streamed of it may have a hole where the connection was lost.
+        // The complete block: the streamed text may have a hole where the connection was lost.
         if (open) open.text = event.text;
         else entry.parts.push({ kind: 'text', key: this.#key(), text: event.text, done: true });
         break;
@@ -350,7 +350,7 @@ export class Conversation {
   }
 
   /**
-   * The call with this id: of this exchange or, where its result came after its turn, of an earlier one.
+   * Finds the call with this id: of this exchange or, if its result came after its turn, of an earlier one.
    * @param {Exchange} entry
    * @param {string} id
    */
@@ -363,8 +363,8 @@ export class Conversation {
   }
 
   /**
-   * A call without a result is stopped only where its turn was: otherwise its work goes on beside the turns. Its own
-   * questions end with the turn; an agent that it left at work in the background still waits for its answer.
+   * Ends an exchange. A call without a result counts as stopped only if its turn was stopped; otherwise its work
+   * continues. Its own questions end with the turn; a background agent still waits for its answer.
    * @param {Exchange} entry
    * @param {ExchangeStatus} status
    * @param {number} timestamp
@@ -379,7 +379,7 @@ export class Conversation {
   }
 
   /**
-   * It has its turn now: what still waits comes after it.
+   * Moves an exchange whose turn has begun before the waiting ones.
    * @param {Exchange} entry
    */
   #moveBeforeWaiting(entry) {

@@ -1,4 +1,4 @@
-// One exchange on the page: what the person said, and below it all that followed, drawn piece by piece as it comes.
+// One exchange on the page: the person's message and everything that followed, drawn as it arrives.
 
 import { copyText, h } from '../dom.js';
 import { duration, iso, money, when } from '../format.js';
@@ -11,11 +11,11 @@ import { ToolRow } from './tool_row.js';
 
 /** @import { Exchange, Page, Part, View } from '../types/page.js' */
 
-/** A longer message of the person's is folded. */
+/** A longer message of a person is folded. */
 const FOLD_CHARS = 1400;
-/** Of what a schedule or a program began, so much fits a line. */
+/** Length of a schedule's or program's message that fits on a line. */
 const LINE_CHARS = 160;
-/** Who is heard; a schedule and the agent itself begin without a message. */
+/** The speaker of a reply; turns of a schedule or of the agent itself have no message. */
 const SPEAKERS = { person: 'Sprite', agent: 'Sprite, by itself', schedule: 'Sprite, as scheduled' };
 const STATES = { queued: 'Waits for its turn', sent: 'Sent' };
 
@@ -209,9 +209,9 @@ export class ExchangeView {
    */
   #again(entry, label) {
     const { text } = entry;
-    // What a schedule began, the schedule begins again; a program's words must not become the person's.
+    // A schedule repeats its own turns; a program's message must not become the person's.
     if (!text || !isPersons(entry)) return null;
-    // Sent as it is it would fail again.
+    // Sent unchanged, it would fail again.
     if (entry.error?.retryable === false)
       return h(
         'button',
@@ -259,7 +259,7 @@ export class ExchangeView {
 }
 
 /**
- * What a schedule or a program began is no message of the person's: a line, that opens where there is more to read.
+ * Draws a message of a schedule or program: one line, which expands if there is more text.
  * @param {string} icon
  * @param {string} who
  * @param {string} text
@@ -277,7 +277,7 @@ function notTyped(icon, who, text) {
 }
 
 /**
- * What the agent's client says of a refusal begins with a number that helps nobody.
+ * Removes the status number that the agent's client puts before an error message.
  * @param {Exchange['error']} error
  */
 function problemWords(error) {

@@ -1,4 +1,4 @@
-// A line between exchanges: memory learned something, a session ended.
+// A line between exchanges: memory has learned, or a session has ended.
 
 import { h } from '../dom.js';
 import { plural } from '../format.js';
@@ -7,7 +7,7 @@ import { iconElement } from '../icons.js';
 /** @import { Notice, Page } from '../types/page.js' */
 
 const MOST = 5;
-/** So few are shown at once; more open when asked. */
+/** Items shown at once; the others expand on request. */
 const FEW = 3;
 
 export class NoticeView {

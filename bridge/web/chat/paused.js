@@ -1,4 +1,4 @@
-// Why the agent waits for the person's word, with the one button that lets it go on.
+// The reason why the agent waits for the person, with a button to continue.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';

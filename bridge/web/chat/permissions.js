@@ -1,4 +1,4 @@
-// What runs without asking in this session: listed, and taken back.
+// Permission rules of this session: list and revoke them.
 
 import { h } from '../dom.js';
 import { exactText, exactWords } from '../exact.js';

@@ -1,5 +1,5 @@
-// The agent asks before it acts: what it wants to do, and the person's answers. "Always" is one of them where it means
-// little enough to be said on a button.
+// The agent's permission request: the intended action, and the person's answers. "Always" is offered if its effect is
+// small enough to be named on a button.
 
 import { h } from '../dom.js';
 import { exactWords } from '../exact.js';

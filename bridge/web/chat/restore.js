@@ -1,4 +1,4 @@
-// The button by which a person has their agent made again of what the bridge keeps of it, or says which of two goes on.
+// The button with which a person restores their agent from its replica, or chooses between the two.
 
 import { h } from '../dom.js';
 import { moment } from '../format.js';
@@ -14,7 +14,7 @@ const EVERYTHING = 'everything that was said, remembered, drawn and filed';
 const STEPS = 'It takes a few minutes.';
 
 /**
- * Shows the button where the link offers something.
+ * Shows the button if the link makes an offer.
  * @param {HTMLButtonElement} button
  * @param {Link} link
  */
@@ -25,7 +25,7 @@ export function showOffer(button, { state, offer }) {
 }
 
 /**
- * Asks what is to be done; null for nothing.
+ * Asks for the action; returns null for none.
  * @param {Page} page
  * @returns {Promise<Way | null>}
  */
@@ -68,7 +68,7 @@ async function chosen(page) {
 }
 
 /**
- * Shown by its owner where the link offers it.
+ * Creates the button; its owner shows it when the link makes an offer.
  * @param {Page} page
  */
 export function restoreButton(page) {
@@ -92,11 +92,11 @@ export function restoreButton(page) {
       const answer = await response.json();
       if (!response.ok) page.toast({ kind: 'error', text: answer.error.message });
       else if (way === 'keep') page.toast({ text: 'Your agent goes on as it is.' });
-      // What did not come back stays until it was read.
+      // A list of missing files stays until the person closes it.
       else if (answer.left_out) page.toast({ kind: 'error', text: `Your agent is restored. ${answer.left_out}` });
       else page.toast({ text: 'Your agent is restored.' });
     } catch (problem) {
-      // It goes on at the bridge, and the state line says how far it is.
+      // The restore continues at the bridge, and the status line shows its progress.
       page.toast({ kind: 'error', text: `It is not known how the restore ended: ${wordsOf(problem)}` });
     } finally {
       button.disabled = false;

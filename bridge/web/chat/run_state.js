@@ -1,5 +1,4 @@
-// The one line that is always true: what the agent, the link or the person is being waited for. With Stop, until it has
-// stopped.
+// The status line: what the agent, the link or the person is being waited for, with a Stop button.
 
 import { h } from '../dom.js';
 import { clock } from '../format.js';
@@ -22,23 +21,23 @@ const LINK = {
 /** @typedef {'link' | 'ask' | 'busy' | 'idle' | 'bad'} Kind */
 /** @typedef {{ kind: Kind, words: string, since?: number | null, retry?: boolean }} RunState */
 
-/** Said where no model answers, but rules. */
+/** Shown while the offline model answers. */
 const OFFLINE = 'Offline model: a stand-in answers, by rules';
-/** What takes longer than a minute, as it is named with its age. */
+/** Labels of work that takes longer than a minute. */
 const SLOW = { turn: 'turn running for', queue: 'message waiting for', model_call: 'model silent for' };
 const TICK_MS = 1000;
-/** A connection that is back within this is not worth a word. */
+/** A connection that is back within this time is not mentioned. */
 const PATIENCE_MS = 700;
 
 /**
- * What is going on, from the state alone: `{kind, words, since}`; kinds: link, ask, busy, idle, bad.
+ * Returns the current state `{kind, words, since}`, from the store alone; kinds: link, ask, busy, idle, bad.
  * @param {State} state
  * @param {string | null} stopping
  * @returns {RunState}
  */
 export function runState({ link, loaded, chat, permissions, session }, stopping) {
   if (link.state === 'unavailable')
-    // Where it is gone, trying again alone does not help.
+    // A lost machine needs a restore; a retry alone does not help.
     return { kind: 'bad', words: link.detail || LINK.unavailable, retry: link.offer !== 'restore' };
   if (link.state === 'signed-out') return { kind: 'bad', words: 'Signed out' };
   if (link.state === 'offline')
@@ -53,7 +52,7 @@ export function runState({ link, loaded, chat, permissions, session }, stopping)
   const running = chat.filter((entry) => entry.kind === 'exchange').findLast((entry) => entry.status === 'running');
   if (permissions.length) return { kind: 'ask', words: 'Waiting for your answer' };
   if (!running && session.running_mission_id) return { kind: 'busy', words: 'Working' };
-  // Where there is something to decide, that is no rest.
+  // A pending decision is not an idle state.
   if (!running) return { kind: link.offer ? 'bad' : 'idle', words: link.detail };
   if (stopping) return { kind: 'busy', words: 'Stopping' };
   const tool = running.parts.filter((part) => part.kind === 'tool').findLast((part) => !part.endedAt);
@@ -71,7 +70,7 @@ export class RunStateLine {
   #shown = '';
 
   /**
-   * `showQuestion` brings the question that waits for an answer into view.
+   * `showQuestion` scrolls the waiting question into view.
    * @param {Page} page
    * @param {() => void} showQuestion
    */
@@ -87,7 +86,7 @@ export class RunStateLine {
       'Try now',
     );
     this.restore = restoreButton(page);
-    // A background agent's stands by the turn that began it, maybe far above.
+    // The question of a background agent belongs to an earlier turn, maybe far above.
     this.show = h('button', { class: 'button small', type: 'button', hidden: true, onclick: showQuestion }, 'Show it');
     this.stop = h(
       'button',
@@ -112,7 +111,7 @@ export class RunStateLine {
     );
   }
 
-  /** The turn under way: what is seen to run, or what the sprite says does. */
+  /** The turn in progress: seen on this page, or reported by the sprite. */
   get #turn() {
     const { conversation, state } = this.page.store;
     return conversation.running?.missionId ?? state.session.running_mission_id;
@@ -163,7 +162,7 @@ export class RunStateLine {
   }
 
   /**
-   * A screen reader hears beginnings and ends, not every word in between.
+   * Announces beginnings and ends to screen readers, not every change in between.
    * @param {RunState} now
    */
   #say(now) {

@@ -1,4 +1,4 @@
-// A reply's text while it grows: finished blocks are drawn once and stay, only the last one is drawn again.
+// The text of a growing reply: finished blocks are drawn once, only the last one is redrawn.
 
 import { h } from '../dom.js';
 import { renderToken, tokens } from '../markdown.js';
@@ -6,9 +6,9 @@ import { renderToken, tokens } from '../markdown.js';
 /** @import { Token } from 'marked' */
 /** @import * as Types from '../types/page.js' */
 
-/** A reference may be defined below its use: then the whole text is drawn once more at its end. */
+/** A reference may be defined after its use: then the whole text is redrawn at its end. */
 const DEFINES = /^ {0,3}\[[^\]]+\]:/m;
-/** So many finished blocks stand together in a piece that the browser leaves out while it is not in sight. */
+/** Finished blocks are grouped in pieces of this size, which the browser skips while they are not visible. */
 const CHUNK_BLOCKS = 8;
 
 export class TextPart {
@@ -67,7 +67,7 @@ export class TextPart {
   }
 
   /**
-   * A long block of code grows by its new characters alone.
+   * Appends only the new characters to a long block of code.
    * @param {Token} token
    */
   #growCode(token) {

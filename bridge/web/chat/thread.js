@@ -1,4 +1,4 @@
-// The scrolling list of exchanges: draws what changed, follows only while the person follows, and pages backwards.
+// The scrolling list of exchanges: redraws changes, follows the end only while the person does, and pages backwards.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
@@ -8,7 +8,7 @@ import { wordsOf } from '../problem.js';
 /** @import { ExchangeView } from './exchange.js' */
 /** @import { NoticeView } from './notice.js' */
 
-/** So many entries are in the document at first, a few screens full; and so many more each time, none of them felt. */
+/** Entries in the document at first (a few screens), and the number added each time, small enough not to be felt. */
 const FIRST = 30;
 const MORE = 16;
 /** This near the end counts as at the end. */
@@ -27,7 +27,8 @@ export class Thread {
   #loading = false;
   #atStart = false;
   /**
-   * The modules that draw entries: markdown is most of the page's weight, and an empty conversation needs none.
+   * The modules that draw entries, loaded late: markdown is most of the page's size, and an empty conversation needs
+   * none.
    * @type {Drawers | null}
    */
   #drawers = null;
@@ -65,7 +66,7 @@ export class Thread {
     );
     this.element = h('div', { class: 'thread-frame' }, this.scroller, this.jump);
     this.scroller.addEventListener('scroll', () => this.#scrolled(), { passive: true });
-    // Who opens a row wants to read it, not to be taken to the end.
+    // A person who opens a row wants to read it, so stop following the end.
     this.list.addEventListener(
       'toggle',
       (event) => {
@@ -74,7 +75,7 @@ export class Thread {
       },
       true,
     );
-    // What grows by itself (a block laid out late, a row that opens) must not push the end out of sight.
+    // Content that grows by itself (late layout, an opening row) must not push the end out of view.
     new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.content);
     new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.scroller);
     new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && this.#earlierFor(true), {
@@ -160,14 +161,14 @@ export class Thread {
     this.scroller.focus({ preventScroll: true });
   }
 
-  /** The person has just sent something: what comes is what they want to see. */
+  /** Follows the end again, because the person has just sent a message. */
   follow() {
     this.#follows = true;
     this.#toEnd();
   }
 
   /**
-   * Shows the exchange of a mission; false where it is not among what is loaded.
+   * Shows the exchange of a mission; returns false if it is not loaded.
    * @param {string} missionId
    */
   async show(missionId) {
@@ -177,7 +178,7 @@ export class Thread {
     return element !== null;
   }
 
-  /** Shows the oldest question that is open, with the keyboard at its first answer. */
+  /** Shows the oldest open question and focuses its first answer. */
   showQuestion() {
     const element = this.#reveal(({ parts }) =>
       parts.some((part) => part.kind === 'permission' && part.decision === undefined),
@@ -190,7 +191,7 @@ export class Thread {
   // --- inside ---
 
   /**
-   * Brings the first such exchange into view; null where none is loaded.
+   * Scrolls the first matching exchange into view; returns null if none is loaded.
    * @param {(exchange: Exchange) => boolean} wanted
    * @returns {HTMLElement | null}
    */
@@ -225,7 +226,7 @@ export class Thread {
   }
 
   /**
-   * More of what came before: from memory first, then from the sprite. Only scrolling there does it by itself.
+   * Shows earlier entries: from memory first, then from the sprite. Runs automatically only on scrolling.
    * @param {boolean} isScroll
    */
   async #earlierFor(isScroll) {

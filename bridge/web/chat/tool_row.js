@@ -1,4 +1,4 @@
-// One tool call as a compact row that opens on what went in and what came out.
+// One tool call as a compact row that expands to its input and output.
 
 import { h } from '../dom.js';
 import { duration } from '../format.js';
@@ -19,7 +19,7 @@ const ICONS = {
   Edit: 'edit',
 };
 const CARD_TOOLS = new Set(['create_card', 'update_card']);
-/** Faster than this is not worth a number. */
+/** Shorter durations are not shown. */
 const WORTH_SAYING_MS = 1000;
 
 export class ToolRow {

@@ -1,4 +1,4 @@
-// A tool call in words: what it did, with what, and what of it is worth a line.
+// Describe tool calls: the action, its main argument, and a one-line summary.
 
 /** @import { ToolInput } from '../types/page.js' */
 
@@ -54,14 +54,14 @@ const WANTS = {
 };
 
 /**
- * A tool's own name, without the server that offers it: `mcp__sprite__create_card` is `create_card`.
+ * Returns a tool's own name without its server: `mcp__sprite__create_card` is `create_card`.
  * @param {string} name
  * @returns {string}
  */
 export const shortName = (name) => name.split('__').at(-1) ?? name;
 
 /**
- * What a call did, and its most telling argument.
+ * Returns the action of a call and its most telling argument.
  * @param {string} name
  * @param {ToolInput} input
  * @param {string | null} [title]  what it was for, where the input is not kept
@@ -76,7 +76,7 @@ export function describeCall(name, input, title = null) {
 }
 
 /**
- * The field of a call's input that says what it does; undefined where none is known.
+ * Returns the input field that describes a call's effect; undefined if none is known.
  * @param {string} name
  */
 export const tellingField = (name) => CALLS[shortName(name)]?.[1];
@@ -87,7 +87,7 @@ export const doing = (name) => DOING[shortName(name)] ?? `using ${shortName(name
 export const wants = (name) => WANTS[shortName(name)] ?? `use ${shortName(name).replaceAll('_', ' ')}`;
 
 /**
- * A call's input as text to read: a command as it is, anything else as its fields.
+ * Returns a call's input as readable text: a command as it is, other input as its fields.
  * @param {string} name
  * @param {ToolInput} input
  */

@@ -1,4 +1,4 @@
-// What has left the field and is not taken yet: on its way, or refused with the reason and what can be done.
+// Messages that were submitted but not accepted yet: being sent, or refused with a reason and possible actions.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';

@@ -1,5 +1,4 @@
-// Files on their way into the agent's documents/: in chunks, one after another, each with its progress and a way to
-// stop it.
+// Uploads into the agent's documents/: in chunks, one after another, each with its progress and a cancel button.
 
 import { makeId } from '../connection.js';
 import { h } from '../dom.js';
@@ -38,7 +37,7 @@ export class Uploads {
     this.element = h('ul', { class: 'plain uploads', 'aria-label': 'Files for the next message', hidden: true });
   }
 
-  /** Paths of what has arrived, as the agent finds it. */
+  /** Paths of the uploaded files, as the agent finds them. */
   get paths() {
     return this.#items.map((item) => item.path).filter((path) => path !== null);
   }
@@ -47,7 +46,7 @@ export class Uploads {
     return this.#items.some((item) => item.state === 'sending');
   }
 
-  /** The message has gone: its files are part of it now. */
+  /** Removes the uploaded files, because they are part of the sent message now. */
   clear() {
     this.#items = this.#items.filter((item) => !item.path);
     this.#drawAll();
@@ -188,7 +187,7 @@ export class Uploads {
 }
 
 /**
- * A blob's bytes as base64, made by the browser beside the main thread.
+ * Encodes a blob as base64, off the main thread.
  * @param {Blob} blob
  * @returns {Promise<string>}
  */

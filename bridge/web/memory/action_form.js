@@ -1,4 +1,4 @@
-// The form of one action: what, when, how often. What the sprite says against it stands at its field.
+// The form of one action: text, time, repetition. The sprite's validation errors appear at their fields.
 
 import { codeOf, wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
@@ -9,7 +9,7 @@ import { HERE, untimed, wallClock } from './dues.js';
 
 const MOST_CHARS = 2000;
 /**
- * The repeats that have a name.
+ * The named repeats.
  * @type {Record<string, [words: string, rule: string]>}
  */
 const REPEATS = {
@@ -23,7 +23,7 @@ const REPEATS = {
 /** @type {Record<string, string>} */
 const PRIORITIES = { 1: 'High', 0: 'Normal', '-1': 'Low' };
 /**
- * The field that a refusal is about, by its code; any other is about the whole.
+ * The field of a validation error, by its code; other errors concern the whole form.
  * @type {Record<string, Field>}
  */
 const FIELD_OF = {
@@ -47,7 +47,7 @@ export class ActionForm {
   #save;
   #close;
   #repeat;
-  /** The repeat as the form shows it: without a time of its own where the field beside it says that time. */
+  /** The repeat as shown: without its own time if the time field shows the same. */
   #rule;
   #busy = false;
   /** @type {{ field: Field | null, words: string } | null} */
@@ -64,7 +64,7 @@ export class ActionForm {
     this.#action = action;
     this.#save = save;
     this.#close = close;
-    // An action keeps the zone that it was made for: its repeat goes by that clock.
+    // An action keeps its time zone, because its repeat follows that clock.
     this.#zone = action?.tz ?? HERE;
     this.#rule = untimed(action);
     this.#repeat = namedRepeat(this.#rule);
@@ -221,7 +221,7 @@ export class ActionForm {
     return this.element.querySelector(`[name=${field}]`) === null ? '' : this.#input(field).value.trim();
   }
 
-  /** What its day and time were when the form was opened. */
+  /** Returns the day and time with which the form was opened. */
   #before() {
     const due = this.#action?.due ?? null;
     return due === null ? { day: '', time: '' } : wallClock(due, this.#zone);
@@ -271,7 +271,7 @@ export class ActionForm {
   }
 
   /**
-   * All of a new action, or what was changed of a known one.
+   * Returns a complete new action, or the changes of a known one.
    * @returns {ActionDraft}
    */
   #draft() {
@@ -284,7 +284,7 @@ export class ActionForm {
     return {
       ...(draft.content !== action.content && { content: draft.content }),
       ...(!isSameTime && { due: draft.due ?? '', tz: draft.tz }),
-      // Without its time a repeat would go, too.
+      // Otherwise the repeat would be lost with its time.
       ...((!isSameRepeat || (!isSameTime && draft.rrule)) && { rrule: draft.rrule ?? '', tz: draft.tz }),
       ...(draft.priority !== action.priority && { priority: draft.priority }),
     };
@@ -296,7 +296,7 @@ export class ActionForm {
     const rule = this.#repeat === 'custom' ? this.#value('rule') : (REPEATS[this.#repeat]?.[1] ?? '');
     if (day !== '') return { due: time === '' ? day : `${day}T${time}`, rrule: rule || null, tz: this.#zone };
     if (rule === '') return { due: time || null, rrule: null, tz: this.#zone };
-    // Without a day the rule says itself when it is first due.
+    // Without a day, the rule determines the first due date.
     const [hour, minute] = time.split(':').map(Number);
     const at = time === '' || rule.includes('BYHOUR') ? '' : `;BYHOUR=${hour};BYMINUTE=${minute}`;
     return { due: null, rrule: rule + at, tz: this.#zone };

@@ -1,4 +1,4 @@
-// What is to be done: due first, then by weight; added, changed, completed, dismissed, and taken up again.
+// Actions: due ones first, then by priority; add, change, complete, dismiss and reopen them.
 
 import { ago, iso, plural, when } from '../format.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
@@ -12,7 +12,7 @@ import { nothingYet, View } from './view.js';
 
 /** @type {Record<string, string>} */
 const DONE = { done: 'Done', dismissed: 'Dismissed', failed: 'Did not work' };
-/** What is due in minutes says so in time. */
+/** Often enough that a due time in minutes is shown in time. */
 const TICK_MS = 20_000;
 
 export class Actions extends View {
@@ -60,9 +60,9 @@ export class Actions extends View {
     clearInterval(this.#clock);
   }
 
-  // --- what a person does ---
+  // --- actions of the person ---
 
-  /** Opens the form of a new one. */
+  /** Opens the form for a new action. */
   add() {
     this.#adding ??= new ActionForm(
       null,
@@ -119,7 +119,7 @@ export class Actions extends View {
       const undo = { label: 'Undo', run: () => void this.#resolve(now, action.status) };
       this.page.toast({ kind: 'success', text: `${DONE[status] ?? 'Open again'}: ${action.content}`, action: undo });
     } else {
-      // Somebody may have changed it meanwhile.
+      // It may have changed meanwhile.
       await this.load();
     }
     this.draw();

@@ -1,13 +1,13 @@
-// What memory is asked, each question by name. Every one rejects with a Problem whose message is for people.
+// The memory requests, one function each. Each rejects with a Problem whose message is for people.
 
 /** @import { ActionDraft, AskOptions, ForgetTarget, Page, Sent } from '../types/page.js' */
 
 /** Rows of one page of a list. */
 export const PAGE = 50;
 const HITS = 20;
-/** A person who asks for a flush waits for one call to a model; the sprite bounds it at 120 s. */
+/** A flush waits for one model call; the sprite bounds it at 120 s. */
 const FLUSH_MS = 150_000;
-/** A forget waits for the turn under way to end. */
+/** A forget waits for the current turn to end. */
 const FORGET_MS = 180_000;
 
 /** @param {Pick<Page, 'connection'>} page */
@@ -22,13 +22,13 @@ export function createClient({ connection }) {
   return {
     files: async () => (await ask({ op: 'files' })).files,
     /**
-     * A file as it is, or as it was in a version.
+     * Fetches a file, or one of its versions.
      * @param {string} name
      * @param {number} [version]
      */
     file: (name, version) => ask(version === undefined ? { op: 'file', name } : { op: 'file', name, version }),
     /**
-     * Every version, newest first.
+     * Fetches every version, newest first.
      * @param {string} name
      */
     history: async (name) => (await ask({ op: 'history', name })).history.reverse(),
@@ -40,8 +40,8 @@ export function createClient({ connection }) {
      */
     edit: (name, content, version) => ask({ op: 'edit', name, content, version }),
     /**
-     * A person's word on a file that changed on disk; `seen` is the curation of the change that they saw. Code
-     * `conflict`: it has changed once more.
+     * Sends a person's decision on a file that changed on disk; `seen` is the curation of the change that they saw.
+     * Code `conflict`: the file has changed again.
      * @param {'accept' | 'reject'} word
      * @param {string} name
      * @param {number} seen
@@ -56,7 +56,7 @@ export function createClient({ connection }) {
       return found?.id === id ? found : null;
     },
     /**
-     * What one curation changed, or null.
+     * Fetches one curation, or null.
      * @param {number} id
      */
     curation: async (id) => {
@@ -71,12 +71,12 @@ export function createClient({ connection }) {
     turn: async (id) => (await ask({ op: 'turn', id })).turn,
     actions: async () => (await ask({ op: 'actions' })).actions,
     /**
-     * Every action, with the new one.
+     * Adds an action; returns all actions.
      * @param {ActionDraft} draft
      */
     addAction: async ({ content = '', ...draft }) => (await ask({ op: 'add_action', content, ...draft })).actions,
     /**
-     * Every action, with the one as it now is.
+     * Changes an action; returns all actions.
      * @param {number} id
      * @param {ActionDraft} draft  what is to change
      * @param {number} [version]  as for `resolve`
@@ -89,26 +89,26 @@ export function createClient({ connection }) {
      */
     resolve: async (id, status, version) => (await ask({ op: 'resolve_action', id, status, version })).actions,
     /**
-     * A turn that was set aside waits again to be learned from.
+     * Retries a quarantined turn.
      * @param {number} id
      */
     retry: async (id) => (await ask({ op: 'retry', turn_id: id })).quarantined,
-    /** The newest files of the person's folders, and how many more there are. */
+    /** Fetches the newest files of the person's folders, and the number of others. */
     userFiles: () => ask({ op: 'user_files' }),
     /**
-     * Deletes one of them for good. Code `not_found`: it is gone already.
+     * Deletes a file permanently. Code `not_found`: it is already gone.
      * @param {string} path
      */
     deleteUserFile: (path) => ask({ op: 'delete_user_file', path }),
     health: async () => (await ask({ op: 'health' })).health,
     /**
-     * Hits in the order the agent gets them.
+     * Searches memory; hits are in the agent's order.
      * @param {string} query
      * @param {AbortSignal} [signal]
      */
     search: (query, signal) => ask({ op: 'search', query, limit: HITS }, { signal }),
     /**
-     * What a forget would touch.
+     * Fetches a preview of a forget.
      * @param {ForgetTarget} target
      */
     preview: async (target) => (await ask({ op: 'forget', ...target, preview: true })).forgotten,

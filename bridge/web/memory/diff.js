@@ -1,5 +1,5 @@
-// What changed between two texts, line by line, and inside a changed line word by word. jsdiff is loaded when first
-// needed.
+// The difference between two texts, line by line, and word by word within a changed line. jsdiff is loaded on first
+// use.
 
 import { exactWords } from '../exact.js';
 import { plural } from '../format.js';
@@ -33,7 +33,7 @@ const library = () =>
     }));
 
 /**
- * What differs, a line each.
+ * Returns the difference as a list of lines.
  * @param {string} before
  * @param {string} after
  * @returns {Promise<Line[]>}
@@ -58,7 +58,7 @@ export async function diffOf(before, after) {
 }
 
 /**
- * A last line without its end is no other line.
+ * Adds a missing line end, so that it does not count as a difference.
  * @param {string} text
  */
 const ended = (text) => (text === '' || text.endsWith('\n') ? text : `${text}\n`);
@@ -74,7 +74,7 @@ const linesOf = (text) => text.replace(/\n$/u, '').split('\n');
 const whole = (kind, text) => ({ kind, parts: [{ text, changed: false }] });
 
 /**
- * Lines that came in the place of others: the first for the first, with what differs inside.
+ * Pairs removed lines with added ones, in order, with the differences inside.
  * @param {string[]} removed
  * @param {string[]} added
  * @param {Library['diffWordsWithSpace']} words
@@ -102,7 +102,7 @@ function replaced(removed, added, words) {
 }
 
 /**
- * The lines as an element; long stretches without a change are folded away, and open on a click.
+ * Returns the lines as an element; long unchanged stretches are folded and expand on a click.
  * @param {Line[]} lines
  * @param {string} name
  */
@@ -131,7 +131,7 @@ export function diffElement(lines, name) {
 const NONE = html`<p class="muted">No difference.</p>`;
 
 /**
- * Lines in a row that are all near a change, or all far from one.
+ * Splits the lines into stretches that are near a change, or far from any.
  * @param {Line[]} lines
  */
 function stretchesOf(lines) {
@@ -158,7 +158,7 @@ const ELEMENTS = {
 /** @param {Line} line */
 function lineOf({ kind, parts }) {
   const said = SAID[kind] ? html`<span class="visually-hidden">${SAID[kind]}</span>` : nothing;
-  // What a person accepts by a difference has no character that they do not see in it.
+  // A person may accept this difference, so every character must be visible.
   const words = parts.map(({ text, changed }) => (changed ? html`<mark>${exactWords(text)}</mark>` : exactWords(text)));
   return ELEMENTS[kind](
     html`<span class="diff-sign" aria-hidden="true">${SIGNS[kind]}</span>

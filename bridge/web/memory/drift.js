@@ -1,4 +1,4 @@
-// A file that changed on disk while the agent worked: why it waits, what would change, and the person's word on it.
+// A file that changed on disk while the agent worked: the reason, the difference, and the person's decision.
 
 import { ago, iso } from '../format.js';
 import { codeOf, wordsOf } from '../problem.js';
@@ -28,7 +28,7 @@ export class DriftNotice {
   #problem = null;
 
   /**
-   * `decided(file)` is called with the file as it then is, when nothing of it waits any more.
+   * `decided(file)` is called with the current file once no change waits any more.
    * @param {Page} page
    * @param {MemoryClient} client
    * @param {DriftedFile} file
@@ -46,7 +46,7 @@ export class DriftNotice {
   }
 
   /**
-   * Shows the file as it was just fetched; what is shown already stays, and the keyboard with it.
+   * Shows the newly fetched file; an unchanged view stays, with its keyboard focus.
    * @param {DriftedFile} file
    */
   update(file) {
@@ -89,7 +89,7 @@ export class DriftNotice {
     this.#draw();
   }
 
-  /** It has changed once more, or somebody else has decided. */
+  /** Handles a further change, or a decision elsewhere. */
   async #lookAgain() {
     try {
       const file = await this.#client.file(this.#file.name);
@@ -150,7 +150,7 @@ export class DriftNotice {
 }
 
 /**
- * Whether something on disk waits for the person's word.
+ * Whether a change on disk waits for the person's decision.
  * @param {MemoryFile} file
  * @returns {file is DriftedFile}
  */

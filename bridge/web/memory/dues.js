@@ -1,4 +1,4 @@
-// When something is due and how often, in a person's words. Pure; times are Unix seconds.
+// Describe due times and repeats in plain words. Pure; times are Unix seconds.
 
 import { clockTime, moment } from '../format.js';
 
@@ -20,14 +20,14 @@ const MONTHS = 'January February March April May June July August September Octo
 const UNITS = { MINUTELY: 'minute', HOURLY: 'hour', DAILY: 'day', WEEKLY: 'week', MONTHLY: 'month', YEARLY: 'year' };
 /** @type {Record<string, string>} */
 const ORDINALS = { 1: 'first', 2: 'second', 3: 'third', 4: 'fourth', 5: 'fifth', '-1': 'last', '-2': 'last but one' };
-/** The parts of a rule that can be said here; one with another part is shown as it is. */
+/** Rule parts that can be described; a rule with another part is shown as it is. */
 const SAID = new Set('FREQ INTERVAL BYDAY BYMONTHDAY BYMONTH BYHOUR BYMINUTE COUNT UNTIL WKST'.split(' '));
 
 /** This browser's time zone, as an IANA name. */
 export const HERE = Intl.DateTimeFormat().resolvedOptions().timeZone || 'UTC';
 
 /**
- * The wall clock of a zone at a moment: `2026-12-01` and `09:00`.
+ * Returns the wall clock of a zone at a moment: `2026-12-01` and `09:00`.
  * @param {number} at
  * @param {string} zone
  */
@@ -40,7 +40,7 @@ export function wallClock(at, zone) {
 }
 
 /**
- * `tomorrow 09:00`, `overdue since Tue 09:00`; where its zone's clock shows something else, that as well.
+ * Returns `tomorrow 09:00` or `overdue since Tue 09:00`, with the time in the action's own zone if that differs.
  * @param {{ due: number, tz?: string | null }} action
  * @param {number} [now]
  */
@@ -54,7 +54,7 @@ export function dueWords({ due, tz }, now = Date.now() / 1000) {
 }
 
 /**
- * A repeat as `every weekday at 08:00`; null where there is none.
+ * Returns a repeat as `every weekday at 08:00`; null if there is none.
  * @param {Pick<ActionRow, 'rrule' | 'due' | 'tz'>} action
  */
 export function repeatWords({ rrule, due, tz }) {
@@ -70,8 +70,8 @@ export function repeatWords({ rrule, due, tz }) {
 }
 
 /**
- * A repeat without its hour and minute where these are the one time that `due` has too: who then moves that time moves
- * every time. Else it is as it is.
+ * Returns a repeat without its hour and minute if they equal the time of `due`, so that changing that time changes
+ * every repeat. Otherwise returns it unchanged.
  * @param {Pick<ActionRow, 'rrule' | 'due' | 'tz'> | null} action
  */
 export function untimed(action) {
@@ -88,7 +88,7 @@ export function untimed(action) {
 }
 
 /**
- * The open ones first that are due first, then by priority, then the newest.
+ * Sorts actions by due time, then priority, then the newest first.
  * @param {ActionRow[]} actions
  */
 export const inOrder = (actions) =>
@@ -172,7 +172,7 @@ function known(zone) {
   try {
     return new Intl.DateTimeFormat('en-US', { timeZone: zone }).resolvedOptions().timeZone;
   } catch {
-    // A zone that this browser is too old to know.
+    // This browser does not know the zone.
     return 'UTC';
   }
 }

@@ -1,4 +1,4 @@
-// Editing one curated file: what is typed is never lost, and never overwrites what somebody else wrote unseen.
+// Edit one curated file: text is never lost, and never overwrites another change unseen.
 
 import { drafts } from '../drafts.js';
 import { bytes, number } from '../format.js';
@@ -11,12 +11,12 @@ import { lineCount } from './labels.js';
 
 /** @import { MemoryClient, MemoryFile, Page } from '../types/page.js' */
 
-/** Most bytes of a curated file, as the writer's own limit has it. */
+/** Most bytes of a curated file, equal to the writer's limit. */
 const MOST_BYTES = 16_000;
 /** @typedef {{ text: string, version: number }} Draft */
 
 /**
- * Whether something typed for a file waits to be saved.
+ * Whether a file has an unsaved draft.
  * @param {string} name
  */
 export const hasDraft = (name) => drafts.get(name) !== null;
@@ -43,7 +43,7 @@ export class Editor {
   #problem = null;
 
   /**
-   * `file` is as opened; `done(saved)` is called at the end, with the new file or null.
+   * `file` is the opened file; `done(saved)` is called at the end, with the new file or null.
    * @param {Page} page
    * @param {MemoryClient} client
    * @param {MemoryFile & { limit: number }} file
@@ -71,15 +71,15 @@ export class Editor {
     this.element.querySelector('textarea')?.focus();
   }
 
-  /** The file has changed on the server while it is open here. */
+  /** Handles a change of the file on the server while it is open here. */
   async changedMeanwhile() {
     if (this.#busy) return;
     try {
       const theirs = await this.#client.file(this.#file.name);
-      // A forget changes what a version says, not its number.
+      // A forget changes the content of a version, not its number.
       if (theirs.version !== this.#base || theirs.content !== this.#file.content) this.#conflict(theirs);
     } catch {
-      // Saving will find out.
+      // Saving will report it.
     }
   }
 
@@ -140,7 +140,7 @@ export class Editor {
     this.#draw();
   }
 
-  /** The person has seen what is there now, and their text shall come in its place. */
+  /** Saves the person's text over the current version, which they have seen. */
   #keepMine() {
     if (this.#theirs === null) return;
     this.#base = this.#theirs.version;

@@ -1,5 +1,5 @@
-// The six files of memory: a list with how full each is, and one of them open to be read, edited, looked back on, or
-// decided on where it changed on disk.
+// The six memory files: a list with their fill levels, and one open file to read, edit, view its versions, or decide on
+// its changes on disk.
 
 import { ago, iso } from '../format.js';
 import { icon } from '../icons.js';
@@ -33,7 +33,7 @@ export class Files extends View {
   /** @type {string | null} */
   #fileProblem = null;
   /**
-   * What stands in the place of the file while it is not just read: one of the two, or neither.
+   * The editor or the list of versions in place of the file: at most one of them.
    * @type {Editor | null}
    */
   #editor = null;
@@ -65,7 +65,7 @@ export class Files extends View {
     this.invalidate();
   }
 
-  /** Back to reading, with the file fetched anew. */
+  /** Returns to reading, and fetches the file again. */
   stopEditing() {
     this.#close();
     this.#file = null;
@@ -73,7 +73,7 @@ export class Files extends View {
   }
 
   /**
-   * Files that have been written by somebody.
+   * Handles changes of files by others.
    * @param {string[]} names
    */
   changed(names) {
@@ -82,7 +82,7 @@ export class Files extends View {
   }
 
   /**
-   * Opens a file, at a version if one is named.
+   * Opens a file, at a version if one is given.
    * @param {string} name
    * @param {number | null} [version]
    */
@@ -136,14 +136,14 @@ export class Files extends View {
       this.#focus();
       return;
     }
-    // What is typed stays; that the file is another one now, the editor hears like any change.
+    // The draft stays; the editor handles a change of the file as usual.
     this.#take(file);
     this.draw();
     this.#editor.focus();
   }
 
   /**
-   * Lights what the file now says and did not say a moment ago.
+   * Highlights text that the former file did not have.
    * @param {MemoryFile} file
    * @param {HTMLElement} element
    */
@@ -162,7 +162,7 @@ export class Files extends View {
     return this.#editor === null && this.#versions === null;
   }
 
-  /** Back to the file itself. */
+  /** Returns to the file itself. */
   #close() {
     this.#editor = null;
     this.#versions = null;
@@ -189,7 +189,7 @@ export class Files extends View {
   }
 
   /**
-   * Back to reading, with the file as it was saved.
+   * Returns to reading, with the saved file.
    * @param {MemoryFile | null} [saved]
    */
   #read(saved = null) {
@@ -236,7 +236,7 @@ export class Files extends View {
       this.draw();
       return;
     }
-    // What was typed in another file waits there as a draft.
+    // An unsaved text of another file stays as a draft.
     this.#name = name;
     this.#file = null;
     this.#close();

@@ -1,4 +1,4 @@
-// Forgetting, in the order a person can follow: what shall go, every place it stands in, and then what remains.
+// Forget data step by step: choose it, review every place, and see what remains.
 
 import { plural } from '../format.js';
 import { codeOf, wordsOf } from '../problem.js';
@@ -8,12 +8,12 @@ import { touched } from './labels.js';
 /** @import { ForgetTarget, Forgotten, MemoryClient, Page } from '../types/page.js' */
 /** @import { Place } from '../types/messages.js' */
 
-/** More turns than this need a second word. */
+/** More turns than this need a second confirmation. */
 const MANY = 10;
 const LISTED = 30;
 
 /**
- * Asks for words, then goes on as `forget`; true if they are forgotten.
+ * Asks for a text, then forgets it like `forget`; returns true if it is forgotten.
  * @param {Page} page
  * @param {MemoryClient} client
  */
@@ -28,7 +28,8 @@ export async function forgetWords(page, client) {
 }
 
 /**
- * Shows what a forget would touch, does it if the person wants so, and says what remains; true if it is forgotten.
+ * Shows the preview of a forget, carries it out if the person confirms, and shows what remains; returns true on
+ * success.
  * @param {Page} page
  * @param {MemoryClient} client
  * @param {ForgetTarget} target

@@ -1,15 +1,15 @@
-// A file's lines against its limit, as a bar and in words.
+// The lines of a file against its limit, as a bar and in words.
 
 import { number } from '../format.js';
 import { html } from '../vendor/lit-html/lit-html.js';
 
 /** @import { FileState } from '../types/page.js' */
 
-/** From here on, a file is nearly full. */
+/** From this share on, a file is nearly full. */
 const NEARLY = 0.85;
 
 /**
- * `38 of 200 lines`, counted as the writer counts them.
+ * Returns `38 of 200 lines`, counted as the writer counts them.
  * @param {Pick<FileState, 'lines' | 'limit'>} file
  */
 export const linesOf = ({ lines, limit }) => `${number(lines)} of ${number(limit)} lines`;

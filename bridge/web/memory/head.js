@@ -1,4 +1,4 @@
-// The top of the memory panel: the search, the views by name, how much there is and what waits.
+// The head of the memory panel: the search, the tabs, counts and pending work.
 
 import { number, plural } from '../format.js';
 import { icon } from '../icons.js';
@@ -8,7 +8,7 @@ import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
 /** @import { MemoryState } from '../types/page.js' */
 
-/** The views in their order, as people call them. */
+/** The views in their order, with their labels. */
 export const TABS = {
   files: 'Files',
   learnings: 'Learned',

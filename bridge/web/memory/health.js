@@ -1,4 +1,4 @@
-// How memory is doing and what it costs.
+// The state and cost of memory.
 
 import { ago, moment, money, number, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
@@ -176,7 +176,7 @@ export class Health extends View {
 }
 
 /**
- * What a person has to see to, but for the problem that has a banner and a button of its own.
+ * Draws problems that need the person, except the one with its own banner and button.
  * @param {Types.Health} health
  */
 function attention({ attention: all, last_error: error }) {
@@ -194,7 +194,7 @@ function attention({ attention: all, last_error: error }) {
 }
 
 /**
- * What was forgotten here, but not yet in the copy at the bridge.
+ * Draws a warning while forgotten data is still in the replica at the bridge.
  * @param {number} forgets
  */
 const unforgotten = (forgets) =>

@@ -1,4 +1,4 @@
-// How memory's own terms are said to people. Pure.
+// Labels for memory's terms. Pure.
 
 import { plural } from '../format.js';
 
@@ -30,7 +30,7 @@ export const ORIGINS = {
 };
 
 /**
- * Who made or changed an action.
+ * Labels for the maker of an action's change.
  * @type {Record<string, string>}
  */
 export const MAKERS = {
@@ -52,7 +52,7 @@ export const FILES = {
 };
 
 /**
- * What a turn is in which nobody said anything: in a list, and where it is shown.
+ * Labels for a turn without a message: in a list, and in the turn itself.
  * @param {string[]} tools
  */
 export const byItself = (tools) =>
@@ -64,7 +64,7 @@ export const byItself = (tools) =>
       };
 
 /**
- * The programs that other turns were said to.
+ * Programs in which other turns took place.
  * @type {Record<string, string>}
  */
 const PROGRAMS = {
@@ -77,8 +77,8 @@ const PROGRAMS = {
 };
 
 /**
- * Where something was said, to another program or about a project: ` · in Claude Code · project /home/ada/web`; and
- * which program said it, where the person did not: ` · asked by planner, not by you`.
+ * Describes the program and project of a turn: ` · in Claude Code · project /home/ada/web`; and the program that asked
+ * instead of the person: ` · asked by planner, not by you`.
  * @param {{ source?: string | null, project?: string | null, asked_by?: string | null }} row
  */
 export const where = ({ source, project, asked_by: program }) =>
@@ -98,7 +98,7 @@ export const OUTCOMES = {
 };
 
 /**
- * What the sprite itself saw, kept in a turn among its calls.
+ * Labels for the sprite's own observations, stored in a turn among its calls.
  * @type {Record<string, string>}
  */
 export const SEEN = {
@@ -107,20 +107,20 @@ export const SEEN = {
 };
 
 /**
- * A tool's name without the machinery's prefix.
+ * Returns a tool's name without the MCP prefix.
  * @param {unknown} name
  */
 export const toolName = (name) => String(name).replace(/^mcp__[^_]+(?:_[^_]+)*?__/u, '');
 
 /**
- * `turn 7`, `turns 3 to 9`.
+ * Returns `turn 7` or `turns 3 to 9`.
  * @param {number | null} first
  * @param {number | null} last
  */
 export const turnRange = (first, last) => (first === last ? `turn ${first}` : `turns ${first} to ${last}`);
 
 /**
- * Lines as the writer's own limit counts them.
+ * Counts lines like the writer's own limit.
  * @param {string} content
  */
 export function lineCount(content) {
@@ -128,7 +128,7 @@ export function lineCount(content) {
 }
 
 /**
- * What a forget touches, as lines for a list.
+ * Lists the data that a forget touches.
  * @param {Forgotten} forgotten
  */
 export function touched({ turns, learnings, curations, lines, cards }) {

@@ -1,4 +1,4 @@
-// One learning as a row: what, since when, from whom, on which evidence, and whether it still holds.
+// One learning as a row: text, date, source, evidence, and whether it still holds.
 
 import { iso, number, when } from '../format.js';
 import { icon } from '../icons.js';

@@ -1,4 +1,4 @@
-// What was learned, newest first, with its evidence.
+// Learnings, newest first, with their evidence.
 
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
@@ -10,7 +10,7 @@ import { nothingYet, View } from './view.js';
 
 /** @import { CurationRow, LearningRow, MemoryActs, MemoryClient, Page } from '../types/page.js' */
 
-/** A highlight lasts so long. */
+/** Duration of a highlight. */
 const FRESH_MS = 20_000;
 
 export class Learnings extends View {
@@ -35,7 +35,7 @@ export class Learnings extends View {
     this.#rows = new Rows(PAGE);
   }
 
-  /** Everything is as it was told anew: nothing that was fetched before is believed. */
+  /** Drops all rows, because the data has been reset. */
   forgetRows() {
     this.#rows.clear();
     this.#fresh.clear();
@@ -44,7 +44,7 @@ export class Learnings extends View {
   }
 
   /**
-   * Rows that have just been learned; what they replaced has changed with them.
+   * Adds new learnings; the learnings that they replace have changed, too.
    * @param {LearningRow[]} rows
    */
   learned(rows) {
@@ -65,7 +65,7 @@ export class Learnings extends View {
   }
 
   /**
-   * Brings one learning into sight, also one that is pages away.
+   * Scrolls one learning into view, loading pages as needed.
    * @param {number} id
    */
   async open(id) {
@@ -87,13 +87,13 @@ export class Learnings extends View {
   }
 
   /**
-   * Brings the newest of what one curation taught into sight.
+   * Scrolls the newest learning of a curation into view.
    * @param {CurationRow} curation
    */
   async openOf(curation) {
     if (!this.loaded) await this.refresh();
     const found = () => this.#rows.list.find((row) => row.curation_id === curation.id);
-    // Learnings are numbered in the order of the curations that gave them.
+    // Learnings are numbered in the order of their curations.
     while (!found() && this.#rows.more && (this.#rows.list.at(-1)?.curation_id ?? 0) > curation.id) {
       if (!(await this.#older())) return;
     }

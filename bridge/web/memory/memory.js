@@ -1,6 +1,6 @@
-// The memory panel: a search and six views; it says when something was learned.
+// The memory panel: a search and six views; it announces new learnings.
 //
-// Everything here is made with lit templates: lists and forms that are drawn anew as a whole from what memory answered.
+// All elements are made with lit templates: lists and forms are redrawn as a whole from memory's answers.
 
 import { ENDED } from '../chat/conversation.js';
 import { dropDrafts } from '../drafts.js';
@@ -23,13 +23,13 @@ import { UserFiles } from './user_files.js';
 /** @import { CurationRow, ForgetTarget, MemoryActs, MemoryClient, MemoryUpdate, Page } from '../types/page.js' */
 /** @import { Tab } from './head.js' */
 
-/** A turn is in the log a moment after its end is told. */
+/** A turn reaches the log a moment after its end is announced. */
 const LOGGED_MS = 400;
 const LEAST_QUERY = 3;
 const PALETTE_HITS = 5;
 
 /**
- * Builds the panel in `root`; see the page's interface for `page` and for what is returned.
+ * Builds the panel in `root`; types/page.d.ts describes `page` and the returned object.
  * @param {HTMLElement} root
  * @param {Page} page
  */
@@ -60,7 +60,7 @@ class Memory {
   #tab = 'files';
   #query = '';
   #flushing = false;
-  /** Learnings that came while nobody looked at them. */
+  /** Number of learnings since the person last viewed them. */
   #unseen = 0;
   /** @type {Search} */
   #search;
@@ -132,7 +132,7 @@ class Memory {
       if (this.#query !== '') this.#search.invalidate(LOGGED_MS);
     });
     store.listen('ack', ({ path }) => path && this.#views.documents.invalidate());
-    // Told anew, after a forget or a long absence: what is shown here may be what is gone.
+    // Reset after a forget or a long absence: the shown data may be gone.
     store.listen('state_sync', () => {
       for (const view of Object.values(this.#views)) view.forgetRows();
       if (this.#query !== '') this.#search.invalidate();
@@ -147,7 +147,7 @@ class Memory {
   }
 
   /**
-   * Memory has changed, by a curation, an edit, or somebody on another page.
+   * Handles a change of memory by a curation, an edit, or another page.
    * @param {MemoryUpdate} update
    */
   #changed({ files, learnings }) {
@@ -205,7 +205,7 @@ class Memory {
   }
 
   /**
-   * Puts the keyboard into the search, with words if there are any.
+   * Focuses the search, with a query if there is one.
    * @param {string} [query]
    */
   search(query = '') {
@@ -225,7 +225,7 @@ class Memory {
     if (await forgetWords(this.#page, this.#client)) this.#dropDrafts();
   }
 
-  /** What was typed before may hold what is forgotten now: a save would bring it back. */
+  /** Drops drafts, because they may contain forgotten text: a save would bring it back. */
   #dropDrafts() {
     dropDrafts();
     this.#views.files.stopEditing();

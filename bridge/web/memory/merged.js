@@ -1,4 +1,4 @@
-// Turns and what was learned from them, as one line of time. Pure.
+// Merge turns and learnings into one timeline. Pure.
 
 /** @import { CurationRow, TurnRow } from '../types/page.js' */
 
@@ -9,8 +9,8 @@
 /** @typedef {{ kind: 'turn', row: TurnRow } | { kind: 'curation', row: CurationRow }} Entry */
 
 /**
- * Two lists of rows `{id, at}` by falling id become one by falling time, without a gap: below the oldest row of a list
- * that has more, nothing is shown yet, since something of that list may belong there. Each entry is `{kind, row}`.
+ * Merges two lists of rows `{id, at}`, sorted by falling id, by falling time. It leaves no gap: rows below the oldest
+ * row of an incomplete list are not shown yet, because that list may have rows there. Each entry is `{kind, row}`.
  * @param {Listed<TurnRow>} turns
  * @param {Listed<CurationRow>} curations
  */
@@ -27,7 +27,7 @@ export function merged(turns, curations) {
 }
 
 /**
- * Which list has to be paged on for the line to go on; null where both are complete.
+ * Returns the list that needs another page; null if both are complete.
  * @param {Listed<TurnRow>} turns
  * @param {Listed<CurationRow>} curations
  */
@@ -37,7 +37,7 @@ export function wanting(turns, curations) {
 }
 
 /**
- * The time down to which a list is complete.
+ * Returns the time down to which a list is complete.
  * @param {Listed<TurnRow> | Listed<CurationRow>} list
  */
 function reach({ rows, more }) {
@@ -45,13 +45,13 @@ function reach({ rows, more }) {
 }
 
 /**
- * What was learned stands above what it was learned from.
+ * Sorts learnings above the turns that they came from.
  * @param {Entry} entry
  */
 const rank = ({ kind }) => (kind === 'curation' ? 0 : 1);
 
 /**
- * Entries in groups of one day each: `[{day, entries}]`; `dayOf` names the day of a time in Unix seconds.
+ * Groups entries by day: `[{day, entries}]`; `dayOf` returns the day of a time in Unix seconds.
  * @param {Entry[]} entries
  * @param {(at: number) => string} dayOf
  */

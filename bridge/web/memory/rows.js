@@ -1,4 +1,4 @@
-// A list that grows at both ends: live rows at its top, older pages at its foot, each row once. Pure.
+// A list that grows at both ends: live rows at the top, older pages at the end, each row once. Pure.
 
 /** @template {{ id: number }} R */
 export class Rows {
@@ -13,7 +13,7 @@ export class Rows {
   more = true;
 
   /**
-   * `page` is how many rows a full page has: a shorter one is the last.
+   * `page` is the number of rows in a full page: a shorter one is the last.
    * @param {number} page
    */
   constructor(page) {
@@ -41,7 +41,7 @@ export class Rows {
   }
 
   /**
-   * Takes the newest page; returns the ids that were not known. Older rows go where the page does not reach them.
+   * Adds the newest page; returns the new ids. If the page leaves a gap, older rows are dropped.
    * @param {R[]} rows
    */
   renew(rows) {
@@ -55,7 +55,7 @@ export class Rows {
   }
 
   /**
-   * Takes the page below the cursor.
+   * Adds the page below the cursor.
    * @param {R[]} rows
    */
   append(rows) {
@@ -64,7 +64,7 @@ export class Rows {
   }
 
   /**
-   * Takes single rows, wherever they belong.
+   * Adds single rows in their places.
    * @param {R[]} rows
    */
   put(rows) {

@@ -1,4 +1,4 @@
-// Search as one types: debounced, in the order the agent itself gets, late answers to earlier words ignored.
+// Search while typing: debounced, in the agent's own order, without late answers to earlier queries.
 
 import { iso, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
@@ -31,7 +31,7 @@ export class Search extends View {
     this.loaded = true;
   }
 
-  /** Brings the keyboard to the first result. */
+  /** Focuses the first result. */
   focus() {
     /** @type {HTMLElement | null} */
     const first = this.element.querySelector('.hit-main');
@@ -39,7 +39,7 @@ export class Search extends View {
   }
 
   /**
-   * Searches for what is typed so far.
+   * Searches for the current input.
    * @param {string} query
    */
   type(query) {
@@ -49,7 +49,7 @@ export class Search extends View {
   }
 
   async load() {
-    // The answer to earlier words is not waited for any more, so it can never come after this one.
+    // Cancel the earlier query, so that its answer cannot arrive after this one.
     this.#asked?.abort();
     this.#asked = new AbortController();
     const query = this.#query;
@@ -131,7 +131,7 @@ export class Search extends View {
   }
 }
 
-/** What else was looked for, or which filter left nothing. @param {SearchResult} found */
+/** Draws hints: other searches that were tried, or a filter without results. @param {SearchResult} found */
 function notes(found) {
   return (found.notes ?? []).map((note) => html`<p class="memory-note">${note}</p>`);
 }

@@ -1,4 +1,4 @@
-// How memory grew: turns, and what was learned, edited and forgotten, newest first.
+// The history of memory: turns, learnings, edits and forgets, newest first.
 
 import { iso, money, plural, when } from '../format.js';
 import { icon } from '../icons.js';
@@ -29,7 +29,7 @@ export class Timeline extends View {
   /** @type {Rows<CurationRow>} */
   #curations;
   /**
-   * What a curation taught, as far as it is among the newest learnings.
+   * Learnings by curation, as far as they are among the newest ones.
    * @type {Map<number, LearningRow[]>}
    */
   #taught = new Map();
@@ -237,14 +237,14 @@ export class Timeline extends View {
 const listed = (rows) => ({ rows: rows.list, more: rows.more });
 
 /**
- * Whether the detail of a forget says what it touched.
+ * Whether the details of a forget list its turns.
  * @param {object} detail
  * @returns {detail is Forgotten}
  */
 const isForgotten = (detail) => 'turns' in detail && Array.isArray(detail.turns);
 
 /**
- * Whether there was nothing to learn.
+ * Whether a curation found nothing to learn.
  * @param {CurationRow} row
  */
 const isIdle = (row) => row.kind === 'batch' && row.learnings === 0 && row.files.length === 0;
@@ -275,7 +275,7 @@ function toolsOf(tools) {
 }
 
 /**
- * What happened, in a few words.
+ * Returns a short description of a curation.
  * @param {CurationRow} curation
  */
 export function headline({ id, kind, learnings, files, first_turn: first, last_turn: last, detail, active }) {
@@ -306,7 +306,7 @@ export function headline({ id, kind, learnings, files, first_turn: first, last_t
   return learnings > 0 || files.length > 0 ? `Learned${from}` : `Looked for things to learn${from}: nothing new`;
 }
 
-/** An action that was added has its row's number above this. */
+/** The number of an added action is its row's id plus this. */
 const MADE_IDS = 1_000_000;
 
 /**
@@ -326,7 +326,7 @@ function actionHeadline(id, detail) {
 }
 
 /**
- * An action by its words, or by its number where memory does not hold it any more.
+ * Returns an action's text, or its number if memory does not have it any more.
  * @param {unknown} number
  * @param {CurationRow['detail']} detail
  */

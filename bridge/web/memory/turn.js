@@ -1,5 +1,4 @@
-// One turn of the log, whole: what the person said, what was done, what was answered. The words a learning rests on are
-// marked.
+// One complete turn of the log: message, tool calls, answer. The evidence of a learning is highlighted.
 
 import { iso, when } from '../format.js';
 import { renderMarkdown } from '../markdown.js';
@@ -15,7 +14,7 @@ import { byItself, OUTCOMES, SEEN, toolName, where } from './labels.js';
 const MARK = 'evidence';
 
 /**
- * Opens a turn; `quote` is marked in it. Resolves with what the person wants forgotten, or null.
+ * Opens a turn and highlights `quote` in it. Resolves with the data that the person wants to forget, or null.
  * @param {Page} page
  * @param {MemoryClient} client
  * @param {number} id
@@ -129,7 +128,7 @@ function prose(text) {
 }
 
 /**
- * A tool call; another program may have written it.
+ * Draws a tool call, which another program may have recorded.
  * @param {unknown} made
  */
 function call(made) {
@@ -159,7 +158,7 @@ const block = (label, value) =>
 const shown = (value) => (typeof value === 'string' ? value : JSON.stringify(value, null, 2));
 
 /**
- * Marks where the quote stands, whatever elements it runs through, and brings it into sight.
+ * Highlights the quote, across elements, and scrolls it into view.
  * @param {HTMLElement} root
  * @param {string | null} quote
  */
@@ -174,7 +173,7 @@ function mark(root, quote) {
 }
 
 /**
- * Where a quote stands in an element's text, however its spaces and letters' case were written; null if nowhere.
+ * Returns the range of a quote in an element's text, ignoring spaces and case; null if it is missing.
  * @param {Node} root
  * @param {string} quote
  */
@@ -206,7 +205,7 @@ export function rangeOf(root, quote) {
 }
 
 /**
- * The name of a call, which another program may have written as it liked.
+ * Returns the name of a call, whose format another program may have chosen.
  * @param {unknown} used
  */
 const nameOf = (used) => String(/** @type {{ name?: unknown } | null} */ (used)?.name);

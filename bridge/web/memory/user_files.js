@@ -1,4 +1,4 @@
-// The person's own files on the agent's computer: by folder, newest first, to be looked at, downloaded and deleted.
+// The person's files on the agent's computer: by folder, newest first, to view, download and delete.
 
 import { downloadAddress, fileName, visible } from '../canvas/files.js';
 import { bytes, iso, number, plural, when } from '../format.js';
@@ -13,7 +13,7 @@ import { nothingYet, View } from './view.js';
 /** @import { MemoryActs, MemoryClient, Page, UserFile } from '../types/page.js' */
 
 /**
- * The folders in the order in which a person thinks of them, and what is in each.
+ * The folders in their usual order, with their content.
  * @type {[folder: string, words: string][]}
  */
 const FOLDERS = [

@@ -1,4 +1,4 @@
-// The versions of one file: who made each and why, what it changed, and the way back to it.
+// The versions of one file: maker, reason, changes, and a button to restore.
 
 import { iso, plural, when } from '../format.js';
 import { codeOf, wordsOf } from '../problem.js';
@@ -38,7 +38,7 @@ export class Versions {
   #busy = false;
 
   /**
-   * `current` is the file as it is; `acts`: openTurn(id), restored(file). Shows `version`, else the newest.
+   * `current` is the current file; `acts`: openTurn(id), restored(file). Shows `version`, else the newest.
    * @param {Page} page
    * @param {MemoryClient} client
    * @param {MemoryFile} current
@@ -68,7 +68,7 @@ export class Versions {
   }
 
   /**
-   * Shows what a version changed, with the event that made it.
+   * Shows the changes of a version, with the event that made it.
    * @param {VersionRow} entry
    */
   async #show(entry) {

@@ -1,4 +1,4 @@
-// A part of the memory panel: loads when it is first seen, renews when memory changed, and says how it stands.
+// A view of the memory panel: loads when first visible, refreshes on changes, and shows its state.
 
 import { wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
@@ -30,7 +30,7 @@ export class View {
     });
   }
 
-  /** Fetches what `template()` draws; each view has its own. */
+  /** Fetches the data for `template()`; each view overrides it. */
   async load() {}
 
   /** @returns {TemplateResult} */
@@ -38,7 +38,7 @@ export class View {
     return LOADING;
   }
 
-  /** Everything is told anew, say after a forget or a long absence: nothing that was fetched before is believed. */
+  /** Refetches everything, for example after a forget or a long absence. */
   forgetRows() {
     this.invalidate();
   }
@@ -56,7 +56,7 @@ export class View {
   }
 
   /**
-   * What is shown is no longer true: fetched anew, at once if somebody looks, after `delay` milliseconds.
+   * Marks the view as outdated and refetches it: after `delay` milliseconds if visible, otherwise when it is shown.
    * @param {number} [delay]
    */
   invalidate(delay = 0) {
@@ -93,7 +93,7 @@ export class View {
   }
 
   /**
-   * Runs what a person asked for; a failure is said, and null returned.
+   * Runs an action of the person; shows a failure and returns null.
    * @template T
    * @param {string} what
    * @param {() => Promise<T>} act
@@ -138,7 +138,7 @@ const outdated = (problem, retry) =>
   </div>`;
 
 /**
- * An empty list that teaches one thing to do.
+ * Draws an empty list with a hint about one thing to do.
  * @param {string} title
  * @param {string} words
  * @param {{ label: string, run: () => void } | null} [button]

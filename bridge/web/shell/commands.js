@@ -1,4 +1,4 @@
-// What can be done here, by name and by keys: the palette and the sheet of shortcuts both draw from this list.
+// Commands of the page, by name and keys: the source of the palette and the shortcuts sheet.
 
 import { isTyping } from '../dom.js';
 
@@ -46,7 +46,7 @@ export function createCommands() {
 
   return {
     /**
-     * Registers `{id, title, group, keys, hint, when, run}`; returns how to take it away.
+     * Registers `{id, title, group, keys, hint, when, run}`; returns a function that removes it.
      * @param {Command} command
      */
     add(command) {
@@ -54,7 +54,7 @@ export function createCommands() {
       return () => commands.delete(command.id);
     },
     /**
-     * Registers rows made for a query: `fn(query) -> [{title, hint, run}]` or a promise of it.
+     * Registers rows for a query: `fn(query) -> [{title, hint, run}]` or a promise of it.
      * @param {string} group
      * @param {Provide} provide
      */
@@ -77,7 +77,7 @@ function name(event) {
 }
 
 /**
- * Keys as they are printed on this machine's keyboard: `Mod+K` as two caps.
+ * Returns keys as printed on this machine's keyboard: `Mod+K` as two caps.
  * @param {string} keys
  */
 export const caps = (keys) =>

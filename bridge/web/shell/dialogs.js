@@ -1,4 +1,4 @@
-// Native dialogs that answer: a choice, a yes or no, one line of text. The browser keeps and restores the focus.
+// Native dialogs with an answer: a choice, a confirmation, a line of text. The browser keeps and restores the focus.
 
 import { elementOf } from '../template.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
@@ -52,7 +52,7 @@ export function dialog({ title, body = null, actions, wide = false }) {
     render(typeof body === 'string' ? html`<p>${body}</p>` : body, content);
     document.body.append(element);
     element.showModal();
-    // Enter must not do what cannot be undone.
+    // Enter must not trigger a destructive action.
     const buttons = [...element.querySelectorAll('.dialog-foot button')].filter((each) => each instanceof HTMLElement);
     const safe = buttons[actions.findLastIndex((action) => !action.danger)];
     /** @type {HTMLElement | null} */
@@ -62,7 +62,7 @@ export function dialog({ title, body = null, actions, wide = false }) {
 }
 
 /**
- * What an action answers with. A value that is a function is one that has to be asked.
+ * Returns the answer of an action. A function value is called for it.
  * @template T
  * @param {DialogAction<T>} action
  * @returns {T | null}
@@ -70,7 +70,7 @@ export function dialog({ title, body = null, actions, wide = false }) {
 const answerOf = ({ value }) => (value instanceof Function ? value() : value);
 
 /**
- * The primary button answers by submitting, as Enter in a field does.
+ * Creates a button; the primary one submits the form, like Enter in a field.
  * @param {{ label: string, primary?: boolean, danger?: boolean }} look
  * @param {() => void} act
  */
@@ -82,7 +82,7 @@ function buttonOf({ label, primary = false, danger = false }, act) {
 }
 
 /**
- * Asks yes or no.
+ * Asks for a yes or no.
  * @param {Confirm} question
  */
 export async function confirm({ title, body = null, confirm: label = 'OK', danger = false }) {
@@ -94,7 +94,7 @@ export async function confirm({ title, body = null, confirm: label = 'OK', dange
 }
 
 /**
- * Asks for one line of text; null when it was left empty or closed.
+ * Asks for one line of text; returns null if it is empty or the dialog is closed.
  * @param {Prompt} question
  */
 export async function prompt({ title, label, value = '', confirm: action = 'Save', maxlength = 200 }) {

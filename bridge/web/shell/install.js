@@ -1,11 +1,11 @@
-// Sprite as an app of its own, where the browser offers that.
+// Install Sprite as an app, if the browser offers it.
 
 /**
- * What a browser says that would install the page (https://wicg.github.io/manifest-incubations/).
+ * The event with which a browser offers to install the page (https://wicg.github.io/manifest-incubations/).
  * @typedef {Event & { prompt(): Promise<unknown> }} InstallEvent
  */
 
-/** Keeps the browser's offer, which it makes early and once. */
+/** Keeps the browser's offer, which comes early and only once. */
 export function createInstall() {
   /** @type {InstallEvent | null} */
   let offer = null;
@@ -18,7 +18,7 @@ export function createInstall() {
   });
   return {
     isOffered: () => offer !== null,
-    /** Has the browser ask the person; an offer is good for one question. */
+    /** Shows the browser's install prompt; an offer is valid for one prompt. */
     async ask() {
       const mine = offer;
       offer = null;

@@ -1,5 +1,5 @@
-// Where things are: chat beside canvas or memory, a divider between them, one at a time on a narrow screen. Opens
-// nothing by itself.
+// The layout: chat beside canvas or memory, with a divider; one panel at a time on a narrow screen. It opens no panel
+// by itself.
 
 import { elementOf } from '../template.js';
 import { html } from '../vendor/lit-html/lit-html.js';
@@ -123,7 +123,7 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
 
   const layout = {
     /**
-     * Shows a panel, because a person asked for it.
+     * Shows a panel at the person's request.
      * @param {PanelName} name
      * @param {{ focus?: boolean }} [how]
      */
@@ -139,7 +139,7 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
     /** @param {PanelName} name */
     isShown: (name) => shown.has(name),
     /**
-     * What a panel's module wants to hear: `{shown, hidden, focus}`.
+     * Registers a panel's callbacks: `{shown, hidden, focus}`.
      * @param {PanelName} name
      * @param {Panel} module
      */
@@ -148,7 +148,7 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
       if (shown.has(name)) module.shown?.();
     },
     /**
-     * Puts a dot on the tab of a panel that is not shown.
+     * Puts a dot on the tab of a hidden panel.
      * @param {PanelName} name
      */
     unread(name) {
@@ -165,7 +165,7 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
       else panels[name].focus();
     },
     /**
-     * F6: the next region, and Shift-F6 the one before.
+     * Moves the focus to the next region (F6), or the previous one (Shift-F6).
      * @param {number} step
      */
     cycle(step) {

@@ -1,7 +1,7 @@
-// Whether this browser is told when no page is open: asked of the browser, and of the bridge. Knows no DOM.
+// Whether this browser gets notifications while no page is open, according to browser and bridge. Knows no DOM.
 //
-// A person turns it on for one browser and one login. What the browser was told once is kept up from then on: its push
-// service gives it new addresses, and the bridge may have a new key.
+// A person turns them on for one browser and one login. Afterwards the subscription is kept up to date: the push
+// service may change its address, and the bridge its key.
 
 import { Problem } from '../problem.js';
 
@@ -11,7 +11,7 @@ import { Problem } from '../problem.js';
 const KEY = 'sprite.notifications';
 const READY_MS = 15_000;
 
-/** Whether this browser has what it takes, here. */
+/** Whether this browser supports notifications on this page. */
 export const isSupported = () =>
   'serviceWorker' in navigator && 'PushManager' in globalThis && 'Notification' in globalThis;
 
@@ -22,7 +22,7 @@ export async function state() {
   return isWanted() && Notification.permission === 'granted' && (await present()) ? 'on' : 'off';
 }
 
-/** Asks the browser's permission, so it is called by a click. Rejects with a Problem. */
+/** Requests the browser's permission, so it must be called by a click. Rejects with a Problem. */
 export async function turnOn() {
   if ((await Notification.requestPermission()) !== 'granted')
     throw new Problem('denied', 'The browser was not allowed to show notifications.');
@@ -30,30 +30,30 @@ export async function turnOn() {
   localStorage.setItem(KEY, 'on');
 }
 
-/** Nothing is told to this browser any more, also where the bridge cannot be asked just now. */
+/** Stops notifications in this browser, even if the bridge is unreachable. */
 export async function turnOff() {
   localStorage.removeItem(KEY);
   const subscription = isSupported() ? await present() : null;
   if (!subscription) return;
   await subscription.unsubscribe();
-  // The bridge also finds out by itself: the address is gone.
+  // The bridge also notices by itself that the address is gone.
   await ask('DELETE', '/push/subscriptions', { endpoint: subscription.endpoint }).catch(() => null);
 }
 
-/** Has the bridge send a notification to this browser. */
+/** Asks the bridge for a test notification to this browser. */
 export async function test() {
   const subscription = await subscribed();
   await ask('POST', '/push/test', { endpoint: subscription.endpoint });
 }
 
-/** What was turned on stays on: a lost subscription is made again, and one that somebody else left is given up. */
+/** Keeps the person's choice: renews a lost subscription, and removes one that a former user left. */
 export async function keepUp() {
   if (!isSupported()) return;
   try {
     if (isWanted() && Notification.permission === 'granted') await subscribed();
     else if (!isWanted()) await turnOff();
   } catch {
-    // The next visit tries again, and the dialog says what is wrong.
+    // The next visit retries, and the dialog shows the error.
   }
 }
 
@@ -72,7 +72,7 @@ async function present() {
   return (await registration?.pushManager.getSubscription()) ?? null;
 }
 
-/** This browser's subscription, made if need be, and known to the bridge. */
+/** Returns this browser's subscription, created if needed and known to the bridge. */
 async function subscribed() {
   const registration = await ready();
   const { key } = await (await ask('GET', '/push/key')).json();
@@ -101,7 +101,7 @@ function ready() {
 }
 
 /**
- * A key as the bridge writes it: base64url.
+ * Encodes a key as the bridge does: base64url.
  * @param {ArrayBuffer | null} bytes
  */
 const text = (bytes) =>
@@ -111,7 +111,7 @@ const text = (bytes) =>
     .replaceAll('=', '');
 
 /**
- * Asks the bridge; a refusal is a Problem with its words.
+ * Sends a request to the bridge; a refusal becomes a Problem with its message.
  * @param {string} method
  * @param {string} path
  * @param {unknown} [body]

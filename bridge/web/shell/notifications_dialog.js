@@ -1,4 +1,4 @@
-// Notifications, as a person sets them: on or off in this browser, what they say, a test.
+// The notification settings: on or off in this browser, full or short texts, a test.
 
 import { wordsOf } from '../problem.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
@@ -48,7 +48,7 @@ class Panel {
   }
 
   /**
-   * Does one thing at a time; what goes wrong is said here, since a message at the edge is behind the dialog.
+   * Runs one action at a time; errors are shown here, because a toast is hidden behind the dialog.
    * @param {() => Promise<unknown>} act
    * @param {string} [news]
    */

@@ -1,4 +1,4 @@
-// Ctrl-K: everything that can be done or found, by typing. A combobox in a native dialog; one list, the arrows choose.
+// Ctrl-K: run commands and search by typing. A combobox in a native dialog; arrow keys move in one list.
 
 import { elementOf } from '../template.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
@@ -42,7 +42,7 @@ export function createPalette(commands) {
   function draw() {
     chosen = Math.min(chosen, Math.max(0, rows.length - 1));
     const groups = grouped(rows);
-    // A group may come in parts (commands, then what was found); the arrows follow what is seen.
+    // A group may come in parts (commands, then search results); arrow keys follow the visible order.
     rows = groups.flatMap(([, members]) => members);
     let index = 0;
     render(
@@ -138,7 +138,7 @@ export function createPalette(commands) {
 const firstOf = (keys) => [keys].flat()[0] ?? '';
 
 /**
- * Whether every word of the query begins, or is in, a word of the text.
+ * Whether every word of the query occurs in the text.
  * @param {string} text
  * @param {string} query
  */
@@ -151,7 +151,7 @@ function fits(text, query) {
 }
 
 /**
- * Commands of one group stand together, in the order in which the groups first appeared.
+ * Sorts commands by group, in the order in which the groups first appeared.
  * @param {Command[]} commands
  */
 function ordered(commands) {

@@ -1,6 +1,5 @@
-// A file of the person's, looked at: text, a picture or a PDF, in a dialog. Nothing in it can run here: a text
-// becomes a text, a picture is only drawn, and a PDF is for the browser's own viewer, which keeps the file's scripts to
-// itself.
+// Preview of a person's file in a dialog: text, an image or a PDF. Its content cannot run here: text stays text, an
+// image is only drawn, and a PDF opens in the browser's own viewer, which isolates the file's scripts.
 
 import { downloadAddress, fileName, kindOf, previewAddress, visible } from '../canvas/files.js';
 import { bytes } from '../format.js';
@@ -10,9 +9,9 @@ import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 /** @import { Page } from '../types/page.js' */
 /** @import { TemplateResult } from 'lit-html' */
 
-/** What the bridge shows of a text. */
+/** The size up to which the bridge shows a text. */
 const TEXT_BYTES = 256 * 1024;
-/** Larger pictures and documents are for a program of their own. */
+/** Larger images and documents need another program. */
 const MOST_BYTES = 64 * 1024 * 1024;
 
 /**
@@ -22,7 +21,7 @@ const MOST_BYTES = 64 * 1024 * 1024;
  */
 
 /**
- * Shows a file until the dialog is closed; answers `delete` where the person asks for that, if `mayDelete`.
+ * Shows a file until the dialog is closed; returns `delete` if the person requests it and `mayDelete` is set.
  * @param {Pick<Page, 'dialog'>} page
  * @param {PreviewFile} file
  * @param {{ mayDelete?: boolean }} [how]
@@ -78,7 +77,7 @@ function head({ path, size }) {
 }
 
 /**
- * A text as far as it is shown, or why it is not.
+ * Returns the shown part of a text, or the reason why it is not shown.
  * @param {string} address
  * @param {PreviewFile} file
  * @param {AbortSignal} gone

@@ -1,4 +1,4 @@
-// The page's side of the service worker: has the browser take it, and goes where a notification leads.
+// The page's side of the service worker: registers it, and opens the targets of notifications.
 
 /** @import { Page } from '../types/page.js' */
 
@@ -7,13 +7,13 @@ const PLACE = /^#(?<kind>question|mission)=(?<id>.+)$/;
 const IDLE_MS = 2000;
 
 /**
- * Registers the worker once the page has nothing better to do, and follows notifications that are clicked.
+ * Registers the worker when the page is idle, and handles clicked notifications.
  * @param {Page} page
  */
 export function startServiceWorker(page) {
   follow(page);
   const { serviceWorker } = navigator;
-  // Browsers have it where nobody in between can change what is sent: over https, and on this machine.
+  // Browsers offer it only on secure origins: https, and this machine.
   if (!serviceWorker) return;
   serviceWorker.addEventListener('message', (event) => {
     if (typeof event.data?.go === 'string') go(page, event.data.go);
@@ -31,7 +31,7 @@ export function startServiceWorker(page) {
   void clear();
 }
 
-/** The worker's address, past the page's policy, which lets this one script through and no other. */
+/** Returns the worker's address for the page's Trusted Types policy, which allows only this script. */
 function trusted() {
   /** @type {{ createPolicy(name: string, rules: object): { createScriptURL(url: string): string } } | undefined} */
   const factory = Reflect.get(globalThis, 'trustedTypes');
@@ -43,7 +43,7 @@ function trusted() {
   return factory ? factory.createPolicy('service-worker', { createScriptURL }).createScriptURL(ADDRESS) : ADDRESS;
 }
 
-/** Who looks at the page needs no notification any more. */
+/** Closes notifications while the person looks at the page. */
 async function clear() {
   if (document.visibilityState !== 'visible') return;
   const registration = await navigator.serviceWorker.getRegistration();
@@ -51,7 +51,7 @@ async function clear() {
 }
 
 /**
- * Goes to the place in the address, once there is a conversation; the address is the page's plain one from then on.
+ * Goes to the place in the address once the conversation is loaded, and resets the address.
  * @param {Page} page
  */
 function follow(page) {

@@ -1,4 +1,4 @@
-// `?`: the sheet of keys, drawn from the list of commands so that it cannot say something else than is true.
+// `?`: the sheet of shortcuts, drawn from the list of commands so that it is always correct.
 
 import { html } from '../vendor/lit-html/lit-html.js';
 import { caps } from './commands.js';

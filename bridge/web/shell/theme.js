@@ -1,4 +1,4 @@
-// Light, dark, or what the system says: kept in this browser.
+// The theme: light, dark, or the system's; stored in this browser.
 
 const KEY = 'sprite.theme';
 const ORDER = ['system', 'light', 'dark'];
@@ -10,7 +10,7 @@ export function applyTheme(theme = localStorage.getItem(KEY) ?? 'system') {
   return theme;
 }
 
-/** The next of the three; returns its name. */
+/** Switches to the next theme; returns its name. */
 export function cycleTheme() {
   const next = ORDER[(ORDER.indexOf(localStorage.getItem(KEY) ?? 'system') + 1) % ORDER.length] ?? 'system';
   localStorage.setItem(KEY, next);

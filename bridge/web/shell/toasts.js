@@ -1,4 +1,4 @@
-// Short messages at the edge: errors stay until they are closed, the rest leaves by itself.
+// Short messages at the edge: errors stay until they are closed, others disappear.
 
 import { icon } from '../icons.js';
 import { elementOf } from '../template.js';
@@ -16,7 +16,7 @@ const ICONS = { error: 'alert', success: 'check', info: 'spark' };
  */
 export function createToasts(root, announce) {
   /**
-   * `{text, kind: 'info'|'success'|'error', action: {label, run}}`; returns how to take it away.
+   * Shows `{text, kind: 'info'|'success'|'error', action: {label, run}}`; returns a function that removes it.
    * @param {Toast} toast
    */
   return function toast({ text, kind = 'info', action = null }) {

@@ -1,4 +1,4 @@
-// The bar at the top: where the agent stands, a new session, everything else by the palette.
+// The top bar: the agent's state, a new session, and the palette for everything else.
 
 import { moment, plural } from '../format.js';
 import { icon } from '../icons.js';
@@ -69,7 +69,7 @@ export function mountTopBar({ state, actions }, page, chat) {
   );
   store.subscribe(['link', 'session', 'loaded', 'nextDue'], draw);
   draw();
-  // What is due next is told by the day it is: tomorrow becomes today.
+  // The next due time is shown relative to today, so redraw it.
   setInterval(() => store.state.nextDue !== null && draw(), TICK_MS);
 
   page.commands.add({
@@ -89,7 +89,7 @@ export function mountTopBar({ state, actions }, page, chat) {
         confirm: 'Sign out',
       });
       if (!sure) return;
-      // The bridge forgets this browser with its login; the browser's own part is given up here.
+      // The bridge drops this browser's subscription with its login; this removes the browser's own part.
       await import('./notifications.js').then(({ turnOff }) => turnOff()).catch(() => null);
       await fetch('/logout', { method: 'POST' }).catch(() => null);
       sessionStorage.clear();
