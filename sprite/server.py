@@ -146,7 +146,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         gateway = Gateway(
             *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
             *(actions, PersonsCanvas(workspace, feed, confidences, sight), user_files, scheduler),
-            # Other programs' conversations have private words of their own.
+            # Private words of other programs' conversations are tracked separately.
             *(Intake(transcript, processor.turn_ended, Confidences, settings.own_project), boots, shipping),
             announce,
         )
@@ -176,7 +176,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
 
 @contextlib.contextmanager
 def _taken(settings: Settings) -> Iterator[None]:
-    """Owns the workspace, with its folders made, and what an import that was cut off had left to move in."""
+    """Own the workspace: create its folders and finish an interrupted import."""
     make_folders(settings)
     with workspace_lock(settings.lock, settings.memory):
         moving_in.finish(settings)

@@ -48,7 +48,10 @@ class Background:
     # --- what the CLI says ---
 
     def changed(self, tasks: Iterable[dict[str, Any]], turn_id: str | None) -> None:
-        """Replace the list of current work. New work belongs to the current turn, or to the turn of its parent agent."""
+        """Replace the list of current work.
+
+        New work belongs to the current turn, or to the turn of its parent agent.
+        """
         listed = {str(task["task_id"]): task for task in tasks if "task_id" in task}
         listed = {task_id: task for task_id, task in listed.items() if task_id not in self._over}
         for task_id, task in listed.items():

@@ -119,7 +119,10 @@ class Conversation:
         self.alive = False
 
     async def connect(self, resume: str | None) -> None:
-        """Start the CLI and optionally resume a conversation. Raises AgentError with the reason if it does not start."""
+        """Start the CLI and optionally resume a conversation.
+
+        Raises AgentError with the reason if it does not start.
+        """
         client = ClaudeSDKClient(self._options(resume))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):

@@ -75,7 +75,10 @@ from sprite.userfiles.user_files import UserFiles
 
 
 class Listener(Protocol):
-    """Receive the events and questions of a conversation. Its reader and its hooks call these, one message at a time."""
+    """Receive the events and questions of a conversation.
+
+    Its reader and its hooks call these, one message at a time.
+    """
 
     @property
     def turn_id(self) -> str | None:

@@ -74,7 +74,7 @@ class LateAgent:
             self._wanted.clear()
             failed, self._attempt = self._attempt, asyncio.get_running_loop().create_future()
             failed.set_exception(ShortageError())
-            # Without prewarming's waiter, asyncio would log an exception that was never retrieved.
+            # No task may be waiting for it, and asyncio would log an exception that was never retrieved.
             failed.exception()
             return
         log.log(logging.INFO if boundary.holds else logging.WARNING, "the agent's sandbox: %s", boundary.words)

@@ -39,7 +39,7 @@ class OwnTurn:
         self.id = turn_id
         self.started_at = time.monotonic()
         self.texts: list[str] = []
-        #: How the turn ended, if the CLI reports it.
+        #: End of the turn, if the CLI reports it.
         self.result: TurnResult | None = None
         self.death = ""
         self.is_interrupted = False

@@ -348,7 +348,7 @@ class AgentRuntime:
             self._recorder.open_mission(mission.id, mission.text, _trigger(mission), asked_by=mission.asked_by)
             outcome, event = await turn.play()
         except Exception as error:
-            # Whatever failed, the mission must end and the next one must run.
+            # After any failure the mission must end, and the next one must run.
             if not isinstance(error, SpriteError) and not is_shortage(error):
                 log.exception("a mission failed unexpectedly")
             outcome, event = "error", failed(mission.id, error)
@@ -537,7 +537,7 @@ class AgentRuntime:
         return self.is_interrupted and not (self._turn is not None and self._turn.is_cut_off)
 
     def _is_in_mission(self) -> bool:
-        """Return whether the agent's current activity belongs to the mission: its message was sent and is not held up."""
+        """Return whether the agent now works on the mission: its message was sent and is not held up."""
         return self._turn is not None and self._turn.asked and not self._recorder.in_task_turn
 
 

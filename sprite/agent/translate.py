@@ -37,7 +37,7 @@ SUMMARY_CHARS = 400
 _RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 #: The attempt at which clients are told. The first retry often succeeds.
 _TOLD_ATTEMPT = 2
-#: How the CLI begins its answer when work continues in the background; paths, ids and advice follow.
+#: Beginnings of the CLI's answer when work continues in the background; paths, ids and advice follow.
 _LAUNCHED = ("Command running in background with ID:", "Async agent launched successfully")
 _REMINDERS = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
 #: A line that instructs the model to keep something from the person.

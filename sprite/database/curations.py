@@ -104,7 +104,7 @@ class Drift:
 
     @property
     def happened(self) -> str:
-        """How the change came about, as text for people."""
+        """Origin of the change, as text for people."""
         return what_happened(self.name, self.source)
 
 

@@ -33,7 +33,7 @@ AROUND_CALL, READ_MEMORY_CALL, ASK_CALL, ADD_ACTION_CALL = (
 )
 #: Text that memory put into the conversation is no evidence, because it would confirm itself for ever.
 #: The same is true of the canvas: its text may come from a web page, and a refused change repeats it.
-#: And of its own actions, because a web page may have made the agent add them.
+#: And of its actions, because a web page may have made the agent add them.
 #: And of answers to another agent, which are already in a turn of their own agent.
 ECHO_CALLS = frozenset(
     {
