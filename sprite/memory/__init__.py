@@ -1,1 +1,1 @@
-"""Capture, curation, projection and search: the memory that is kept for the agent."""
+"""The agent's memory: capture of turns, curation, projection, search and forgetting."""

@@ -1,8 +1,8 @@
-"""The list of actions, as whoever changes it sees it: a person, the agent, the scheduler.
+"""Changes and queries of the action list, for people, the agent and the scheduler.
 
-Each change is checked, logged as a row of kind `action`, and applied, in one go and one after another; memory.db's
-`pending_actions` is what the rows come to. Times are Unix seconds. Times and repeats are the zone's of the person
-(`set_zone`) unless another one is named; a changed zone is that of actions made later.
+Each change is checked, logged as a row of kind `action`, and applied under one lock. memory.db's `pending_actions`
+holds the result. Times are Unix seconds. Due times and repeats use the user's zone (`set_zone`) unless another one is
+named. A new zone affects later actions only.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from sprite.schedules.recurrence import LEAST_GAP_SECONDS, first_after, next_aft
 from sprite.schedules.words import moment_words
 from sprite.schedules.zones import DEFAULT_ZONE, known_zone
 
-#: So many open actions with a time may be made within turns that schedules began: what fires by itself cannot multiply.
+#: Limit of open timed actions created in scheduled turns, so that schedules cannot multiply.
 MOST_BY_SCHEDULES = 5
-#: A due time may lie so far back: what was just typed has not passed.
+#: Accept a due time this far in the past: it may just have been typed.
 GRACE_SECONDS = 60.0
-#: Looking for secrets in words takes time: what is cut in any case is not read whole.
+#: Redaction takes time, so text beyond this length is cut or rejected first.
 _FAR_TOO_LONG = 2 * MAX_ACTION_CHARS
 _Changed = TypeVar("_Changed", Updated, Resolved, Fired, Noted)
 
 
 class Actions:
-    """The verbs of actions. `announce` is told of each change; `clock` gives the time, `discreet` takes secrets out."""
+    """List, add, change and resolve actions. `announce` receives each change; `discreet` redacts secrets."""
 
     def __init__(
         self,
@@ -70,36 +70,36 @@ class Actions:
         self._clock = clock
         self._discreet = discreet
 
-    # --- looks ---
+    # --- queries ---
 
     async def action(self, action_id: int) -> Action:
-        """One action. PeerError (`not_found`) if there is none."""
+        """Return one action. PeerError (`not_found`) if there is none."""
         action = await self._memory.action(action_id)
         if action is None:
             raise PeerError(f"There is no action {action_id}.", code="not_found")
         return action
 
     async def listed(self, status: str | None = None) -> list[Action]:
-        """Every action, or those with a status; most urgent first."""
+        """Return all actions, or those with a status, most urgent first."""
         return await self._memory.actions(status)
 
     async def scheduled(self) -> list[Action]:
-        """The open actions with a due time, the next one first; those whose time has come are among them."""
+        """Return the open actions with a due time, the earliest first, overdue ones included."""
         return await self._memory.scheduled()
 
     async def next_due(self) -> NextDue | None:
-        """The open action that fires next, also where its time has passed; None where none is due ever."""
+        """Return the open action that is due next, even if overdue, or None."""
         scheduled = await self._memory.scheduled()
         return next((NextDue(action.id, action.due) for action in scheduled if action.due is not None), None)
 
     async def zone(self) -> str:
-        """The person's time zone, an IANA name; UTC until it is known."""
+        """Return the user's time zone as an IANA name; UTC until it is known."""
         return await self._memory.zone() or DEFAULT_ZONE
 
     # --- changes by people and the agent ---
 
     async def set_zone(self, tz: str) -> None:
-        """The person's time zone from now on. PeerError (`unknown_zone`)."""
+        """Set the user's time zone. PeerError (`unknown_zone`)."""
         known_zone(tz)
         if tz != await self._memory.zone():
 
@@ -119,13 +119,11 @@ class Actions:
         priority: int = 0,
         mission_id: str | None = None,
     ) -> Action:
-        """A new action, or the one that stands open already and says the same for the same time.
+        """Add an action, or return an equal open one with the same time and repeat.
 
-        `due` as in `parse_due`; with a repeat alone it is first due when the rule says. PeerError where the text is
-        empty or too long (`bad_request`), the time has passed (`past`) or is none (`bad_due`), the zone or the repeat
-        makes no sense (`unknown_zone`, `bad_repeat`, `too_often`, `never`), or too many are due (`too_many`).
-        Within a turn that a schedule began there may be no repeat, nothing sooner than in five minutes, and little at
-        once (`within_schedule`).
+        `due` as in `parse_due`; with a repeat alone, the rule gives the first due time. PeerError codes: `bad_request`
+        (empty text or bad priority), `too_long`, `past` or `bad_due` (time), `unknown_zone`, `bad_repeat`, `too_often`,
+        `never`, or `too_many` scheduled actions.
         """
         record = Added(by=by, content=self._content(content), priority=_priority(priority), mission=mission_id)
         same: list[Action] = []
@@ -160,7 +158,7 @@ class Actions:
         mission_id: str | None = None,
         seen: int | None = None,
     ) -> Action:
-        """Changes an action: None stays as it is, an empty `due` or `rrule` takes it away.
+        """Change an action. None keeps a value; an empty `due` or `rrule` removes it.
 
         PeerError as for `add`; StaleActionError as for `resolve`.
         """
@@ -194,10 +192,11 @@ class Actions:
         mission_id: str | None = None,
         seen: int | None = None,
     ) -> Action:
-        """A new status: open, done, dismissed or failed; a closed one fires no more, its repeat neither.
+        """Set the status: open, done, dismissed or failed. A closed action does not fire, even with a repeat.
 
-        `once` leaves one that repeats open: only this time is done. PeerError for another status, or no such action;
-        StaleActionError where it has another version than the one that was `seen`.
+        With `once`, a repeating action stays open: only this occurrence is done. PeerError for an unknown status or
+        action.
+        StaleActionError if the action's version is not the one in `seen`.
         """
         known = _status(status)
 
@@ -221,10 +220,11 @@ class Actions:
     # --- changes by the scheduler ---
 
     async def fired(self, action_id: int, *, due: float, mission_id: str, late_by: float = 0.0) -> Action:
-        """The mission for this due time is accepted: `due` moves on to the repeat's next time after now, or to None.
+        """Move `due` to the repeat's next time after now, or to None, because the mission was accepted.
 
-        Call it after the mission is in the inbox: killed in between, `due` still stands, and the same mission is not
-        accepted twice. Where the action was given another time meanwhile, that one stays. Its status stays open.
+        Call it after the mission is in the inbox. After a crash in between, `due` still stands, and the inbox rejects
+        the
+        duplicate mission. A due time that was changed meanwhile stays. The status stays open.
         """
 
         async def decide() -> tuple[AnyRecord, int | None]:
@@ -252,9 +252,9 @@ class Actions:
         due: float | UnsetType | None = UNSET,
         mission_id: str | None = None,
     ) -> Action:
-        """An entry in an action's history by the sprite: how its mission ended, why it waits, when it is tried again.
+        """Add an entry to an action's history: how its mission ended, why it waits, when it is retried.
 
-        With `status` and `due` the action takes these too; a due time may be any, also one that has passed.
+        `status` and `due` also set the action's own; the due time may lie in the past.
         """
 
         async def decide() -> tuple[AnyRecord, int | None]:
@@ -266,7 +266,7 @@ class Actions:
         await self._log(decide)
         return await self.action(action_id)
 
-    # --- behind them ---
+    # --- internals ---
 
     async def _log(self, decide: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> int:
         curation_id, changes = await self._projection.log_action(decide)
@@ -281,7 +281,7 @@ class Actions:
         return action
 
     async def _of(self, action: Action, record: _Changed) -> tuple[_Changed, int | None]:
-        """The row with what makes it mean this action for good, and the turn that taught the action."""
+        """Return the row with a permanent identification of the action, and the turn that taught it."""
         if action.is_made or action.source_learning_id is None:
             return record, None
         learning = await self._memory.learning(action.source_learning_id)
@@ -303,7 +303,7 @@ class Actions:
     async def _time(
         self, due: float | str | None, rrule: str | None, tz: str | None
     ) -> tuple[float | None, str | None, str | None]:
-        """(due, repeat, zone) of what is asked for; a zone only where there is a time."""
+        """Return (due, repeat, zone) for a request; the zone is None without a time, unless named."""
         zone = known_zone(tz) if tz else await self.zone()
         now = self._clock()
         rule = rule_of(rrule) if rrule else None
@@ -324,13 +324,13 @@ class Actions:
     async def _new_time(
         self, action: Action, due: float | str | None, rrule: str | None, tz: str | None
     ) -> tuple[float | None, str | None, str | None]:
-        """The same for an action that has a time already: what is None stays."""
+        """Return (due, repeat, zone) for a change of an action; None keeps the old value."""
         new_rule = action.rrule if rrule is None else rrule
         if due is None and action.due is not None and rrule is None:
-            # Another zone, or the same time once more: the moment stays, and is not refused for being near.
+            # A new zone or the same time keeps the moment, which may be near.
             return action.due, action.rrule, known_zone(tz) if tz else action.tz
         if due is None:
-            # A new repeat is counted from the time it has; where that has passed, the repeat says when.
+            # Count a new repeat from the current due time; if that has passed, from the rule's next time.
             due = action.due if action.due is not None and action.due > self._clock() else ""
         if due == "" and not rrule:
             new_rule = None
@@ -350,7 +350,7 @@ class Actions:
             )
 
     async def _check_own(self, due: float, rrule: str | None) -> None:
-        """What a schedule's turn may set up by itself: a few single times, each some minutes off."""
+        """Raise PeerError unless a scheduled turn may add this: a few single actions, each some minutes ahead."""
         reason = ""
         if rrule:
             reason = "it cannot repeat: offer it to the person, who can set it up"
@@ -363,7 +363,7 @@ class Actions:
 
 
 class StaleActionError(PeerError):
-    """An action changed since it was seen; `action` is how it is now."""
+    """The action changed since the caller read it; `action` is the current one."""
 
     def __init__(self, action: Action) -> None:
         super().__init__("The action has changed since you saw it: look at it again first.", code="conflict")
@@ -371,7 +371,7 @@ class StaleActionError(PeerError):
 
 
 class _AlreadyThereError(Exception):
-    """What is to be added stands open already."""
+    """An equal action is already open."""
 
 
 def _priority(value: int) -> int:

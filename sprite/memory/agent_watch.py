@@ -1,7 +1,7 @@
-"""When the agent is at work: in its turns, and as long as something runs that it began in the background.
+"""Track when the agent works: during its turns and while its background work runs.
 
-What changes memory's files meanwhile is drift. Where nothing keeps the agent's programs away from them, it is taken to
-be at work from its first turn to the session's end: a program that it has detached is heard of by nobody.
+Changes to the memory files in that time count as drift. Without a sandbox, a detached program cannot be tracked. The
+agent then counts as working from its first turn to the end of the session.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TURN = "turn"
 
 
 class AgentWatch:
-    """Counts what the agent has under way, and tells the projection when it begins and when it ends."""
+    """Count the agent's work in progress and report its begin and end to the projection."""
 
     def __init__(self, projection: Projection, on_change: Callable[[Change], None], *, whole_session: bool) -> None:
         self._projection = projection
@@ -31,18 +31,18 @@ class AgentWatch:
         self._one_at_a_time = asyncio.Lock()
 
     async def begins(self, what: str = TURN) -> None:
-        """A turn begins, or something in the background, by its id. Before the agent does anything in it."""
+        """Register a turn, or background work by its id, before the agent acts in it."""
         self._under_way.add(what)
         await self._note()
 
     async def ends(self, what: str = TURN) -> None:
-        """It has ended."""
+        """Unregister work that has ended."""
         if not self._whole_session:
             self._under_way.discard(what)
             await self._note()
 
     async def stops(self) -> None:
-        """The agent's process is gone, and all that it had under way."""
+        """Unregister all work, because the agent's process is gone."""
         self._under_way.clear()
         await self._note()
 
@@ -54,7 +54,7 @@ class AgentWatch:
             try:
                 changes = await (self._projection.agent_begins() if works else self._projection.agent_rests())
             except SpriteError as error:
-                # A full disk must not end the agent's turn; what changes now is looked at with the next one's end.
+                # A full disk must not end the agent's turn. The check at the end of the next turn covers later changes.
                 log.warning("memory's files are not watched: %s", error)
                 return
             self._is_noted = works

@@ -1,10 +1,10 @@
-"""What sessions elsewhere begin with, kept on disk: a file a project, so that none has to wait for a sprite.
+"""Boot texts of sessions elsewhere, kept on disk per project, so that no session waits for a sprite.
 
     .os/run/boot/<SHA-256 of the project's key, in hex>.md
 
-The person's own (a session of no known project may begin with it) has the hash of the empty text. Each is written in
-one step after memory or what waits for it changed, for the projects with turns of the last 30 days, readable by the
-owner only. Where there is nothing to tell there is no file.
+The file for the user's own memory has the hash of the empty text; sessions of unknown projects can begin with it.
+Files are replaced atomically after memory or its queue changed, for projects with turns in the last 30 days. Only the
+owner can read them. An empty text has no file.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from sprite.protocol.whole_file import clear
 
 log = logging.getLogger(__name__)
 
-#: So many projects have a file, those with the newest turns.
+#: The projects with the newest turns have files, up to this number.
 MOST_PROJECTS = 30
 KEPT_SECONDS = 30 * 86_400.0
-#: Changes come in bursts: between two rounds there is so much time.
+#: Changes come in bursts: wait this long between two rounds.
 PAUSE_SECONDS = 1.0
 
 
 def boot_file_name(project: str | None) -> str:
-    """The name of a project's file; of the person's own for None."""
+    """Return the name of a project's file; None stands for the user's own memory."""
     return hashlib.sha256((project or "").encode()).hexdigest() + ".md"
 
 
 class BootFiles:
-    """Keeps the files up to date while it runs."""
+    """Keep the boot files up to date in the background."""
 
     def __init__(self, folder: Path, transcript: TranscriptDB, boot: ProjectBoot) -> None:
         self._folder = folder
@@ -51,21 +51,21 @@ class BootFiles:
 
     @asynccontextmanager
     async def unwritten(self) -> AsyncIterator[None]:
-        """Write nothing while the block runs."""
+        """Pause writing while the block runs."""
         async with self._writing:
             yield
 
     async def text(self, project: str | None) -> str:
-        """What a session of a project begins with now."""
+        """Return the current boot text of a project."""
         return await self._boot.text(project)
 
     def changed(self) -> None:
-        """Memory changed, or what waits for it: the files are written anew, soon."""
+        """Schedule a rewrite, because memory or its queue changed."""
         self._changed.set()
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
-        """Writes while the block runs, and once more at its end if something changed."""
+        """Write in the background while the block runs, and a last time at its end if something changed."""
         self.changed()
         async with owned_task(self._keep(), name="boot files", on_death=on_death, finish=self._leave):
             yield
@@ -82,7 +82,7 @@ class BootFiles:
                 async with self._writing:
                     await self.write()
             except Exception:
-                # What sessions elsewhere are told may be older then; the sprite itself needs none of it.
+                # The files get stale, which affects sessions elsewhere only; the sprite does not read them.
                 log.exception("what sessions elsewhere begin with could not be written")
             if self._leaving.is_set():
                 return
@@ -96,9 +96,9 @@ class BootFiles:
             return
 
     async def write(self) -> None:
-        """Writes every file that has to change, and removes those of projects that are none any more."""
+        """Write every changed file, and remove the files of projects that no longer have one."""
         if self._folder.is_symlink():
-            # The agent writes in its workspace, too: what stands elsewhere is not for us to tidy up.
+            # The agent can write to its workspace, too. A link could make us delete files elsewhere.
             self._folder.unlink()
         since = time.time() - KEPT_SECONDS
         found = await self._transcript.projects(MOST_PROJECTS)

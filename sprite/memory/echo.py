@@ -1,7 +1,7 @@
-"""Memory's own words where they come back (pure): what memory gave to a session proves nothing of what it learns there.
+"""Detection of memory's own text in later input (pure). Such text is no evidence for a learning.
 
-A session elsewhere is given memory by a text between two tags. It is not written into the log again: it would be found,
-quoted and learned once more, for ever. (Of the tools by which memory is asked there, `protocol/tools.py` knows.)
+Memory is given to a session elsewhere between two tags. The log leaves this text out. Otherwise search would find it,
+and curation would learn it again and again. `protocol/tools.py` lists the tools that query memory there.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ TAKEN_OUT = "[what memory gave to this session]"
 
 
 def given(project: str | None, text: str) -> str:
-    """A text as it is given to a session of a project, so that it is known again; it must not hold the closing tag."""
+    """Return a text wrapped for a session of a project. The text must not contain the closing tag."""
     key = "" if project is None else f'project="{html.escape(project)}" '
     return f"{_BEGIN}{key}>\n{text}\n{_END}\n"
 
 
 def without_memory(text: str) -> str:
-    """The text without what memory gave; what only begins so, and does not end, stays."""
+    """Return the text without the wrapped parts. An opening tag without a closing one stays."""
     parts: list[str] = []
     at = 0
     while (start := text.find(_BEGIN, at)) >= 0 and (end := text.find(_END, start)) >= 0:

@@ -1,7 +1,7 @@
-"""The six memory files: their names, limits and templates, and writing them so that no crash tears one.
+"""The six memory files: names, limits, templates and atomic writes.
 
-Knows the folder they live in; knows neither databases nor models. Who reads a file gets what memory has: that is not
-always what stands on disk.
+The module uses neither databases nor models. `read` returns the content as memory has it, which can differ from the
+file on disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sprite.memory.tokens import estimate_tokens
 
 log = logging.getLogger(__name__)
 
-#: Most lines a file may have (from the memory design): a limit forces what matters to the top.
+#: Line limits from the memory design: they force what matters to the top.
 LINE_LIMITS: Final[dict[str, int]] = {
     "soul.md": 200,
     "os.md": 200,
@@ -36,44 +36,44 @@ LINE_LIMITS: Final[dict[str, int]] = {
     "files.md": 200,
     "context.md": 200,
 }
-#: Most bytes a curated file may have: 200 lines of 80 characters. Without it one line could fill the prompt.
+#: Byte limit of a curated file: 200 lines of 80 characters. Without it one line could fill the prompt.
 BYTE_LIMIT: Final = 16_000
 DEPLOYED: Final = ("soul.md", "os.md")
 CURATED: Final = ("tools.md", "user.md", "files.md", "context.md")
-#: In these a project has a section of its own.
+#: Files with a section per project.
 SECTIONED: Final = ("tools.md", "files.md", "context.md")
-#: Lines and bytes are limited as a session is shown them: the person's part with one project's section. A file with
-#: the sections of all projects may have so much.
+#: Line and byte limits hold for the view of one session: the user's part with one project's section. This is the limit
+#: for a file with the sections of all projects.
 WHOLE_BYTE_LIMIT: Final = 128 * 1024
-#: A larger file is no memory file. What a hand or a program made so large is set aside, never read.
+#: A larger file is quarantined unread, whether a person or a program made it.
 LARGEST_FILE_BYTES: Final = 256 * 1024
-#: Stands in the folder while the agent works, and after it was killed at that.
+#: Marker file in the folder: present while the agent works, and left behind by a crash.
 AT_WORK: Final = ".agent-at-work"
-#: Stands in the folder: the hash of each deployed file as it was shipped last.
+#: File in the folder with the hash of each deployed file as last shipped.
 SHIPPED: Final = "shipped.json"
-#: As they stand in the boot prompt: what changes least comes first, so that prompt caching reaches far.
+#: Order in the boot prompt: the most stable files come first, for prompt caching.
 BOOT_ORDER: Final = (*DEPLOYED, *CURATED)
 
 
 def sha256(content: str) -> str:
-    """The hash by which a hand's edit is noticed."""
+    """Return the hash by which manual edits are detected."""
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def line_count(content: str) -> int:
-    """Lines as every limit and gauge counts them."""
+    """Count lines as every limit and gauge does."""
     return content.rstrip("\n").count("\n") + 1 if content.strip() else 0
 
 
 def managed_by(name: str) -> Literal["deploy", "curated"]:
-    """Who writes the file: the deployer, or the curator."""
+    """Return the writer of the file: the deployer or the curator."""
     return "deploy" if name in DEPLOYED else "curated"
 
 
 def over_limit(name: str, content: str, *, has: str = "would have") -> str | None:
-    """Why this content may not become the file, or None if it may.
+    """Return why this content is over a limit of the file, or None.
 
-    The limits hold for what one session is shown: the person's part with one project's section.
+    The limits hold for the view of one session: the user's part with one project's section.
     """
     for view in _views(name, content):
         if (reason := _over(name, view, has)) is not None:
@@ -99,14 +99,14 @@ def _views(name: str, content: str) -> list[str]:
 
 
 def lines_shown(name: str, content: str) -> int:
-    """The most lines of a file that one session is shown, as its limit counts them."""
+    """Return the largest number of lines of a file in one session's view."""
     return max(map(line_count, _views(name, content)))
 
 
 def shown_to(name: str, content: str, projects: Iterable[str]) -> str:
-    """What a session of these projects is shown of a file: the person's part, and as many sections as fit its limits.
+    """Return a session's view of a file: the user's part and as many of these projects' sections as fit.
 
-    A single project's section always does, unless a hand made the file too large.
+    A single section always fits, unless a manual edit made the file too large.
     """
     if name not in SECTIONED:
         return content
@@ -114,9 +114,9 @@ def shown_to(name: str, content: str, projects: Iterable[str]) -> str:
 
 
 def within_limits(name: str, content: str) -> tuple[str, str | None]:
-    """As much of what a session is shown as may be read into a prompt, and in words what is left out; None if nothing.
+    """Return (the part of a view that fits into a prompt, a note on the omitted part or None).
 
-    What a hand wrote stands on disk whatever its size; a prompt has room for so much.
+    A manual edit can be of any size on disk, but the room in a prompt is limited.
     """
     over = _over(name, content, "has")
     if over is None:
@@ -126,9 +126,9 @@ def within_limits(name: str, content: str) -> tuple[str, str | None]:
 
 
 def over_together(name: str, content: str, files: Mapping[str, str]) -> str | None:
-    """Why this content would make the curated files too much for one answer, or None; `files` are all as they are.
+    """Return why this content would make the curated files too large for one answer, or None.
 
-    What is over the limit already may shrink.
+    `files` has all current contents. A file may always shrink, even while the total is over the limit.
     """
     if estimate_tokens(content) < estimate_tokens(files[name]):
         return None
@@ -136,13 +136,13 @@ def over_together(name: str, content: str, files: Mapping[str, str]) -> str | No
 
 
 def over_limits(files: Mapping[str, str]) -> list[str]:
-    """What of the files, as they are, is over a limit: an older Sprite, or a person's hand, made it so."""
+    """Return the limits that the current files exceed, in words. Older versions and manual edits cause this."""
     found = [over_limit(name, content, has="has") for name, content in files.items()] + [_together(files, "have")]
     return [words for words in found if words is not None]
 
 
 def _together(files: Mapping[str, str], have: str) -> str | None:
-    """Why the files are too much together, as a session is shown them: with the sections of one project, or of none."""
+    """Return why the files are too large together in a session's view (at most one project's sections), or None."""
     parts = {name: split(files[name]) if name in SECTIONED else Parts(files[name], {}) for name in CURATED}
     sizes = {name: estimate_tokens(parts[name].own) for name in CURATED}
     projects = {key for part in parts.values() for key in part.sections}
@@ -155,26 +155,26 @@ def _together(files: Mapping[str, str], have: str) -> str | None:
 
 @cache
 def template(name: str) -> str:
-    """The file as shipped."""
+    """Return the file's shipped content."""
     return resources.files("sprite.memory").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 class MemoryFiles:
-    """The folder with the six files."""
+    """Read and write the folder with the six files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: dict[str, str] = {}
 
     def ensure(self) -> None:
-        """Brings soul.md and os.md to this version, as an update of a VM does; one that a hand changed stays.
+        """Update soul.md and os.md to this version, except for files with manual edits.
 
-        A curated file that is missing comes from memory: made here from its template, it would pass for a hand's edit.
+        Memory restores a missing curated file. A template written here would pass for a manual edit.
         """
         for name in DEPLOYED:
             self.set_aside_the_unusable(name)
         shipped, edited = self._shipped(), self.edited()
-        # What a turn that was cut off may have changed is looked into first; the next start sees to it.
+        # An interrupted turn may have changed the files. They are checked first; the next start updates them.
         was_at_work = (self._folder / AT_WORK).exists()
         for name in DEPLOYED:
             if self.exists(name) and (name in edited or was_at_work):
@@ -187,7 +187,7 @@ class MemoryFiles:
                 self.write(SHIPPED, json.dumps(shipped))
 
     def edited(self) -> list[str]:
-        """The deployed files that a hand changed: they are not replaced by newer ones."""
+        """Return the deployed files with manual edits, which updates do not replace."""
         shipped = self._shipped()
         return [
             name
@@ -201,26 +201,26 @@ class MemoryFiles:
         try:
             noted = json.loads((self._folder / SHIPPED).read_bytes())
         except (OSError, ValueError):
-            # Without a note every change passes for a person's, which keeps it.
+            # Without the record every difference counts as a manual edit, which is kept.
             return {}
         return {name: digest for name, digest in noted.items() if name in DEPLOYED} if isinstance(noted, dict) else {}
 
     def read(self, name: str) -> str:
-        """A file's content as memory has it: what is held for it, else what stands on disk."""
+        """Return a file's content as memory has it: the held content, else the file on disk."""
         held = self._held.get(name)
         return self.on_disk(name) if held is None else held
 
     def hold(self, contents: Mapping[str, str]) -> None:
-        """From now on these are read, whatever comes to stand on disk; other files are read from there."""
+        """Return these contents from `read` from now on; read other files from disk."""
         self._held = dict(contents)
 
     def on_disk(self, name: str) -> str:
-        """What stands in a file, as far as a memory file goes; damaged bytes are shown as such.
+        """Return at most LARGEST_FILE_BYTES of a file, decoded with replacement characters.
 
-        A missing file is as shipped, and so is what is no file.
+        A missing file, or anything but a regular file, reads as its template.
         """
         try:
-            # Not to wait for the writer of a pipe.
+            # Do not block on a pipe.
             descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 os.close(descriptor)
@@ -233,23 +233,23 @@ class MemoryFiles:
             raise StorageError(f"{self._folder / name} cannot be read ({error.strerror}).") from error
 
     def free_bytes(self) -> int:
-        """What the disk under the folder has left."""
+        """Return the free bytes of the disk that holds the folder."""
         return shutil.disk_usage(self._folder).free
 
     def exists(self, name: str) -> bool:
-        """Whether the file is there."""
+        """Return whether the file exists."""
         return (self._folder / name).is_file()
 
     def set_aside_the_unusable(self, name: str) -> str | None:
-        """Moves what is too large to be memory, or no file at all, out of the way; says so in words, None if it is not.
+        """Move a file aside that is too large or no regular file. Return what happened, in words, or None.
 
-        Nothing of it is lost, and nothing that was set aside before is written over.
+        The content is kept, and no earlier quarantined file is overwritten.
         """
         path = self._folder / name
         try:
             found = path.stat()
         except OSError:
-            # Missing, or a link that leads nowhere: both are written anew.
+            # The file is missing, or a dangling link: both get written again.
             return None
         if stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST_FILE_BYTES:
             return None
@@ -268,7 +268,7 @@ class MemoryFiles:
         return words
 
     def keep_copy(self, name: str, aside: Path) -> None:
-        """Copies a file as it is, if it is there."""
+        """Copy a file as it is, if it exists."""
         if not self.exists(name):
             return
         try:
@@ -277,7 +277,10 @@ class MemoryFiles:
             raise StorageError(f"{aside.name} could not be written ({error.strerror}).") from error
 
     def state(self) -> tuple[object, ...]:
-        """Which bytes stand on disk, without reading them: any change gives another value (none sets ctime)."""
+        """Return a fingerprint of the files on disk without reading them.
+
+        Every write changes it, because no program can set ctime.
+        """
         return tuple(self._state(self._folder / name) for name in BOOT_ORDER)
 
     @staticmethod
@@ -291,37 +294,37 @@ class MemoryFiles:
     # --- while the agent works ---
 
     def note_work(self, deployed: Mapping[str, str]) -> None:
-        """Says on disk that the agent is at work, and how the deployed files were before."""
+        """Write the marker that the agent works, with the current contents of the deployed files."""
         try:
-            # Not synced: it has to outlive this process, not the machine, and a turn waits for it.
+            # Not synced: it must outlive this process but not the machine, and a turn waits for it.
             (self._folder / AT_WORK).write_text(json.dumps(deployed), encoding="utf-8")
         except OSError as error:
             raise StorageError(f"The memory folder cannot be written to ({error.strerror}).") from error
 
     def note_rest(self) -> None:
-        """Takes that back."""
+        """Remove the marker."""
         (self._folder / AT_WORK).unlink(missing_ok=True)
 
     def before_work(self) -> dict[str, str] | None:
-        """The deployed files as they were when the agent began to work; None if it is not at work."""
+        """Return the deployed files from before the agent's work, or None if it is not working."""
         try:
             noted = json.loads((self._folder / AT_WORK).read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
-            # Damaged, but it was there: the curated files have their own record of what they were.
+            # The marker is damaged, but it exists. The curated files have their own record of earlier contents.
             return {}
         return {name: text for name, text in noted.items() if name in DEPLOYED} if isinstance(noted, dict) else {}
 
     def modified_at(self, name: str) -> float | None:
-        """When the file was last written, in Unix seconds."""
+        """Return the time of the last write in Unix seconds, or None if the file is missing."""
         try:
             return (self._folder / name).stat().st_mtime
         except FileNotFoundError:
             return None
 
     def write(self, name: str, content: str) -> None:
-        """Replaces a file in one step: a reader, or a crash, sees the old or the new one, never a part."""
+        """Replace a file atomically: readers and crashes see the old or the new content. StorageError on failure."""
         if name in self._held:
             self._held[name] = content
         try:

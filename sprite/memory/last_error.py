@@ -1,4 +1,4 @@
-"""What went wrong last, kept on disk so that `status` knows it beside and after the process that met it."""
+"""The last error, kept on disk so that `status` can show it during and after the process."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 from sprite.privacy.redaction import redact
 
-#: Its name in the folder of what belongs to the running process.
+#: File name in the folder of the running process.
 LAST_ERROR = "last_error"
 
 
 def note_error(run: Path, words: str | None) -> None:
-    """Keeps an error in words; None says that all is well again. A disk that refuses is not worth a second error."""
+    """Write an error to disk, or clear it if `words` is None. Errors of the disk are ignored."""
     try:
-        # Also a pipe that somebody put there: it would be waited for.
+        # Remove a pipe, too: opening it would block.
         (run / LAST_ERROR).unlink(missing_ok=True)
         if words is not None:
             (run / LAST_ERROR).write_text(f"{redact(words)}\n", encoding="utf-8")
@@ -22,7 +22,7 @@ def note_error(run: Path, words: str | None) -> None:
 
 
 def last_error(run: Path) -> str | None:
-    """The last error in words, None if there is none."""
+    """Return the text of the last error, or None."""
     if not (run / LAST_ERROR).is_file():
         return None
     try:

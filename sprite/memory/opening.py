@@ -1,7 +1,7 @@
-"""Opening memory.db together with the log that it is made of: one that is damaged, or of another log, is set aside.
+"""Open memory.db together with its log; quarantine a database that is damaged or belongs to another log.
 
-Whoever owns the workspace sets it aside beside the new one, under a name that says why, and memory is made anew from
-the log. Whoever only reads is told, and shown nothing of it. What was set aside is for a person to look at and delete.
+The owner of the workspace moves the database aside, under a name that gives the reason, and rebuilds memory from the
+log. A reader gets an error and no content. Only people delete a quarantined database.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why memory.db cannot be of the log beside it: for a file's name, and in words."""
+    """The reason why memory.db does not match its log: for a file name, and in words."""
 
     reason: Reason
     words: str
 
 
 async def misfit(transcript: TranscriptDB, memory: MemoryDB) -> Misfit | None:
-    """Why memory cannot have been made from this log; None if it can.
+    """Return why memory cannot have been made from this log, or None if it can.
 
-    Safe beside the owner: memory is read first, and never knows what is not in the log yet.
+    Safe beside the owner: memory is read before the log, so it cannot be ahead of it.
     """
     seen, cursor = await memory.log_seen(), await memory.cursor()
     mark = await transcript.mark()
@@ -55,7 +55,7 @@ async def misfit(transcript: TranscriptDB, memory: MemoryDB) -> Misfit | None:
 
 
 async def refuse_misfit(transcript: TranscriptDB, memory: MemoryDB) -> None:
-    """MendedAtStartError, with what to do, if memory was not made from this log."""
+    """Raise MendedAtStartError with instructions if memory was not made from this log."""
     if (found := await misfit(transcript, memory)) is not None:
         raise MendedAtStartError(
             f"{found.words[0].upper()}{found.words[1:]}. Nothing of it is shown. Start the sprite, or run "
@@ -64,14 +64,14 @@ async def refuse_misfit(transcript: TranscriptDB, memory: MemoryDB) -> None:
 
 
 def _untold(_words: str) -> None:
-    """For whom the log is enough."""
+    """Ignore the words: the log has them."""
 
 
 @asynccontextmanager
 async def open_own_memory(
     path: Path, transcript: TranscriptDB, tell: Callable[[str], None] = _untold
 ) -> AsyncIterator[MemoryDB]:
-    """Memory as its owner; what cannot be used is set aside, and `tell` gets the words for people.
+    """Open memory as its owner. Quarantine an unusable database and pass the reason to `tell`.
 
     The log is not replayed here: the next `Projection.settle` does that.
     """
@@ -88,7 +88,7 @@ async def _opened(stack: AsyncExitStack, path: Path, tell: Callable[[str], None]
     except (DatabaseUnusableError, sqlite3.DatabaseError) as error:
         aside = name_aside(path, "bad")
         path.replace(aside)
-        # Its journal goes with it: without it, it would not be what it was. The index of the journal is made anew.
+        # Move the journal, too: it can hold the last changes. SQLite rebuilds the index of the journal.
         journal = Path(f"{path}-wal")
         if journal.exists() and journal.stat().st_size:
             journal.replace(f"{aside}-wal")
@@ -101,11 +101,12 @@ async def _opened(stack: AsyncExitStack, path: Path, tell: Callable[[str], None]
 async def _start_anew(
     path: Path, transcript: TranscriptDB, memory: MemoryDB, found: Misfit, tell: Callable[[str], None]
 ) -> None:
-    """Killed at any moment, the next start finds the old memory as it was, or the new one begun."""
+    """Start an empty memory.db. A crash at any moment leaves the old database or the new one."""
     words = f"{found.words[0].upper()}{found.words[1:]}."
     if await memory.cursor():
-        # A copy, not the file itself: what the runtime wrote to the files on disk stays known, or it would pass for
-        # a hand's edit of this log.
+        # Copy it and keep the file: its record of what the runtime wrote to disk must survive. Without the record,
+        # those
+        # files would pass for manual edits under this log.
         at = time.time()
         aside = name_aside(path, found.reason, at)
         await memory.copy_to(aside)

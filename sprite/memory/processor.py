@@ -1,8 +1,8 @@
-"""ObservationProcessor: turns that wait -> one model call per batch -> one curation in the log -> memory.
+"""ObservationProcessor: waiting turns -> one model call per batch -> one curation in the log -> memory.
 
-Stateless: everything a call needs is read from the log and the files, and what came of it is in the log before
-anything else happens. No turn is skipped for its age: what fails waits, and is tried again; what can be answered by no
-call is set aside, so that the others go on (`curation/attempts.py`).
+The processor is stateless: a call reads its input from the log and the files, and its result is logged first. No turn
+is skipped for its age: failed turns wait for a retry. Turns that no call can answer are quarantined, so that the others
+go on (`curation/attempts.py`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 300.0
-#: So many failures in a row end a flush; the next rest, session or start begins another.
+#: Consecutive failures that end a flush; the next idle flush, session or start begins another.
 MAX_ATTEMPTS = 8
 
 
 class ObservationProcessor:
-    """Curates what waits, one flush at a time, beside the agent."""
+    """Curate waiting turns, one flush at a time, beside the agent."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ObservationProcessor:
         user_files: UserFiles | None = None,
         on_turn: Callable[[], None] = lambda: None,
     ) -> None:
-        """`is_left` says whether nobody is connected, which by default nobody is; `on_turn` is told of every turn."""
+        """`is_left` returns whether no client is connected; `on_turn` is called for every turn."""
         self._settings = settings
         self._transcript = transcript
         self._projection = projection
@@ -76,8 +76,9 @@ class ObservationProcessor:
         self._one_flush = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._least_wanted = self._least = settings.least_turns
-        #: Up to this turn a flush has begun: what it leaves, in vain or by an outage, is taken up however few they are.
-        #: What came while the model was asked is no reason for a call by itself.
+        #: A flush has begun with the turns up to this id. Turns that it leaves after a failure are retried even if they
+        #: are
+        #: few. Turns that arrived during a model call do not justify a call alone.
         self._begun_through = 0
         self._flushes = TaskSet()
         self._model = CuratorModel(settings, partial(log_lost_call, transcript))
@@ -85,27 +86,27 @@ class ObservationProcessor:
         self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
         can_sleep = settings.vm_socket.exists()
         self._rest = Rest(settings.rest_seconds, self.request, can_sleep=can_sleep, is_left=is_left)
-        #: In words, what went wrong last; None once all is well again. Known here also where the disk refuses.
+        #: Text of the last error, or None after a success. Kept here, too, for when the disk fails.
         self.last_error = last_error(settings.run)
 
     @property
     def needs_machine(self) -> bool:
-        """Whether the machine should stay awake: for a flush, and for the rest that one waits for."""
+        """Return whether the machine should stay awake for a flush or for the idle period before one."""
         return self._one_flush.locked() or self._wanted.is_set() or self._rest.is_awaited
 
     @property
     def asking_since(self) -> float | None:
-        """When the curator's model was asked, in Unix seconds; None while no call is open."""
+        """Return the start of the open curator call in Unix seconds, or None."""
         return self._model.asking_since
 
     # --- triggers ---
 
     def turn_began(self) -> None:
-        """The conversation goes on, so it does not rest."""
+        """Stop the idle timer, because the conversation goes on."""
         self._rest.end()
 
     async def turn_ended(self) -> None:
-        """A turn was written: at the batch size, what waits is curated beside the agent; else once it has rested."""
+        """Request a flush at the batch size; below it, start the idle timer if a call is worthwhile."""
         self._on_turn()
         waiting = await self._transcript.waiting_count()
         if waiting >= self._settings.batch_turns:
@@ -114,7 +115,7 @@ class ObservationProcessor:
             self._rest.begin()
 
     async def take_up(self) -> None:
-        """Asks for a flush of what an earlier process left: what is worth a call, and what it had begun with."""
+        """Request a flush of an earlier process's turns: enough for a call, or already begun."""
         if await self._transcript.waiting_count() < self._least:
             self._begun_through = await self._transcript.quarantine.tried_through()
             if not self._begun_through:
@@ -122,20 +123,20 @@ class ObservationProcessor:
         self.request()
 
     def request(self, *, all_: bool = False) -> None:
-        """Asks for a flush in the background of what is worth a call, or of all that waits; returns at once."""
+        """Request a background flush, of all waiting turns if `all_`, else only if they are worth a call."""
         if all_:
             self._least_wanted = 1
         self._wanted.set()
 
     async def flush_all_within(self, seconds: float) -> bool:
-        """Curates all that waits, in one attempt with a deadline; True if nothing waits any more.
+        """Curate all waiting turns in one attempt with a deadline. Return whether the flush succeeded in time.
 
-        What the deadline or an error leaves is taken up in the background.
+        After the deadline or an error, the flush continues in the background.
         """
         return await self._flush_within(seconds, least=1)
 
     async def session_ended(self, seconds: float) -> None:
-        """Curates what waits if it is worth a call, as `flush_all_within` does."""
+        """Curate waiting turns if they are worth a call, with the deadline of `flush_all_within`."""
         await self._flush_within(seconds, least=self._least)
 
     async def _flush_within(self, seconds: float, *, least: int) -> bool:
@@ -152,13 +153,13 @@ class ObservationProcessor:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """No flush runs while the block does; one under way is waited for."""
+        """Prevent flushes while the block runs; wait for a running flush first."""
         async with self._one_flush:
             yield
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
-        """Runs the background worker while the block runs; what it is doing then is abandoned, not lost."""
+        """Run the background worker while the block runs. Interrupted work is repeated later."""
         try:
             async with owned_task(self._work(), name="curation", on_death=on_death), self._flushes:
                 yield
@@ -176,7 +177,7 @@ class ObservationProcessor:
             try:
                 await self._flush_persistently(least)
             except Exception:
-                # A bug must not end curation for the process's life; the turns wait for the next trigger.
+                # A bug must not end curation for the life of the process; the turns wait for the next trigger.
                 log.exception("curation failed unexpectedly")
                 self._remember("curation failed unexpectedly; see the log")
 
@@ -186,7 +187,7 @@ class ObservationProcessor:
             try:
                 await self._flush(least)
             except VainError as error:
-                # The next call is another one, and how many there can be is bounded by what a turn may cost.
+                # The next call differs from this one, and the limit of calls per turn bounds the loop.
                 self._note(error)
                 await asyncio.sleep(_pause(0, error))
             except BudgetReachedError as error:
@@ -222,7 +223,7 @@ class ObservationProcessor:
 
     async def _flush(self, least: int) -> None:
         async with self._one_flush:
-            # Also where this fails: no machine is held awake for what has been tried.
+            # Stop the timer even if the flush fails: the machine must not stay awake for it.
             self._rest.end()
             self._publish(await self._projection.settle())
             while turns := await self._next_batch(least):
@@ -230,7 +231,7 @@ class ObservationProcessor:
                 self._remember(None)
 
     async def _next_batch(self, least: int) -> list[Observation]:
-        """The turns that wait longest; none where fewer than `least` wait that no flush has begun with."""
+        """Return the oldest waiting turns, or none if fewer than `least` wait and no flush began with them."""
         if await self._transcript.waiting_count() >= least:
             (newest,) = await self._transcript.newest_waiting(1)
             self._begun_through = newest.id
@@ -238,16 +239,16 @@ class ObservationProcessor:
         return turns if turns and turns[0].id <= self._begun_through else []
 
     async def _with_look(self, turns: list[Observation]) -> list[Observation]:
-        """A batch; with it, where no turn waits behind it, what changed in the person's folders."""
+        """Return a batch. If it is the last one, add the changes in the user's folders."""
         following = await self._transcript.waiting(len(turns) + 1)
         if self._user_files is not None and len(following) == len(turns):
             try:
                 if await self._user_files.look(turns, self._files.read("files.md")):
                     following = await self._transcript.waiting(len(turns) + 1)
             except StorageError as error:
-                # What the turns teach does not wait for it; the next flush looks again.
+                # The turns' learnings do not wait for the folders; the next flush looks again.
                 log.warning("the person's folders could not be looked at: %s", error)
-        # A look is no turn of anybody's: it is not left over for a call of its own.
+        # The folder check is no turn, so it must not be left for a separate call.
         return following if is_look(following[-1]) else turns
 
     def _publish(self, changes: list[Change]) -> None:
@@ -261,7 +262,7 @@ class ObservationProcessor:
         try:
             curation = await self._attempts.extract(turns, generation, is_followed=is_followed)
         except ModelError:
-            # That a turn was taken back out of quarantine is in the log, too; memory keeps up with it.
+            # The log may also record turns released from quarantine; memory follows it.
             self._publish(await self._projection.settle())
             raise
         if curation is None:
@@ -272,7 +273,7 @@ class ObservationProcessor:
 
 
 def _pause(attempt: int, error: SpriteError) -> float:
-    """Return the seconds to wait: what the server asks for, else a growing pause."""
+    """Return the seconds to wait: the server's request, else an exponential backoff."""
     asked = error.retry_after if isinstance(error, ModelError) else None
     if asked is not None:
         return min(asked, LONGEST_RETRY_SECONDS)

@@ -1,6 +1,6 @@
-"""Of which project a folder is: the root of its git repository, that of the main worktree for every worktree of it.
+"""The project of a folder: the root of its git repository; all worktrees share the main one's root.
 
-Only files are read, and no git is run: a session's log names folders of anybody, and git obeys what stands in them.
+Only files are read. Running git would be unsafe: session logs name arbitrary folders, and git executes their settings.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 from sprite.errors import PeerError
 from sprite.protocol.projects import project_key
 
-#: A `.git` file and what it leads to are one line each.
+#: A `.git` file and each file that it points to hold one line.
 _MAX_LINK_BYTES = 4096
-#: A path has fewer parts on every system.
+#: No real path is deeper.
 _MAX_PARENTS = 256
 
 
 def project_of(folder: Path) -> str:
-    """Returns the project of a folder, which need not be on this machine: its repository's root, else the folder.
+    """Return the root of a folder's repository, or the folder itself; it need not exist on this machine.
 
-    Worktrees belong to their repository, submodules are repositories of their own. A `.git` that cannot be believed
-    (it names a repository that does not know it, it is no file or folder) counts for nothing.
+    A worktree belongs to its repository, a submodule is its own. An invalid `.git` is ignored: neither file nor folder,
+    or naming a repository that does not name it in return.
     """
     try:
         here = Path(os.path.realpath(folder))
@@ -44,21 +44,21 @@ def project_of(folder: Path) -> str:
 
 
 class Projects:
-    """Projects as a log knows them: None for the person's own, of which the sprite's own workspace is, too."""
+    """Map the folders of a log to projects. The user's own memory and the sprite's workspace map to None."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = Path(os.path.realpath(workspace))
 
     def of(self, folder: Any) -> str | None:
-        """Returns the project of a folder as a session's log names it; None, too, where that names none."""
+        """Return the project key of a folder named in a session log, or None if the folder is unusable."""
         if not isinstance(folder, str):
             return None
         try:
-            # Of another machine, as its drive says, it is taken as it is.
+            # A folder of another machine, such as one with a drive letter, is used as it stands.
             key = project_key(project_of(Path(folder)) if folder.startswith("/") else folder)
         except PeerError:
             return None
-        # The workspace may itself stand in somebody's repository; one that was cloned into it is a project.
+        # The workspace may lie inside a repository. A repository cloned into the workspace is a project.
         is_around = self._workspace.is_relative_to(key)
         return None if is_around and Path(os.path.realpath(folder)).is_relative_to(self._workspace) else key
 
@@ -68,7 +68,7 @@ def _is_repository(folder: Path) -> bool:
 
 
 def _root_by_file(git: Path) -> Path | None:
-    """Returns the root that a `.git` file stands for: a worktree's repository, or for any other the file's folder."""
+    """Return the root for a `.git` file: the repository of a worktree, else the file's folder."""
     said = _line(git)
     if said is None or not said.startswith("gitdir:"):
         return None
@@ -80,7 +80,7 @@ def _root_by_file(git: Path) -> Path | None:
         return git.parent
     common = _joined(folder, shared)
     known_as = _line(folder / "gitdir")
-    # Anybody's folder can name a repository; only that of a worktree's own names the worktree in return.
+    # Any folder can name a repository. Only a real worktree is named in return.
     if common is None or known_as is None or _joined(folder, known_as) != git or not _is_repository(common):
         return None
     return common.parent if common.name == ".git" else common
@@ -94,7 +94,7 @@ def _joined(folder: Path, path: str) -> Path | None:
 
 
 def _line(path: Path) -> str | None:
-    """Returns the one line of a small file, or None: a pipe would be waited for, and a device has no end."""
+    """Return the one line of a small regular file, or None. A pipe would block, a device would never end."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:

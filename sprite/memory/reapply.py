@@ -1,4 +1,4 @@
-"""Compare the logged decisions with those of today's guards. Nothing is changed."""
+"""Compare the logged decisions with those of today's guards, without changing anything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sprite.memory.projection.projection import Projection
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A decision that today's guards would not repeat: its parts that would go, and those that would come, in words."""
+    """A decision that today's guards would not repeat: the removed and the added parts, in words."""
 
     curation_id: int
     created_at: float
@@ -41,7 +41,7 @@ class Difference:
 
 
 async def reapply(transcript: TranscriptDB, scratch: Path, on_step: Callable[[], None]) -> tuple[int, list[Difference]]:
-    """Return the number of decisions in memory, and those that would differ today.
+    """Return the number of decisions in memory and those that would differ today.
 
     The guards see memory as the earlier decisions made it. `scratch` is a folder for a temporary memory.db.
     """
@@ -54,7 +54,7 @@ async def reapply(transcript: TranscriptDB, scratch: Path, on_step: Callable[[],
 
 
 class _Reapplied(Projection):
-    """A projection that asks today's guards about each curation before it applies the logged decision."""
+    """Ask today's guards about each curation before applying the logged decision."""
 
     def __init__(self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
         super().__init__(transcript, memory, files)

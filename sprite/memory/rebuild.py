@@ -1,6 +1,6 @@
-"""Memory made anew: by replaying the log, or by asking the curator again about every turn.
+"""Rebuild memory by replaying the log, or by asking the curator about every turn again.
 
-Both grow aside and are swapped in at the end: killed at any moment, the old memory or the new one is there.
+Both build a new database beside the old one and swap it in at the end. A crash leaves a valid old or new memory.
 """
 
 from __future__ import annotations
@@ -45,31 +45,32 @@ from sprite.prices import (
 
 log = logging.getLogger(__name__)
 
-#: What an answer takes where no earlier one tells: a few learnings and one rewritten file.
+#: Tokens of an answer if the log has none to average: a few learnings and one rewritten file.
 ANSWER_TOKENS = 800
 
 
 async def replay_aside(
     transcript: TranscriptDB, path: Path, on_step: Callable[[], None], *, until: int = LARGEST_ROW_ID
 ) -> None:
-    """Makes a new projection at `path` from the log up to an event; `on_step` is told of every curation applied."""
+    """Replay the log into a new database at `path`, up to event `until`; call `on_step` for each curation."""
     remove_database(path)
     async with open_memory(path) as memory:
         await Projection(transcript, memory, MemoryFiles(path.parent)).replay(lambda _: on_step(), until=until)
 
 
 def swap_in(new: Path, live: Path) -> None:
-    """Puts the new file in the old one's place.
+    """Replace the live database with the new file.
 
-    The old file goes first and its journal after it: a journal left beside the new file would be applied to it, and a
-    file without its journal may be torn. Killed in between, there is no memory.db, and the next start replays the log.
+    The old file is removed first, then its journal. A leftover journal would be applied to the new file, and a file
+    without
+    its journal may be torn. After a crash in between, memory.db is missing and the next start replays the log.
     """
     remove_database(live)
     new.replace(live)
 
 
 def remove_database(path: Path) -> None:
-    """Removes a database with its journal."""
+    """Remove a database and its journal."""
     for suffix in ("", "-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 
@@ -79,7 +80,7 @@ def remove_database(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a re-extraction would take; `usd` is None where the model's price is not known."""
+    """The cost of a re-extraction; `usd` is None if the model has no known price."""
 
     turns: int
     calls: int
@@ -90,12 +91,12 @@ class Estimate:
 
 
 class Reextraction:
-    """Runs the curator again over every curated turn, as a new generation in the log.
+    """Run the curator again over every curated turn, as a new generation in the log.
 
-    A quarantined turn is not asked about again: that is for a person to say. A turn that this extraction has no answer
-    for is quarantined when memory follows. The first refusal ends a run; the next run finds its way around it.
+    Quarantined turns are not included: only a person can release them. A turn without an answer in this extraction is
+    quarantined when memory takes over. The first refusal ends a run; the next run splits its batch.
 
-    Each answer is logged as it comes, so it can be cut off and taken up again. Memory follows only when all are there.
+    Each answer is logged on arrival, so an interrupted run can continue. Memory changes only when all answers exist.
     """
 
     def __init__(self, settings: Settings, transcript: TranscriptDB) -> None:
@@ -103,7 +104,7 @@ class Reextraction:
         self._transcript = transcript
 
     async def estimate(self) -> Estimate:
-        """What is left to do, judged by prompts without what will have been learned by then."""
+        """Estimate the remaining work. The prompts lack the learnings that the run will add."""
         _, turns = await self._left()
         left, calls, tokens = len(turns), 0, 0
         async with self._aside() as aside:
@@ -116,7 +117,7 @@ class Reextraction:
         return Estimate(left, calls, tokens, written, model, _dollars(price_of(model), tokens, written))
 
     async def run(self, on_turns: Callable[[int], None]) -> int:
-        """Does what is left, then has memory follow; returns the new generation. SpriteError where a call fails."""
+        """Process the remaining turns and activate the new generation. Return it. SpriteError if a call fails."""
         generation, turns = await self._left()
         size = self._settings.batch_turns
         async with self._aside() as aside:
@@ -131,7 +132,7 @@ class Reextraction:
                     curation = await attempts.extract(batch, generation, is_followed=len(batch) < len(turns))
                 except VainError as error:
                     if isinstance(error, RefusedError) and await self._is_first_refusal(batch[0].id, generation):
-                        # It may be the key or the model that was chosen: for whoever is watching to see.
+                        # The cause may be the key or the chosen model, so the user must see it.
                         raise
                     log.warning("asking about fewer turns: %s", error)
                     continue
@@ -145,7 +146,7 @@ class Reextraction:
         return (await self._transcript.lost_calls.failures([turn_id], generation))[turn_id].calls == 1
 
     async def _keep(self, aside: _Aside, curation: NewCuration | None, batch: Sequence[Observation]) -> int:
-        """Logs and applies an answer; returns how many turns it settled. None settles the first one: it is left out."""
+        """Log and apply an answer. Return the number of settled turns. None leaves out the first turn."""
         if curation is None:
             return 1
         covered = [turn for turn in batch if turn.id <= (curation.last_observation_id or 0)]
@@ -153,7 +154,7 @@ class Reextraction:
         return len(covered)
 
     async def _left(self) -> tuple[int, list[Observation]]:
-        """(generation under way, curated turns that it has not reached)."""
+        """Return (current generation, curated turns not covered by it)."""
         _, active = await self._transcript.curations.activation()
         newest = await self._transcript.curations.newest_generation()
         generation = newest if newest > active else active + 1
@@ -169,7 +170,7 @@ class Reextraction:
 
     @asynccontextmanager
     async def _aside(self) -> AsyncIterator[_Aside]:
-        """An empty memory in a folder of its own, dropped at the end: everything it learns is in the log."""
+        """Yield an empty memory in a temporary folder. All its learnings are in the log as well."""
         folder = self._settings.run / "re-extract"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -188,28 +189,28 @@ class Reextraction:
 
 @dataclass(slots=True)
 class _Aside:
-    """The new memory, and the extractor that adds to it."""
+    """The new memory and the extractor that adds to it."""
 
     grown: Regrowth
     extractor: Extractor
 
 
 class Regrowth:
-    """The memory of a re-extraction, in its own memory.db. It grows with each answer.
+    """The memory of a re-extraction, in a separate memory.db that grows with each answer.
 
-    People's changes stand between the answers; changes of actions get a new decision.
+    Users' changes are applied between the answers; changes of actions get a new decision.
     """
 
     def __init__(self, transcript: TranscriptDB, projection: Projection) -> None:
         self._transcript = transcript
         self._projection = projection
-        #: The changes still to be applied, and the parts of those applied since the last answer.
+        #: Changes still to apply, and the parts of those applied since the last answer.
         self._changes: list[Curation] = []
         self._applied: list[Part] = []
         self._newest = 0
 
     async def take_up(self, generation: int) -> None:
-        """Begin, or continue an earlier run that was cut off."""
+        """Begin, or continue an interrupted run."""
         answers = await self._transcript.curations.extraction(generation)
         changes = await self._transcript.curations.peoples_changes()
         done: set[int] = set()
@@ -219,9 +220,9 @@ class Regrowth:
         self._changes = [change for change in changes if change.id not in done]
 
     async def come_to(self, turns: Sequence[Observation]) -> None:
-        """Apply what people changed before the last of these turns.
+        """Apply users' changes made before the last of these turns.
 
-        A change of an action that a turn taught comes after the answer about this turn, however late that one ends.
+        A change of an action follows the answer about the turn that taught the action, even if that turn ended later.
         """
         waiting, self._changes = self._changes, []
         for change in waiting:
@@ -232,7 +233,7 @@ class Regrowth:
                 self._changes.append(change)
 
     async def keep(self, answer: NewCuration, last: Observation) -> None:
-        """Decide about an answer, log both, and apply it; `last` is the last turn of the answer's range."""
+        """Decide about an answer, log both and apply it; `last` is the last turn of its range."""
         parts = await self._projection.decide(answer.at(last.timestamp))
         decision = write_decision([*self._applied, *parts])
         logged = await self._transcript.curations.append_extraction(replace(answer, decision=decision))
@@ -240,7 +241,7 @@ class Regrowth:
         await self._apply(replace(logged, created_at=last.timestamp))
 
     async def take_over(self, generation: int) -> None:
-        """Log that this extraction replaces the one before."""
+        """Log that this extraction replaces the previous one."""
         for change in self._changes:
             await self._change(change)
         now = time.time()
@@ -256,7 +257,7 @@ class Regrowth:
         await self._apply(change)
 
     async def _apply(self, event: Curation) -> None:
-        # Events come in the order in which things happened; the cursor says which of them the curator has been shown.
+        # Events come in the order of their time. The cursor records which of them the curator has seen.
         self._newest = max(self._newest, event.id)
         await self._projection.apply(event, cursor=self._newest)
         await self._projection.write_files()

@@ -1,9 +1,9 @@
-"""When a conversation rests, so that what waits of it is curated without waiting for a whole batch.
+"""Idle detection for a conversation, so that its turns are curated before a whole batch waits.
 
-A conversation rests when no turn has ended for `seconds`. A VM that can sleep does so long before that, and no time
-passes in it then: it is held awake meanwhile, and once nobody is connected any more a shorter rest is enough. So a
-conversation with pauses costs a call per rest and not per pause, and a hold has an end. Owns one timer; what is done
-at rest is not its business.
+A conversation is idle when no turn has ended for `seconds`. A VM that can sleep would sleep earlier, and the timer
+would
+stop with it. Such a VM is kept awake, and a shorter period suffices once no client is connected. A conversation with
+pauses then costs one call per idle period, and the VM is not kept awake forever.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-#: On a machine that can sleep a conversation that nobody is connected to any more rests after so long: longer than a
-#: reload of the page takes, short enough that the hold costs little.
+#: Idle period on a machine that can sleep, after the last client left: longer than a page reload, short enough to keep
+#: the machine awake cheaply.
 LEFT_SECONDS = 30.0
 
 
 class Rest:
-    """Calls `on_rest` once, when a conversation has rested. `can_sleep` and `is_left` as the module says."""
+    """Call `on_rest` once when a conversation is idle. The module explains `can_sleep` and `is_left`."""
 
     def __init__(
         self, seconds: float, on_rest: Callable[[], None], *, can_sleep: bool, is_left: Callable[[], bool]
@@ -31,17 +31,17 @@ class Rest:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a machine that can sleep should stay awake, since something is to be done at rest."""
+        """Return whether a machine that can sleep should stay awake for the idle flush."""
         return self._timer is not None
 
     def begin(self) -> None:
-        """A turn has ended, and there will be something to do: the rest begins, or begins anew."""
+        """Start or restart the idle timer after a turn."""
         self.end()
         self._since = asyncio.get_running_loop().time()
         self._look_later()
 
     def end(self) -> None:
-        """The conversation goes on, or nothing is left to do."""
+        """Stop the timer: the conversation goes on, or no work is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -49,7 +49,7 @@ class Rest:
     def _look_later(self) -> None:
         loop = asyncio.get_running_loop()
         end = self._since + self._seconds
-        # Whether people left is looked at now and then; where nothing follows from it, once at the end is enough.
+        # Poll for disconnected clients only where it matters; otherwise one check at the end is enough.
         self._timer = loop.call_at(min(loop.time() + LEFT_SECONDS, end) if self._can_sleep else end, self._look)
 
     def _look(self) -> None:

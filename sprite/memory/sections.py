@@ -1,7 +1,7 @@
-"""The parts of a memory file (pure): the person's own, and a section for each project.
+"""The parts of a memory file (pure): the user's own part and a section per project.
 
-A project's section begins with `## Project: KEY`, KEY being its key as it stands, and ends at the next heading of that
-depth or above. All outside of sections is the person's own. A heading with anything but a key is no project's.
+A project's section begins with `## Project: KEY` and ends at the next heading of the same depth or above. KEY is the
+project key verbatim. All other text is the user's own. A heading with an invalid key belongs to the user's part.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _DEPTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A file taken apart: `sections` by key, in their order, each with its heading and without empty lines around."""
+    """A split file: `sections` by key, in order, each with its heading and without surrounding empty lines."""
 
     own: str
     sections: dict[str, str]
 
 
 def heading(project: str) -> str:
-    """The heading of a project's section."""
+    """Return the heading of a project's section."""
     return f"## {_MARK} {project}"
 
 
 def project_of(line: str) -> str | None:
-    """The key in the heading of a project's section; None for any other line."""
+    """Return the key in the heading of a project's section, or None for any other line."""
     if not line.startswith("## "):
         return None
     said = line[_DEPTH:].strip()
@@ -45,7 +45,7 @@ def project_of(line: str) -> str | None:
 
 
 def split(content: str) -> Parts:
-    """Takes a file apart; one without sections is the person's own to the byte."""
+    """Split a file. One without sections is the user's own, byte for byte."""
     own: list[str] = []
     found: dict[str, list[str]] = {}
     here = own
@@ -66,7 +66,7 @@ def split(content: str) -> Parts:
 
 
 def shown(content: str, projects: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str:
-    """What a session is shown of a file: the person's own part, and of these projects' sections those that fit."""
+    """Return a session's view of a file: the user's part and these projects' sections, as far as they fit."""
     parts = split(content)
     view = content if not parts.sections else parts.own
     for key in dict.fromkeys(projects):
@@ -77,9 +77,9 @@ def shown(content: str, projects: Iterable[str], fits: Callable[[str], bool] = l
 
 
 def merged(old: str, view: str, seen: Collection[str]) -> str:
-    """A whole file again, of which a part was shown and changed: sections that were not `seen` stay to the byte.
+    """Return the whole file after an edit of a view. Sections that were not `seen` keep their bytes.
 
-    What the view has for one of those is added to it. Sections keep their order; one without a line is left out.
+    If the view adds lines to an unseen section, they are appended. Sections keep their order; empty ones are dropped.
     """
     before, now = split(old), split(view)
     if not before.sections and not now.sections:
@@ -96,11 +96,11 @@ def merged(old: str, view: str, seen: Collection[str]) -> str:
 
 
 def views(content: str) -> list[str]:
-    """What sessions are shown of a file: the person's own part, alone and with each project's section."""
+    """Return all views of a file: the user's part alone and with each project's section."""
     parts = split(content)
     return [parts.own, *(joined([parts.own, section]) for section in parts.sections.values())]
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Parts as one file, an empty line between them."""
+    """Join parts into one file, separated by empty lines."""
     return "\n\n".join(stripped for text in texts if (stripped := text.strip("\n"))) + "\n"

@@ -1,6 +1,6 @@
-"""What was set aside in the memory folder: under which names, and what people are told of it.
+"""Quarantined files in the memory folder: their names and their descriptions for people.
 
-Nothing here is read again, and nothing deletes it but a person, or a forget.
+The sprite never reads them again. Only a person or a forget deletes them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORDS: Final[dict[Reason, str]] = {
 
 
 def name_aside(path: Path, reason: Reason, at: float | None = None) -> Path:
-    """A free name beside a file: `memory.db.bad-20261122T010254Z`; `at` is in Unix seconds, by default now."""
+    """Return a free quarantine name: `memory.db.bad-20261122T010254Z`. `at` is in Unix seconds, by default now."""
     moment = datetime.fromtimestamp(time.time() if at is None else at, UTC)
     stem = f"{path.name}.{reason}-{moment:%Y%m%dT%H%M%SZ}"
     names = (stem, *(f"{stem}-{number}" for number in range(2, 1000)))
@@ -31,7 +31,7 @@ def name_aside(path: Path, reason: Reason, at: float | None = None) -> Path:
 
 
 def set_aside(folder: Path) -> list[str]:
-    """In words, what lies in the folder that was set aside, oldest first by name."""
+    """Describe the quarantined files in the folder, sorted by name."""
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError:

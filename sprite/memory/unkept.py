@@ -1,8 +1,8 @@
-"""What the model saw of tools' results and the log does not keep: hashes of its words (pure).
+"""Hashes of the words in tool results that the log cuts or redacts (pure).
 
-Results are cut and redacted before they are written down, and images have no words at all. Whose a sentence is can
-still be told: the words of the whole result are kept as hashes of BITS bits, too short to give a word back, long
-enough to know one again.
+Results are cut and redacted before they are logged, and images have no words. The source of a sentence must still be
+found. Each word of the whole result is kept as a hash of BITS bits: too short to recover a word, long enough to
+recognise one.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from typing import Any
 from sprite.memory.words import forms_of
 from sprite.privacy.redaction import redact
 
-#: A word is taken for another one once in 500 comparisons with a page of 2,000 words; a list of ten million passwords
-#: fits each hash ten times.
+#: A word collides in one of 500 comparisons with a page of 2,000 words. Each hash matches ten entries of a list of ten
+#: million passwords.
 BITS = 20
 _BYTES = 3
-#: More different words than any result has that a model is shown (the CLI cuts at some 30,000 characters).
+#: More than the distinct words of any result shown to a model: the CLI cuts at some 30,000 characters.
 MOST_WORDS = 20_000
 #: A longer word is data.
 _LONGEST_WORD = 24
-#: A number this long may be looked for in the files (a count of tests, an amount); a longer one identifies somebody.
+#: Numbers up to this length are useful evidence (a count of tests, an amount); a longer one identifies a person.
 _LONGEST_NUMBER = 6
-#: Bytes as text: an image, a document.
+#: Encoded bytes: an image or a document.
 _DATA = re.compile(r"[A-Za-z0-9+/_=\r\n-]{400,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Unkept:
-    """Of one result: the hashes of words that are not written down; `is_blind`: part of it had no words to read."""
+    """The hashes of a result's unlogged words; `is_blind` if part of the result had no readable words."""
 
     hashes: frozenset[int] = frozenset()
     is_blind: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The form in which the log has it."""
+        """Return the log's form."""
         packed = b"".join(number.to_bytes(_BYTES, "big") for number in sorted(self.hashes))
         kept: dict[str, Any] = {"words": base64.b64encode(packed).decode()}
         return {**kept, "blind": True} if self.is_blind else kept
 
     @classmethod
     def from_json(cls, kept: Any) -> Unkept:
-        """Reads it; what is damaged counts as not readable, which trusts nothing."""
+        """Parse the log's form. Damaged data gives an `is_blind` result, which supports no learning."""
         try:
             packed = base64.b64decode(kept["words"], validate=True)
             blind = bool(kept.get("blind", False))
@@ -57,17 +57,17 @@ class Unkept:
         return cls(frozenset(int.from_bytes(packed[at : at + _BYTES], "big") for at in places), blind)
 
     def without(self, words: Iterable[str]) -> Unkept:
-        """The same without some words."""
+        """Return a copy without these words."""
         return Unkept(self.hashes - {hash_of(word) for word in words}, self.is_blind)
 
 
 def hash_of(word: str) -> int:
-    """The hash of a word in the form in which words are compared."""
+    """Return the hash of a word in its compared form."""
     return zlib.crc32(word.encode("utf-8", "surrogatepass")) >> (32 - BITS)
 
 
 def unkept_of(result: Any, kept: str) -> Unkept | None:
-    """What of a result is not in the text that is kept of it, or None if all of it is."""
+    """Return the words of a result that the logged text lacks, or None if it lacks none."""
     words: set[str] = set()
     is_blind = False
     known = forms_of(kept)
@@ -76,7 +76,7 @@ def unkept_of(result: Any, kept: str) -> Unkept | None:
             is_blind = True
             continue
         new = forms_of(text) - known
-        # Beside a secret no number is kept, not even so: few digits are soon tried.
+        # Keep no hashes of numbers beside a secret: with few digits they are easy to guess.
         has_secret = bool(new) and redact(text) != text
         words.update(word for word in new if _is_word(word, numbers=not has_secret))
     if len(words) > MOST_WORDS:
@@ -85,12 +85,12 @@ def unkept_of(result: Any, kept: str) -> Unkept | None:
 
 
 def known_among(words: AbstractSet[str], hashes: AbstractSet[int]) -> frozenset[str]:
-    """Those of these words whose hashes are among the others."""
+    """Return the words whose hashes are in `hashes`."""
     return frozenset(word for word in words if hash_of(word) in hashes) if hashes else frozenset()
 
 
 def read_all(kept: Mapping[str, Any]) -> dict[str, Unkept]:
-    """What a turn did not keep, by tool call."""
+    """Parse the logged hashes of a turn, by tool call."""
     return {call: Unkept.from_json(value) for call, value in kept.items()}
 
 
@@ -101,7 +101,7 @@ def _is_word(word: str, *, numbers: bool) -> bool:
 
 
 def _strings(value: Any) -> Iterator[str | None]:
-    """Every text in a result, however deep; None for a part that has no words, such as an image."""
+    """Yield every string in a nested result; None for a part without words, such as an image."""
     left = [value]
     while left:
         part = left.pop()

@@ -1,4 +1,4 @@
-"""Words of a text as memory compares them (pure): for repeats, for what a line rests on, for what was dropped."""
+"""The words of a text in the form that memory compares (pure): for duplicates, evidence and lost lines."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache
 
-#: What stands in the place of forgotten words.
+#: Placeholder for forgotten words.
 FORGOTTEN = "[forgotten]"
 
 _WORD = re.compile(r"\w+")
-#: A sentence's words and every sign that could change what it says: C++ is not C, and -5 is not 5. What merely ends
-#: or sets off a phrase is left out; inside a number it counts.
+#: The words of a sentence and every sign that can change its meaning: C++ is not C, and -5 is not 5. Punctuation is
+#: left
+#: out, except inside a number.
 _TOKEN = re.compile(r"\w+|[.,:](?=\d)|[^\w\s.,:;!?'\"\u2018-\u201d()\[\]…`*]")
-#: Articles, copulas and possessives: two sentences that differ in nothing else say the same. No negations and no
-#: tenses are among them, since those change what is said.
+#: Articles, copulas and possessives: sentences that differ only in these are equal. Negations and tenses change the
+#: meaning, so they are not included.
 _FILLERS = frozenset("a an the is are am be s of to that".split())
-#: Too short to say whose words they are ("at", "my"); numbers count whatever their length.
+#: Shorter words ("at", "my") do not identify a source. Numbers of any length count.
 _SHORT = 3
-#: So many meaning-carrying words in a row are copied, not found alike by chance.
+#: This many content words in a row are a copy, not a coincidence.
 RUN = 4
 Run = tuple[str, ...]
 
-#: Scripts that put no space between words, as a regular expression's ranges: their signs are compared in pairs.
+#: Scripts without spaces between words, as regular expression ranges. Their characters are compared in pairs.
 SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _UNSPACED = re.compile(f"[{SPACELESS}]+")
-#: Letters of other scripts that pass for Latin ones (the lower-case part of Unicode's confusables that keyboards have).
+#: Letters of other scripts that look Latin: the lower-case part of Unicode's confusables that keyboards have.
 _LOOKALIKES = str.maketrans(
     "аеорсухіјѕԁһкмтвнгԛԝαεορυχικντβηγѵӏ",
     "aeopcyxijsdhkmtbhrqwaeopuxikvtbnyvl",
@@ -35,12 +36,12 @@ _LOOKALIKES = str.maketrans(
 
 
 def said(text: str) -> str:
-    """A sentence without fillers, case and punctuation: equal for sentences that say the same in the same order."""
+    """Normalize a sentence: no fillers, case or punctuation. Equal results mean equal sentences."""
     return " ".join(word for word in _TOKEN.findall(text.casefold()) if word not in _FILLERS)
 
 
 def forms_of(text: str) -> frozenset[str]:
-    """The words of a text that carry meaning, in one form for singular and plural; for a text that is asked once."""
+    """Return the content words of a text, singular and plural in one form, without caching."""
     return frozenset(form for form in map(_form, set(_words(text))) if form)
 
 
@@ -48,66 +49,66 @@ content_words = lru_cache(maxsize=512)(forms_of)
 
 
 def words_of(texts: Iterable[str]) -> set[str]:
-    """The meaning-carrying words of several texts."""
+    """Return the content words of several texts."""
     return set().union(*(content_words(text) for text in texts))
 
 
 def run_words(text: str) -> list[str]:
-    """The meaning-carrying words of a text in their order.
+    """Return the content words of a text in their order.
 
-    Numbers are left out, since versions and dates are long; so are pairs of signs, since a name has many.
+    Numbers are left out, since versions and dates are long. So are character pairs, since one name has many.
     """
     forms = map(_form, _words(text))
     return [form for form in forms if form and form.isalpha() and not _UNSPACED.match(form)]
 
 
 def runs(words: Sequence[str]) -> Iterator[Run]:
-    """Every RUN of words as they follow each other."""
+    """Yield every run of RUN consecutive words."""
     return zip(*(words[start:] for start in range(RUN)), strict=False)
 
 
 class Text:
-    """A text as words, taken apart when it is asked for them."""
+    """Compute the words of a text on demand."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The words that carry meaning."""
+        """Return the content words."""
         return content_words(self.text)
 
     @cached_property
     def runs(self) -> frozenset[Run]:
-        """The words as they follow each other."""
+        """Return the runs of content words."""
         return frozenset(runs(run_words(self.text)))
 
 
 def words_in(texts: Iterable[Text]) -> frozenset[str]:
-    """The meaning-carrying words of several texts."""
+    """Return the content words of several texts."""
     return frozenset[str]().union(*(text.words for text in texts))
 
 
 def is_spaceless(word: str) -> bool:
-    """Whether it is a pair of signs of a script that puts no space between words."""
+    """Return whether the word is a character pair of a script without spaces."""
     return _UNSPACED.match(word) is not None
 
 
 def share(words: AbstractSet[str], of: AbstractSet[str]) -> float:
-    """Which part of `words` is among the others, from 0 to 1; 1 where there are none."""
+    """Return the share of `words` that is in `of`, from 0 to 1; 1 if `words` is empty."""
     return len(words & of) / len(words) if words else 1.0
 
 
 @lru_cache(maxsize=20_000)
 def _form(word: str) -> str:
-    """A word in the form that stands for singular and plural, empty if it carries no meaning."""
+    """Return a word in a common form for singular and plural, or an empty string for a function word."""
     if (len(word) < _SHORT or word in _COMMON) and not (any(c.isdigit() for c in word) or _UNSPACED.match(word)):
         return ""
     return word[:-1] if len(word) > _SHORT and word.endswith("s") and not word.endswith("ss") else word
 
 
 def plain(text: str) -> str:
-    """A text as an eye reads it: no case, no invisible signs inside words, no accents, no letters that look alike."""
+    """Normalize a text to its visible form: no case, no invisible characters, no accents, no lookalike letters."""
     text = text.casefold()
     if text.isascii():
         return text
@@ -126,7 +127,7 @@ def _in_pairs(run: re.Match[str]) -> str:
     return f" {' '.join(pairs)} "
 
 
-#: Function words that anybody's sentence has, and the curator's own ways of putting things.
+#: Common function words, and the curator's usual phrases.
 _COMMON = frozenset(
     """about after all also and any are because been before but can could did does each for from had has have her him
     his how into its just may more most not now off only our out over should some such than that the their them then

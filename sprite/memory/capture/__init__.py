@@ -1,1 +1,1 @@
-"""Every turn into the log, from the CLI's hooks and its stream."""
+"""Capture: write every turn to the log, from the CLI's hooks and stream."""

@@ -1,7 +1,7 @@
-"""SDK hook callbacks -> the recorder. Each returns at once and never raises: memory must not stop the agent.
+"""SDK hook callbacks that call the recorder. They never raise: memory must not stop the agent.
 
-The one hook that waits is PreCompact: what is about to leave the context is curated first, with a deadline
-under the CLI's own.
+All return at once except PreCompact, which first curates the turns that leave the context. Its deadline is below the
+CLI's.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from sprite.memory.capture.recorder import TurnRecorder
 
 log = logging.getLogger(__name__)
 
-#: The CLI gives a callback 60 s by default and blocks the prompt after that; said here so that it stays so.
+#: The CLI's default is also 60 s, and it blocks the prompt meanwhile. Set explicitly so that it stays.
 HOOK_TIMEOUT_SECONDS = 60.0
 
-#: The CLI's own summary names the file of the whole conversation, which lies where the agent may not look.
+#: The CLI's summary names the conversation's file, which the agent cannot read.
 AFTER_COMPACTION = (
     "The transcript file that the summary of the earlier conversation may name is not readable here. For details from "
     "before it, use search_memory: the log has every turn."
@@ -37,15 +37,15 @@ def hook_matchers(
     news: Callable[[], Awaitable[str | None]],
     deeds: Callable[[str, str], Awaitable[str | None]],
 ) -> dict[HookEvent, list[HookMatcher]]:
-    """The callbacks for `ClaudeAgentOptions.hooks`.
+    """Return the callbacks for `ClaudeAgentOptions.hooks`.
 
-    `begins` is awaited before the agent acts on a prompt, `before_compaction` before the context is compacted; `news`
-    gives what the agent should be told with its next prompt, or None; so does `deeds`, for the id and the words of one.
+    `begins` is awaited before the agent acts on a prompt, `before_compaction` before the context is compacted. `news`
+    returns text to add to the next prompt, or None; so does `deeds`, for a prompt's id and words.
     """
 
     async def prompt_submitted(event: dict[str, Any]) -> dict[str, Any] | None:
         if not await recorder.prompt_submitted(event.get("prompt_id", ""), event["prompt"]):
-            # What it was to be told stays in the conversation, and the agent finds it there when it goes on.
+            # The prompt stays in the conversation, and the agent finds it when it goes on.
             return {"continue_": False, "stopReason": "Paused: the person has not said that it should go on."}
         await begins()
         told = [await news(), await deeds(event.get("prompt_id", ""), event["prompt"])]
@@ -94,7 +94,7 @@ def hook_matchers(
         "Stop": stopped,
         "PreCompact": compacting,
     }
-    # The SDK's own types do not name it; the CLI calls it as any other.
+    # The SDK's types do not list it, but the CLI calls it.
     handlers[cast("HookEvent", "SessionStart")] = _session_started
     return {
         event: [HookMatcher(hooks=[_guarded(event, handler)], timeout=HOOK_TIMEOUT_SECONDS)]
@@ -113,7 +113,7 @@ def _guarded(name: str, handler: _Handler) -> HookCallback:
         try:
             output = await handler(dict(event))
         except Exception:
-            # A fault in capture must never block or end the agent's turn: it is ours, so it is logged whole.
+            # A capture error must never block or end the agent's turn. The traceback is logged.
             log.exception("the %s hook failed", name)
             return {}
         return output or {}  # type: ignore[return-value]  # one shape of many in the SDK's TypedDict union

@@ -1,1 +1,1 @@
-"""One batch of turns, one question to a small model, and what its answer says."""
+"""Curation: send a batch of turns to a small model and parse its answer."""

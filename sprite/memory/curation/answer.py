@@ -1,4 +1,4 @@
-"""The curator's answer: its grammar, read leniently and without I/O.
+"""Lenient parser for the curator's answer (pure).
 
     NONE
     TYPE [tN] content | "verbatim quote"
@@ -11,13 +11,12 @@
     TOOLS_MD_UPDATE:
     the complete new file
 
-`*_MD_UPDATE:` is how the first prompts asked for files, and is still read. Learnings come first. From the first header
-on, every line belongs to a file: a line in a file that looks like a learning is content, because text that gets into a
-file must not become a learning that way. Whether a quote is true, a file too long or an id known is for the guards to
-say: this module knows neither the log nor the limits.
+The first prompts asked for `*_MD_UPDATE:`, which is still read. Learnings come first. From the first header on, every
+line belongs to a file. A line in a file that looks like a learning is content: text that enters a file must not become
+a learning. The guards check quotes, limits and ids; this module uses neither the log nor the limits.
 
-Nothing here raises, whatever the text; what cannot be read is kept in `unparsed`. Every regular expression is anchored
-and every line is looked at a bounded number of times, so the time is linear in the length of the text.
+The parser never raises: unreadable lines go to `unparsed`. Every regular expression is anchored and every line is
+examined a bounded number of times, so the time is linear in the length of the text.
 """
 
 import re
@@ -37,15 +36,15 @@ from sprite.memory.curation.answer_files import (
 
 LEARNING_TYPES = ("FACT", "PATTERN", "CORRECTION", "PREFERENCE", "ACTION", "TOOL_INSTALL", "DIGEST")
 
-# One sentence needs far less; the cap keeps a runaway line from being injected into every later prompt.
+# One sentence needs far less. The limit keeps a runaway line out of every later prompt.
 MAX_CONTENT_CHARS = 1_000
-# A cut quote is still a verbatim part of its turn, so cutting does not spoil the proof.
+# A cut quote is still a verbatim part of its turn, so it still proves its source.
 MAX_QUOTE_CHARS = 1_000
-# The whole answer is in the log; the report needs to be read by a person.
+# The log has the whole answer; a person reads the report.
 MAX_UNPARSED_LINES = 50
 MAX_UNPARSED_CHARS = 200
 
-# C0 and C1 without tab, newline and carriage return; the two non-characters are what XML forbids besides.
+# C0 and C1 without tab, newline and carriage return, and the two non-characters that XML forbids.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -55,7 +54,7 @@ _TYPE = re.compile(
     r"(?P<type>FACT|PATTERN|CORRECTION|PREFERENCE|ACTION|TOOL[_ ]INSTALL|DIGEST)(?![A-Z0-9])",
     re.IGNORECASE | re.ASCII,
 )
-# Of `[t31, t32]` and `[t31-t33]` the first counts: a learning has one source.
+# In `[t31, t32]` and `[t31-t33]` the first counts: a learning has one source.
 _CITATION = re.compile(
     r"[ \t]*\[[ \t]{0,4}(?:turn[ \t]?|t)?([0-9]{1,15})(?:[ \t]{0,4}[,;\u2013-][^\]]{0,80})?\]", re.IGNORECASE
 )
@@ -65,7 +64,7 @@ _SUPERSEDES = re.compile(
     rf"(?:[ \t]{{0,4}}(?:,|;|&|and)[ \t]{{0,4}}{_LEARNING_ID.pattern}){{0,64}}\)?",
     re.IGNORECASE | re.ASCII,
 )
-# When an action is due, and how it repeats. What is written otherwise stays part of the content.
+# The due time of an action and its repeat. Other notations stay part of the content.
 _DUE = re.compile(
     r"[ \t]*\(?due[ \t:]{0,4}([0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"(?:(?:T|[ \t]{1,4})[0-9]{2}:[0-9]{2}(?::[0-9]{2})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?)(?![0-9])\)?,?",
@@ -115,18 +114,18 @@ class CuratorResponse:
 
 
 def plain_text(text: str) -> str:
-    r"""Text safe to store, to send and to put into XML: `\n` line ends, no control characters, no lone surrogates."""
+    r"""Return text safe for storage and XML: `\n` line ends, no control characters, no lone surrogates."""
     text = _CONTROL.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     return _SURROGATE.sub("\ufffd", text)
 
 
 def parse_response(text: str) -> CuratorResponse:
-    """Read an answer of the curator. Never raises."""
+    """Parse a curator answer. Never raises."""
     lines = fences_below_headers(plain_text(text).split("\n"))
     learnings: list[ParsedLearning] = []
     unparsed: list[str] = []
     said_none = False
-    wrapped = False  # inside a code fence that stands around the whole answer
+    wrapped = False  # inside a code fence around the whole answer
     start = len(lines)
     for index, line in enumerate(lines):
         if not line or line.isspace():
@@ -154,7 +153,7 @@ def parse_response(text: str) -> CuratorResponse:
 
 
 def read_learning(line: str) -> ParsedLearning | None:
-    """A learning, as one line before the files says it; None for anything else."""
+    """Parse one line before the files as a learning; return None for any other line."""
     head = _TYPE.match(line)
     if head is None:
         return None
@@ -174,7 +173,7 @@ def read_learning(line: str) -> ParsedLearning | None:
 
 
 def _read_marks(rest: str, *, dated: bool) -> tuple[int, int | None, tuple[int, ...], str | None, str | None]:
-    """(where the content begins, turn, superseded ids, due time, repeat); the last two only where it is `dated`."""
+    """Return (content start, turn, superseded ids, due time, repeat); the last two only if `dated`."""
     turn_id: int | None = None
     supersedes: tuple[int, ...] = ()
     due: str | None = None
@@ -198,7 +197,7 @@ def _read_marks(rest: str, *, dated: bool) -> tuple[int, int | None, tuple[int, 
 
 
 def _split_quote(text: str) -> tuple[str, str | None]:
-    """Splits `content | "quote"`. A pipe whose right side is not wholly quoted belongs to the content."""
+    """Split `content | "quote"`. A pipe without a fully quoted right side belongs to the content."""
     end = text.rstrip(" \t.*`")
     if not end.endswith(('"', "”")):
         return text, None

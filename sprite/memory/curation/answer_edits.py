@@ -1,4 +1,4 @@
-"""File edits in the curator's answer: below a `*_MD_EDIT:` header, one change a line, by the numbers that it was shown.
+"""File edits in the curator's answer: one change per line below a `*_MD_EDIT:` header, by line number.
 
     CONTEXT_MD_EDIT:
     DELETE 5 | done: Ana sent the invoices on 2026-11-20
@@ -6,9 +6,9 @@
     ADD Reminders | - 2026-11-21: call the kiln supplier.
     ADD Projects > shop | - Tests: make test
 
-A number says nothing any more once the file has changed, be it by a person or by a forget that was replayed. So an
-answer is logged with the lines it means (`with_lines_meant`), each below its edit and marked `< `; by these an edit is
-applied. Reading is lenient and never raises; a line that is no edit is reported.
+A person's edit or a replayed forget invalidates the numbers. So the logged answer contains the lines that each edit
+refers to, marked `< ` (`with_lines_meant`), and edits are applied by these lines. The parser is lenient and never
+raises; lines that are no edit are reported.
 """
 
 import re
@@ -65,7 +65,7 @@ class _Draft:
 
 
 def read_edits(body: Sequence[str], unparsed: list[str]) -> tuple[Edit, ...]:
-    """The edits in the lines below one header; what is none is appended to `unparsed`."""
+    """Parse the edits below one header; append other lines to `unparsed`."""
     drafts: list[_Draft] = []
     for line in body:
         if not line.strip() or is_placeholder(line):
@@ -104,22 +104,22 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _as_listed(line: str) -> str:
-    """A new line as the files have them, where the mark in front was left out."""
+    """Return a new line with a list mark, if it has no mark yet."""
     return line if line.lstrip().startswith(("- ", "* ", "#", "<!--")) else f"- {line.strip()}"
 
 
 def heading_name(line: str) -> str:
-    """What a heading says, without its marks."""
+    """Return the text of a heading without its marks."""
     return line.strip().strip("#`*\"'").strip()
 
 
-# --- what an edit means ---
+# --- lines behind the numbers ---
 
 
 def with_lines_meant(answer: str, files: Mapping[str, str]) -> str:
-    """An answer that holds without the numbers it was shown, for `files` as they were when it was asked for.
+    """Return the answer with the referenced lines below each edit, so that it holds without the numbers.
 
-    Below each edit stand the lines it means; a complete file has its numbers taken off where a model copied them.
+    `files` are those in the prompt. Line numbers that a model copied into a complete file are removed.
     """
     out: list[str] = []
     header, body = None, list[str]()
@@ -144,7 +144,7 @@ def _meant(header: Header | None, body: Sequence[str], files: Mapping[str, str])
         return
     shown = files[name].split("\n")
     for line in body:
-        # What an edit means is not the model's to say.
+        # The model must not supply these lines.
         if not line.startswith(MEANT.rstrip()):
             yield line
             edit = _read(line.rstrip("\r"))
@@ -224,7 +224,7 @@ class _File:
 
     def __init__(self, text: str) -> None:
         self._lines = text.rstrip("\n").split("\n")
-        #: What stands at each old place now: itself, other lines, or none.
+        #: Current lines at each old position: the same, others, or none.
         self._now: list[list[str]] = [[line] for line in self._lines]
         self._taken: set[int] = set()
         self.deleted: list[str] = []
@@ -265,7 +265,7 @@ class _File:
             listed = self._lines[first].lstrip().startswith("- ")
             self._now[first] = [_as_listed(line) if listed else line for line in edit.content]
         else:
-            # What it was to replace is gone, and the new line is as true without it.
+            # The replaced line is gone, but the new line is as true without it.
             near = min(max(edit.lines[0] - 1, 1), len(self._lines) - 1)
             self._now[near] += map(_as_listed, edit.content)
 
@@ -274,7 +274,7 @@ class _File:
         if len(edit.meant) == len(edit.lines):
             yield from zip(edit.lines, edit.meant, strict=True)
         else:
-            # A forget has taken some of them out.
+            # A forget has removed some of the lines.
             yield from ((edit.lines[0] + at, meant) for at, meant in enumerate(edit.meant))
 
     def _place(self, number: int, meant: str) -> int | None:
@@ -283,7 +283,7 @@ class _File:
         return min(like, key=lambda at: abs(at - (number - 1)), default=None)
 
     def _emptied(self) -> Iterator[str]:
-        """The headings below main ones under which something went."""
+        """Yield the subheadings under which lines were removed."""
         heading: str | None = None
         for at, line in enumerate(self._lines):
             if depth := _depth(line):
@@ -304,11 +304,11 @@ def _without_empty(lines: Sequence[str], emptied: frozenset[str]) -> list[str]:
 
 
 def _depth(line: str) -> int:
-    """How deep a heading is, 0 for a line that is none."""
+    """Return the depth of a heading, 0 for any other line."""
     marks = len(line) - len(line.lstrip("#"))
     return marks if marks and line[marks : marks + 1] == " " else 0
 
 
 def _is_motto(place: int, lines: Sequence[str]) -> bool:
-    """Whether this is the line in italics under the title, which says what the file is for."""
+    """Return whether this is the line in italics under the title that describes the file."""
     return place == 1 and lines[1].strip().startswith("*") and lines[1].strip().endswith("*")

@@ -1,9 +1,9 @@
-"""Code fences that stand around a header and its content: they are moved below the header.
+"""Code fences around a header and its content, moved below the header.
 
-There `answer_files` knows them for the content's wrapper and takes them off. Left where they are, the closing one would
-become the last line of the file. Only an answer that begins so is read so, update by update, up to the first that has
-no fence of its own: in any other a fence before a header closes what came before. A fence around several files, or
-around the whole answer, is left to the parser.
+Below the header, `answer_files` removes them as the content's wrapper. In their original place, the closing fence would
+become the last line of the file. Updates are handled from the start of the answer, up to the first without such a
+fence: later, a fence before a header closes the earlier content. A fence around several files or the whole answer is
+left to the parser.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ Fences = Mapping[int, Fence]
 
 
 def fences_below_headers(lines: Sequence[str]) -> list[str]:
-    """The answer's lines, with each fence that opens around one header and its content behind that header."""
+    """Return the answer's lines, with each fence that opens around one header moved below the header."""
     headers = [at for at, line in enumerate(lines) if line and read_header(line) is not None]
     fences = {at: fence for at, line in enumerate(lines) if line and (fence := read_fence(line)) is not None}
     moved = list(lines)
@@ -23,7 +23,7 @@ def fences_below_headers(lines: Sequence[str]) -> list[str]:
     for header, end in islice(pairwise([*headers, len(lines)]), MAX_UPDATES):
         opening = _before(lines, header)
         around = fences.get(opening)
-        # Behind an odd number of fences it closes one of them, in front of the first header as well.
+        # After an odd number of fences it closes one of them, even before the first header.
         is_own = closed < opening and sum(closed < at < opening for at in fences) % 2 == 0
         if around is None or not is_own or not _is_wrapper(around):
             break
@@ -36,7 +36,7 @@ def fences_below_headers(lines: Sequence[str]) -> list[str]:
 
 
 def _swapped(fence: str, line: str) -> tuple[str, str]:
-    """The header's line and the fence's, in this order; content that began beside the header comes below the fence."""
+    """Return the header's line, then the fence's. Content beside the header moves below the fence."""
     header = read_header(line)
     if header is None or not header.rest:
         return line, fence
@@ -48,7 +48,7 @@ def _is_wrapper(fence: Fence) -> bool:
 
 
 def _before(lines: Sequence[str], at: int) -> int:
-    """The last line before one that is not blank, -1 if there is none."""
+    """Return the last non-blank line before this one, or -1."""
     at -= 1
     while at >= 0 and not lines[at].strip():
         at -= 1
@@ -56,7 +56,7 @@ def _before(lines: Sequence[str], at: int) -> int:
 
 
 def _behind(lines: Sequence[str], at: int) -> int:
-    """The first line behind one that is not blank, or the end."""
+    """Return the first non-blank line after this one, or the end."""
     at += 1
     while at < len(lines) and not lines[at].strip():
         at += 1
@@ -64,7 +64,7 @@ def _behind(lines: Sequence[str], at: int) -> int:
 
 
 def _end_of(lines: Sequence[str], fences: Fences, header: int, end: int, around: Fence) -> int | None:
-    """Where the block that opened before a header ends, with that header's content; None if it goes on behind it."""
+    """Return the end of a block that opened before a header, or None if it extends beyond this content."""
     if end == len(lines):
         return end
     inner: Fence | None = None
@@ -79,7 +79,7 @@ def _end_of(lines: Sequence[str], fences: Fences, header: int, end: int, around:
 
 
 def _is_last_word(lines: Sequence[str], fences: Fences, at: int, end: int) -> bool:
-    """Whether behind a fence the next header stands, or the fence around that one."""
+    """Return whether the next header, or the fence around it, follows this fence."""
     following = _behind(lines, at)
     if following in fences and _is_wrapper(fences[following]):
         following = _behind(lines, following)

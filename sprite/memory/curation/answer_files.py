@@ -1,14 +1,13 @@
-"""Files in the curator's answer: from the first `*_MD_UPDATE:` or `*_MD_EDIT:` line to the end, all is their content.
+"""File contents in the curator's answer: all text from the first `*_MD_UPDATE:` or `*_MD_EDIT:` line to the end.
 
-The one question here is where a file's content stops. It stops at the next header or at the end of the answer; a code
-fence around all of it is taken off. Between fences a line that looks like a header is content, so that a snippet which
-the agent was given to keep cannot open another file:
+A file's content ends at the next header or at the end of the answer. A code fence around all of it is removed. Between
+fences, a line that looks like a header is content. So a snippet given to the agent cannot open another file:
 
-- content wrapped in a fence ends at the bare fence that is followed by blank lines and then a header or the end, after
-  the blocks that were opened inside have been closed;
+- content in a wrapping fence ends at a bare fence that is followed by blank lines and then a header or the end; all
+  blocks opened inside must be closed first;
 - in content without a wrapping fence, a block that is opened and closed is skipped as a whole.
 
-Models forget fences. A wrapping fence without a partner is dropped, and a header is a header again.
+Models forget fences. A wrapping fence without a partner is dropped, and header lines below it count as headers.
 """
 
 import re
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 
 from sprite.memory.files import CURATED
 
-# Four files, each perhaps repeated; more is no answer, and the bound keeps the work linear in its length.
+# Four files, perhaps repeated. The bound keeps the work linear in the answer's length.
 MAX_UPDATES = 16
 
 Lines = Sequence[str]
@@ -26,7 +25,7 @@ Lines = Sequence[str]
 # A fence of any other language is part of the file.
 WRAPPERS = frozenset({"", "md", "markdown", "text", "txt"})
 
-#: The files by the word in their headers.
+#: File names by the word in their headers.
 CURATED_NAMES = {name.removesuffix(".md").upper(): name for name in CURATED}
 _HEADER = re.compile(
     r"(?:#{1,6}[ \t]{1,4})?(?:\*\*|__|`)?([A-Z]{1,20})_MD_(UPDATE|EDIT)S?(?:\*\*|__|`)?[ \t]{0,4}:(?:\*\*|__|`)?",
@@ -40,7 +39,7 @@ _PLACEHOLDER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A `*_MD_UPDATE:` or `*_MD_EDIT:` line: word and kind in upper case, and what stands behind the colon."""
+    """A `*_MD_UPDATE:` or `*_MD_EDIT:` line: word and kind in upper case, and the text after the colon."""
 
     word: str
     kind: str
@@ -48,7 +47,7 @@ class Header:
 
     @property
     def marker(self) -> str:
-        """The line without what stands behind the colon."""
+        """Return the line without the text after the colon."""
         return f"{self.word}_MD_{self.kind}:"
 
     def __str__(self) -> str:
@@ -64,43 +63,44 @@ class Fence:
     info: str
 
     def closes(self, opening: "Fence") -> bool:
-        """Whether this line can end the block that `opening` began."""
+        """Return whether this line can end the block that `opening` began."""
         return not self.info and self.mark == opening.mark and self.length >= opening.length
 
 
 def read_header(line: str) -> Header | None:
-    """The header a line is, if it is one. It must begin in the first column."""
+    """Parse a header line, which must begin in the first column, or return None."""
     found = _HEADER.match(line)
     return Header(found[1].upper(), found[2].upper(), line[found.end() :].strip()) if found else None
 
 
 def read_fence(line: str) -> Fence | None:
-    """The code fence a line is, if it is one."""
+    """Parse a code fence line, or return None."""
     found = _FENCE.match(line)
     if found is None:
         return None
-    # All long fences count as one length: with few lengths, `_Bodies._unclosed` bounds the work.
+    # All long fences count as one length: few lengths bound the work of `_Bodies._unclosed`.
     return Fence(found[1][0], min(len(found[1]), 8), line[found.end() :].strip())
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether this says in place of content that there is none."""
+    """Return whether the text only states that there is no content."""
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """What an answer says of files, by name: complete contents, each ending in one newline, or lines of edits."""
+    """The answer's files by name: complete contents that end in one newline, or edit lines."""
 
     files: dict[str, str]
     edits: dict[str, list[str]]
 
 
 def read_bodies(lines: Lines, unparsed: list[str]) -> Bodies:
-    """Reads the files of an answer: `lines` is empty or begins with a header.
+    """Read the files of an answer: `lines` is empty or begins with a header.
 
-    The last update of a file wins, and over its edits; several edits of one file are one. What was refused, replaced
-    or left over is appended to `unparsed`, one line each.
+    The last update of a file wins, also over its edits. Edits of the same file are joined. Refused, replaced or
+    leftover
+    lines are appended to `unparsed`.
     """
     bodies = _Bodies(lines)
     files: dict[str, str] = {}
@@ -133,7 +133,7 @@ def read_bodies(lines: Lines, unparsed: list[str]) -> Bodies:
 
 
 class _Bodies:
-    """Where bodies end, over one answer's lines. A body is (content, left over, line of the next header)."""
+    """Find the end of each body in one answer. A body is (content, leftover, line of the next header)."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -141,12 +141,13 @@ class _Bodies:
         self._header_lines = list(self.headers)
         self._fences = {at: fence for at, line in enumerate(lines) if line and (fence := read_fence(line))}
         self._fence_lines = list(self._fences)
-        # Fences known to have no partner behind them, by mark: the shortest such length. Once one search reached the
-        # end in vain, no later one for that length or more can do better: this keeps many open fences linear.
+        # The shortest length of a fence without a partner, by mark. A later search for that length or more would fail,
+        # too.
+        # Skipping it keeps many open fences linear.
         self._unclosed: dict[str, int] = {}
 
     def read(self, at: int) -> tuple[Lines, Lines, int]:
-        """The body under the header at line `at`."""
+        """Return the body under the header at line `at`."""
         rest = self.headers[at].rest
         if rest and self.headers[at].kind == "EDIT":
             content, _, end = self._plain(at + 1)
@@ -159,11 +160,11 @@ class _Bodies:
         content, _, end = self._plain(at + 1)
         if rest.startswith(("#", "<!--")):
             return [rest, *content], (), end
-        # `USER_MD_UPDATE: no change, since ...` is talk: neither it nor what follows may become the file.
+        # `USER_MD_UPDATE: no change, since ...` is talk: neither it nor the text below may become the file.
         return (), content, end
 
     def _wrapped(self, opening: int, fence: Fence | None) -> tuple[Lines, Lines, int] | None:
-        """The body in the fence that opens at line `opening`, or None if that fence wraps only a part of it."""
+        """Return the body in the fence at line `opening`, or None if the fence wraps only a part."""
         if fence is None or fence.info.lower() not in WRAPPERS:
             return None
         start = opening + 1
@@ -179,7 +180,7 @@ class _Bodies:
         return self._lines[start:last], self._lines[last + 1 : end], end
 
     def _closing(self, opening: int, fence: Fence) -> int | None:
-        """The line of the wrapper's closing fence: with inner blocks respected, or else the first that could be it."""
+        """Return the line that closes the wrapper: outside inner blocks, or else the first candidate."""
         inner: Fence | None = None
         candidate: int | None = None
         for at in self._fences_in(opening + 1, len(self._lines)):
@@ -198,8 +199,8 @@ class _Bodies:
         return candidate
 
     def _plain(self, start: int) -> tuple[Lines, Lines, int]:
-        """The body from line `start` without a wrapper: to the next header that stands in no closed block."""
-        beyond = start  # the line behind the last closed block
+        """Return the unwrapped body from line `start` to the next header outside of closed blocks."""
+        beyond = start  # the line after the last closed block
         for index in range(bisect_left(self._fence_lines, start), len(self._fence_lines)):
             at = self._fence_lines[index]
             if at < beyond:

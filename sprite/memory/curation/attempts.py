@@ -1,16 +1,15 @@
-"""What calls in vain say about turns: which of them to ask about next, and when one is set aside.
+"""Retry policy for failed curator calls: how to split a batch, and when to quarantine a turn.
 
-A batch that is answered in vain is asked about once more, then its half, then the half of that, then turn by turn; a
-turn that was in vain alone three times is set aside. The most that one turn can cost, however large its batch was:
+A failed batch is sent a second time, then half of it, then a quarter, then turn by turn. A turn that fails alone three
+times is quarantined. The calls for one turn are bounded, however large its batch was:
 
     TOGETHER (2) + halves (BEFORE_ALONE - TOGETHER = 2) + ALONE (3) + a control (1) = 8 calls
 
-All of it is derived from the log, so no restart pays again. Outages are not counted.
+All counts come from the log, so a restart does not repeat calls. Outages are not counted.
 
-A model that refuses everything (a bill not paid, a name misspelt) looks, turn by turn, like turns at fault. So no
-second turn is set aside before the model has answered something since the first; where it has not, a control without
-any turn is asked. In vain as well, it clears the turns: the first comes back, all counts begin anew, and the next flush
-begins with another control.
+A model that refuses everything (an unpaid bill, a wrong name) looks like a fault of each turn. Before a second turn is
+quarantined, the model must have answered since the first. Otherwise a control call without turns is sent. If it
+fails, too, the newest turn leaves quarantine, all counts restart, and the next flush begins with another control.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from sprite.errors import ModelError
 from sprite.memory.curation.extraction import Extractor
 from sprite.memory.curation.model import VainError
 
-#: So many times a batch is asked about as it is.
+#: Calls for an unsplit batch.
 TOGETHER = 2
-#: After so many calls in vain, a turn is asked about alone.
+#: Failed calls after which a turn is sent alone.
 BEFORE_ALONE = 4
-#: After so many of these it is set aside.
+#: Failed calls alone after which a turn is quarantined.
 ALONE = 3
 
-#: What to do with a turn that is set aside: (turn, reason, generation).
+#: Quarantines a turn: (turn, reason, generation).
 SetAside = Callable[[int, str, int], Awaitable[None]]
 
 
 class Attempts:
-    """Asks about turns with the patience that their calls in vain have left."""
+    """Ask about turns within the limits that their failed calls leave."""
 
     def __init__(
         self, transcript: TranscriptDB, extractor: Extractor, set_aside: SetAside, together: int = TOGETHER
@@ -47,17 +46,18 @@ class Attempts:
         self._together = together
 
     async def extract(self, turns: Sequence[Observation], generation: int, *, is_followed: bool) -> NewCuration | None:
-        """A curation of some of the turns, from the first on; None if the first was set aside instead.
+        """Return a curation of some leading turns, or None if the first turn was quarantined instead.
 
-        The turns stand side by side; `is_followed` says whether more wait behind them. VainError if the call was in
-        vain: then the next one is about fewer turns, or the first one's last. Another ModelError for an outage.
+        The turns have consecutive positions; `is_followed` says whether more wait. VainError if the call failed for
+        these
+        turns: the next call is smaller, or the last for the first turn. Another ModelError for an outage.
         """
         if await self._transcript.lost_calls.is_model_in_doubt():
             await self._ask_control()
         failures = await self._failures(turns, generation)
         first = turns[0]
         if failures[first.id].alone >= ALONE:
-            # A process ended between the last call and its consequence.
+            # A process ended between the last call and the quarantine.
             await self._quarantine(first.id, failures[first.id].reason, generation)
             return None
         batch = _batch(turns, failures, self._together)
@@ -83,7 +83,7 @@ class Attempts:
         await self._set_aside(turn_id, reason, generation)
 
     async def _ask_control(self) -> None:
-        """Passes if the model answers at all. ModelError if it does not, and no turn is to blame."""
+        """Return if the model answers at all. Else raise ModelError: no turn is to blame."""
         fault = await self._extractor.control()
         if fault is None:
             return
@@ -92,12 +92,12 @@ class Attempts:
 
 
 def _batch(turns: Sequence[Observation], failures: Mapping[int, Failures], times: int) -> Sequence[Observation]:
-    """The leading turns to ask about together."""
+    """Return the leading turns for one call."""
     known = failures[turns[0].id]
     if known.calls >= BEFORE_ALONE:
         return turns[:1]
     together = [turn for turn in turns if failures[turn.id].calls < BEFORE_ALONE]
-    # Of turns in a row, those up to the first that is to be alone.
+    # Keep consecutive turns, up to the first that must be sent alone.
     together = [turn for at, turn in enumerate(together) if turn.id == turns[0].id + at]
     if known.calls < times:
         return together
@@ -107,7 +107,7 @@ def _batch(turns: Sequence[Observation], failures: Mapping[int, Failures], times
 
 
 def _may_repeat(batch: Sequence[Observation], failures: Mapping[int, Failures]) -> bool:
-    """Whether two calls in vain are still within what the batch may take."""
+    """Return whether two more failed calls stay within the batch's limit."""
     if len(batch) == 1:
         return failures[batch[0].id].alone + 2 <= ALONE
     return max(failures[turn.id].calls for turn in batch) + 2 <= BEFORE_ALONE

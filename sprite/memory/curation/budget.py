@@ -1,4 +1,4 @@
-"""The daily cap on what memory may spend: asked before every call."""
+"""The daily spending cap of memory, checked before every call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BudgetReachedError(SpriteError):
 
 
 async def check_budget(settings: Settings, transcript: TranscriptDB) -> None:
-    """BudgetReachedError if today's cap is reached, or cannot be kept since the model's price is not known."""
+    """Raise BudgetReachedError if today's cap is reached, or the model's price is unknown."""
     cap = settings.daily_usd
     if cap is None or settings.is_offline:
         return

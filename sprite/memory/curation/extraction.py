@@ -1,6 +1,6 @@
 """Extraction: turns -> one curator call -> a curation ready for the log.
 
-Everything the call is shown is read here: the files, the open learnings nearest to the turns, as many turns as fit.
+This module gathers the input of a call: the files, the related open learnings, and as many turns as fit.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ from sprite.memory.recall.query import (
 )
 from sprite.memory.tokens import estimate_tokens
 
-#: What is always shown, newest first, takes so much of the prompt at most: some 100 learnings.
+#: Token budget for the learnings that are always shown, newest first: some 100 of them.
 STANDING_TOKENS = 4_000
-#: What stands around a learning in the prompt: its element, number, type, origin and day.
+#: Tokens of a learning's markup in the prompt: its element, number, type, origin and day.
 ELEMENT_TOKENS = 32
-#: What the files and the turns are near to takes so much.
+#: Token budget for learnings related to the files and the turns.
 NEAREST_TOKENS = 5_000
-#: What each turn is near to: so many, by so many of its words, and so many of all turns' together.
+#: Related learnings per turn, search terms per turn, and related learnings of all turns together.
 NEAREST_TO_TURN = 5
 NEAREST_TERMS = 48
 NEAREST_LEARNINGS = 30
-#: So many lines of user.md are shown with the learning that each rests on: where a life changes, both have to.
+#: Lines of user.md that are shown with the learning behind them. If the user's life changes, both must change.
 MOST_PROFILE_LINES = 40
-#: A turn's words are sought in so much of each of its texts.
+#: Characters of each of a turn's texts that supply search terms.
 MAX_WORDS_CHARS = 2_000
-#: Of the last answer's refusals, so many are told, each so long at most.
+#: Refused parts of the last answer that the prompt lists, and the characters of each.
 MOST_REFUSED = 12
 MAX_REFUSED_CHARS = 400
 
 
 async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str, asked: Asked | None) -> int:
-    """Log what an answer cost that no curation came of, and which turns it was about; return the row's id."""
+    """Log the cost of an answer without a curation, and its turns. Return the row's id."""
     return await transcript.lost_calls.append(
         LostCall(
             model=answer.model,
             reason=reason,
             usage=answer.usage,
-            # What was refused has no usage, and is not billed.
+            # A refused call has no usage and is not billed.
             cost_usd=answer.cost_usd if answer.usage else 0.0,
             turns=(asked.first, asked.last) if asked else None,
             generation=asked.generation if asked else 0,
@@ -73,7 +73,7 @@ async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str, a
 
 
 class Extractor:
-    """Asks for what turns teach, against the memory it is given."""
+    """Ask the curator about turns, with the given memory as context."""
 
     def __init__(self, memory: MemoryDB, files: MemoryFiles, model: CuratorModel) -> None:
         self._memory = memory
@@ -88,12 +88,12 @@ class Extractor:
         *,
         is_followed: bool = False,
     ) -> NewCuration:
-        """A curation of as many of the turns, from the first on, as one call can take. ModelError if there is none.
+        """Return a curation of as many leading turns as one call can take. ModelError if the call fails.
 
-        `may_repeat` says of the turns that fit whether they may be asked about once more; `is_followed` that more
-        turns wait.
+        `may_repeat` returns whether the turns that fit may be asked about a second time. `is_followed`: more turns
+        wait.
         """
-        # Read before the files: what a person changes from here on, the curator has not seen.
+        # Read before the files: the curator has not seen later changes by a person.
         seen = await self._memory.cursor()
         files = self._shown_files(turns)
         prompt, batch = await self.prompt(turns, files, is_followed=is_followed)
@@ -114,14 +114,14 @@ class Extractor:
         )
 
     async def control(self) -> Fault | None:
-        """Asks with everything but turns: None if the model answers, or else it is no turn's fault that it does not."""
+        """Send a prompt without turns. Return None if the model answers, else a fault that no turn caused."""
         prompt, _ = await self.prompt(())
         return await self._model.answers(prompt)
 
     async def prompt(
         self, turns: Sequence[Observation], files: Mapping[str, str] | None = None, *, is_followed: bool = False
     ) -> tuple[CuratorPrompt, Sequence[Observation]]:
-        """What the curator would be shown, and the turns that are in it; `files` as they are by default."""
+        """Return the prompt and the turns in it; `files` defaults to the current ones."""
         if files is None:
             files = self._shown_files(turns)
         tz = await self._memory.zone()
@@ -144,14 +144,14 @@ class Extractor:
         return prompt, turns[:number]
 
     def _shown_files(self, turns: Sequence[Observation]) -> dict[str, str]:
-        # Of projects that no turn is of, nothing is to be said, and nothing paid for.
+        # Sections of other projects are irrelevant and would cost tokens.
         projects = projects_of(turns)
         shown = {name: shown_to(name, self._files.read(name), projects) for name in CURATED}
         # A person may have written more than fits.
         return {name: within_limits(name, content)[0] for name, content in shown.items()}
 
     async def _open_learnings(self, turns: Sequence[Observation], user: str, tz: str | None) -> list[OpenLearning]:
-        """What is open, wanted or corrected, the sessions' digests, what user.md rests on, what turns are near to."""
+        """Return the learnings to show: standing ones, those behind user.md, and those related to the turns."""
         if not turns:
             return []
         shown: dict[int, Learning] = {}
@@ -172,11 +172,11 @@ class Extractor:
             _as_open(learning, timed.get(number), tz, learning.project if projects else None)
             for number, learning in sorted(shown.items())
         ]
-        # What the person or the agent wrote down themselves has no learning; it is not to be learned once more.
+        # Actions that the person or the agent wrote have no learning. Showing them prevents duplicates.
         return [*learned, *(_written(action, tz) for action in actions if action.source_learning_id is None)]
 
     async def _behind(self, user: str, projects: Sequence[str]) -> list[Learning]:
-        """The learnings that lines of user.md rest on."""
+        """Return the learnings behind the lines of user.md."""
         lines = [line for line in user.split("\n") if line.lstrip().startswith("- ")]
         found = [
             await self._memory.nearest(any_term(significant(line)), 1, projects) for line in lines[:MOST_PROFILE_LINES]
@@ -184,7 +184,7 @@ class Extractor:
         return [learning for nearest in found for learning in nearest]
 
     async def _near(self, turns: Sequence[Observation], projects: Sequence[str]) -> list[Learning]:
-        """What the turns are near to, each turn for itself: together, the words of the first would be all there is."""
+        """Return related learnings. Each turn has its own search, or the first one's words would use up all results."""
         found: dict[int, Learning] = {}
         rank: dict[int, int] = {}
         for turn in turns:
@@ -198,7 +198,7 @@ class Extractor:
 
 
 def _words_of(turn: Observation) -> str:
-    """What a turn is about: the person's words, then the reply's, then what was asked of tools."""
+    """Return a turn's search text: the user's words, the reply, then the tools' inputs."""
     asked = " ".join(str(call.get("input")) for call in turn.tool_calls)
     parts = (turn.user_message, turn.agent_response, asked)
     return " ".join(part[:MAX_WORDS_CHARS] for part in parts)
@@ -220,7 +220,7 @@ def _as_open(learning: Learning, action: Action | None, tz: str | None, project:
 
 
 def _written(action: Action, tz: str | None) -> OpenLearning:
-    """An open action that the person or the agent wrote down, as a learning that the curator can name."""
+    """Convert an open action without a learning into one that the curator can name."""
     return OpenLearning(
         id=action.id,
         type="ACTION",

@@ -1,7 +1,7 @@
-"""The vendor's Messages API, as far as the curator uses it: one request, one whole answer.
+"""Minimal Messages API client for the curator: one request, one complete answer.
 
-Its own client for Python takes 1.3 s of a core and 45 MB to import, for a request that is one JSON object. The HTTP
-client here is the one that the agent's SDK has imported anyway. https://docs.claude.com/en/api/messages
+The vendor's Python client takes 1.3 s of CPU and 45 MB to import. This module uses the HTTP client that the agent's
+SDK imports anyway. https://docs.claude.com/en/api/messages
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _T = TypeVar("_T")
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
-#: Some hundred times the longest answer. What is longer is no answer.
+#: Some hundred times the longest answer; reject anything longer.
 MAX_BODY_BYTES = 8 * 1024 * 1024
-#: Characters of a server's words that are kept.
+#: Characters kept of an error message from the server.
 MAX_WORDS = 200
 _OK = 200
 
@@ -41,7 +41,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A whole answer; `usage` in tokens, as the vendor counts them."""
+    """A complete answer; `usage` in tokens as the vendor counts them."""
 
     content: list[Block]
     model: str
@@ -50,7 +50,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class TokenCount(msgspec.Struct, frozen=True):
-    """How many tokens a request would have."""
+    """The token count of a request."""
 
     input_tokens: int
 
@@ -72,9 +72,9 @@ class RefusedCallError(ModelError):
 
 
 class MessagesApi:
-    """A client of the settings' model. `async with` it, or close it at the end.
+    """Call the Messages API with the configured model. Use `async with`, or close it at the end.
 
-    Every call raises RefusedCallError for an error status, and another ModelError where no answer came.
+    Every call raises RefusedCallError for an error status, and another ModelError without an answer.
     """
 
     def __init__(self, settings: Settings, *, timeout_seconds: float) -> None:
@@ -91,15 +91,15 @@ class MessagesApi:
         await self.close()
 
     async def close(self) -> None:
-        """Closes its connections, if there ever were any."""
+        """Close open connections."""
         if self._client is not None:
             await self._client.aclose()
 
     async def create(self, *, model: str, max_tokens: int, system: str, user: str, keep_system: bool) -> Message:
-        """The answer to one prompt.
+        """Return the answer to one prompt.
 
-        `keep_system`: the API keeps its `system` part for five minutes. That costs a quarter of it more, and nine
-        tenths less the next time, so it is worth it only where a next call comes soon.
+        `keep_system` caches the `system` part for five minutes. Caching costs 25 % more now and saves 90 % on the next
+        call, so use it only if another call follows soon.
         """
         first: dict[str, Any] = {"type": "text", "text": system}
         if keep_system:
@@ -113,15 +113,15 @@ class MessagesApi:
         return await self._post("/v1/messages", body, Message)
 
     async def count_tokens(self, *, model: str, user: str) -> TokenCount:
-        """What a prompt would take, unbilled."""
+        """Return the token count of a prompt, which is not billed."""
         body = {"model": model, "messages": [{"role": "user", "content": user}]}
         return await self._post("/v1/messages/count_tokens", body, TokenCount)
 
     async def _post(self, path: str, body: dict[str, Any], kind: type[_T]) -> _T:
-        # In a thread: where the SDK is not imported yet, the agent must not wait for it.
+        # Import in a thread: if the SDK has not imported it yet, the agent must not wait.
         http = await asyncio.to_thread(importlib.import_module, "httpx2")
         if self._client is None:
-            # Retried where the wait can be seen and interrupted; a redirect would carry the key elsewhere.
+            # The caller retries, where waiting is visible and can be cancelled. A redirect would leak the key.
             self._client = http.AsyncClient(headers=self._headers(), timeout=self._timeout_seconds)
         base = (self._settings.base_url or DEFAULT_BASE_URL).rstrip("/")
         try:

@@ -1,7 +1,7 @@
-"""The curator's model: one stateless call, its faults told apart, its answer looked at before it is believed.
+"""The curator's model: one stateless call, faults classified, answers checked before use.
 
-An outage is nobody's fault here and says nothing of the turns; a call in vain is told to `on_lost`, each of them.
-Knows the vendor's API; knows neither the log nor memory.
+An outage says nothing about the turns. Each failed call is reported to `on_lost`. The module uses neither the log nor
+memory.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sprite.prices import OFFLINE, cost_usd
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_SECONDS = 180.0
-#: Under the 5 s that a command waits for the sprite that asks.
+#: Below the 5 s that a command waits for the sprite.
 CHECK_TIMEOUT_SECONDS = 4.0
-#: Refusals that are nobody's fault in the call: no key, no money, no right to the model, no such model, too late, in
-#: another's way, too often.
+#: Error statuses that the turns did not cause: credentials, payment, permission, unknown model, timeout, conflict or
+#: rate limit.
 OUTAGES = frozenset({401, 402, 403, 404, 408, 409, 429})
-#: Those of them that pass without a person.
+#: Outages that end without a person.
 PASSING = frozenset({408, 409, 429})
-#: Reasons why an answer ends that is whole.
+#: Stop reasons of a complete answer.
 WHOLE = frozenset({None, "end_turn", "stop_sequence"})
 NO_FORMAT = "not in the format"
 
@@ -60,14 +60,14 @@ class Answer:
 
     @property
     def cost_usd(self) -> float | None:
-        """What it cost; None where that is not known. The model that answers may make it dearer, and never cheaper."""
+        """Return the price, or None if unknown: the higher of the requested and the answering model's."""
         costs = [cost_usd(model, self.usage) for model in (self.model, self.asked)]
         return max((cost for cost in costs if cost is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why nothing can be made of an answer: in short for the log, and in the model's words where it refused."""
+    """Why an answer is unusable: `reason` for the log, `words` for people, with the model's own if it refused."""
 
     reason: str
     words: str
@@ -76,9 +76,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a call is about: the inclusive range of turns, and in which extraction.
+    """The turns of a call as an inclusive range, and its extraction generation.
 
-    `again`: an answer that is not in the format may be asked for once more.
+    `again`: an answer in a wrong format may be requested a second time.
     """
 
     first: int
@@ -88,9 +88,9 @@ class Asked:
 
 
 class CuratorModel:
-    """Asks the curator's model; close it at the end.
+    """Call the curator's model; close it at the end.
 
-    `on_lost` logs an answer without a curation, and returns the row's id. A usable answer has such a row until its
+    `on_lost` logs an answer without a curation and returns the row's id. A usable answer has such a row until its
     curation is logged.
     """
 
@@ -98,28 +98,28 @@ class CuratorModel:
         self._settings = settings
         self._on_lost = on_lost
         self._api = MessagesApi(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
-        #: When the call that is open began, in Unix seconds.
+        #: Start of the open call in Unix seconds.
         self.asking_since: float | None = None
 
     async def close(self) -> None:
-        """Closes its connections, if there ever were any."""
+        """Close open connections."""
         await self._api.close()
 
     async def ask(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
-        """An answer worth logging. VainError if there is none, another ModelError for an outage."""
+        """Return an answer worth logging. VainError if there is none, another ModelError for an outage."""
         answer = await self._answer(prompt, asked)
         if not _is_usable(answer.text) and asked.again:
             log.warning("the curator's answer was not in the format; asking once more")
             await self._on_lost(answer, NO_FORMAT, asked)
             answer = await self._answer(prompt, asked)
-        # About a single turn, what comes then is kept in the log as it is; the others of a batch get another chance.
+        # The answer about a single turn is logged as it is; several turns get another attempt in smaller batches.
         if asked.first == asked.last or _is_usable(answer.text):
             return replace(answer, lost_call=await self._on_lost(answer, NOT_LOGGED, asked))
         await self._on_lost(answer, NO_FORMAT, asked)
         raise VainError(f"the curator's answer was {NO_FORMAT}")
 
     async def answers(self, prompt: CuratorPrompt) -> Fault | None:
-        """A control: whether the model answers a prompt at all, None if it does. ModelError for an outage."""
+        """Send a control call. Return None if the model answers, else the fault. ModelError for an outage."""
         answer, fault = await self._call(prompt)
         await self._on_lost(answer, CONTROL_ANSWERED if fault is None else CONTROL_IN_VAIN, None)
         return fault
@@ -168,7 +168,7 @@ def _is_usable(text: str) -> bool:
     try:
         return parse_response(text).usable
     except Exception:
-        # A bug of ours must not lose what the answer cost.
+        # Our parser's bug must not lose the record of the cost.
         log.exception("the curator's answer could not be read")
         return False
 
@@ -179,7 +179,7 @@ def _check_key(settings: Settings) -> None:
 
 
 async def check_model(settings: Settings) -> str:
-    """Asks the model once, unbilled: that it answers, in words. ModelError says why it does not."""
+    """Ask the model once, unbilled, and describe its answer. ModelError with the reason if it fails."""
     _check_key(settings)
     async with MessagesApi(settings, timeout_seconds=CHECK_TIMEOUT_SECONDS) as api:
         try:

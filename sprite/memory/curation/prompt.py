@@ -1,7 +1,7 @@
-"""The curator's prompt: one static system text, and a user text of files, open learnings, refusals and turns.
+"""The curator's prompt: a static system text, and a user text of files, open learnings, refusals and turns.
 
-Everything that varies is data from outside: it is cleaned of control characters and escaped, so that no content can
-close its element or open another. What varies least comes first, for the sake of prompt caching.
+All variable parts are external data. Control characters are removed and the text is escaped, so that no content can
+close its element or open another. The most stable parts come first, for prompt caching.
 """
 
 import hashlib
@@ -20,16 +20,16 @@ from sprite.memory.curation.answer import plain_text
 from sprite.memory.files import CURATED
 from sprite.memory.tokens import estimate_tokens
 
-#: So many days before and after the last turn are in the calendar: "next Friday", "in two weeks", "the 3rd".
+#: Days before and after the last turn in the calendar: for "next Friday", "in two weeks", "the 3rd".
 CALENDAR_DAYS = 14
 
-# A string is never cut below this: less would not show what it was.
+# Shorter strings would not be recognisable.
 MIN_CUT_CHARS = 40
-# Under a tight budget the user's words, which alone can prove a preference, keep four times what a tool's keep.
+# Under a tight budget the user's words keep four times as much as a tool's: only they can prove a preference.
 USER_SHARE, ASSISTANT_SHARE = 4, 2
 MAX_ATTRIBUTE_CHARS = 200
 
-#: Said only where it matters: of other batches nothing changes.
+#: Added only to batches that need it; other prompts stay the same.
 _ON_PROJECTS = """\
 A turn with `project` was said to another program at work on that project, perhaps on another computer; `<assistant>` is
 that program. What holds for one project alone goes into tools.md, files.md and context.md below the project's own main
@@ -102,7 +102,7 @@ class CuratorPrompt:
 
     @property
     def sha256(self) -> str:
-        """Which version of the instructions this is: the hash of the system text, in hex."""
+        """Return the version of the instructions: the hex hash of the system text."""
         return hashlib.sha256(self.system.encode()).hexdigest()
 
 
@@ -122,11 +122,13 @@ def build_prompt(
     budget_tokens: int | None = None,
     is_followed: bool = False,
 ) -> CuratorPrompt:
-    """The prompt for one batch. `limits` are lines by file name, `refused` what of the last answer was not taken.
+    """Build the prompt for one batch.
 
-    Over `budget_tokens` (system and user text together) the turns' long strings are cut, then tool calls left out,
-    until it fits. Files and learnings are never cut, since what is not shown cannot be kept up: if they alone exceed
-    the budget, so does the result, and its `tokens` say so. Times are as the turns and learnings say.
+    `limits` are line limits by file; `refused` lists rejected parts of the last answer.
+
+    Over `budget_tokens` (both texts together), long strings in the turns are cut first, then tool calls are omitted.
+    Files and learnings are never cut, since the curator cannot maintain hidden lines. If they alone exceed the budget, so
+    does the result: check its `tokens`.
     """
     head = _files(files, limits) + _learnings(open_learnings) + _refused(refused)
     tail = _closing(turns)
@@ -149,9 +151,9 @@ def fit(
     refused: Sequence[str] = (),
     budget_tokens: int,
 ) -> int:
-    """How many leading turns fit into one prompt uncut: at least 1, unless there are none.
+    """Return the number of leading turns that fit uncut: at least 1, or 0 without turns.
 
-    A first turn that alone exceeds the budget counts as 1: `build_prompt` with the same budget cuts it.
+    A first turn over the budget counts as 1: `build_prompt` cuts it to the same budget.
     """
     head = _files(files, limits), _learnings(open_learnings), _refused(refused)
     used = sum(estimate_tokens(part) for part in (system_prompt(), *head, _closing(turns[:1]), _notes(turns)))
@@ -244,7 +246,7 @@ def _tool(call: Mapping[str, Any], cut: int | None) -> str:
 
 
 def _input(value: Any, cut: int | None) -> str:
-    """A tool's input as JSON, and still JSON when cut."""
+    """Return a tool's input as JSON that stays valid when cut."""
     if cut is not None and isinstance(value, Mapping):
         value = {key: _cut(item, cut) if isinstance(item, str) else item for key, item in value.items()}
     text = _json(value)
@@ -257,12 +259,12 @@ def _json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, default=str)
     except RecursionError:
-        # Parsed on a shallower stack than this one; without this, one such turn could never be curated.
+        # It was parsed on a shallower stack than this one. Without this case, such a turn could never be curated.
         return '{"cut": "nested too deeply to show"}'
 
 
 def _cut_turns(turns: Sequence[CuratorTurn], room: int) -> str:
-    """The turns in at most `room` tokens: the longest strings that fit, or else the most tool calls that do."""
+    """Render the turns in at most `room` tokens: with the longest strings that fit, or else the most tool calls."""
     longest = max((len(text) for turn in turns for text in _strings(turn)), default=0)
     low, high, best = MIN_CUT_CHARS, max(longest, MIN_CUT_CHARS), None
     while low <= high:
@@ -300,9 +302,9 @@ def _text(text: str, cut: int | None) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """Keeps the beginning and the end of a long text, and says how much is missing."""
+    """Keep the beginning and the end of a long text, and note the number of missing characters."""
     if len(text) <= limit + MIN_CUT_CHARS:
-        return text  # the note on the cut would be as long as what it saves
+        return text  # a note on the cut would be as long as the text it saves
     end = limit // 3
     return f"{text[: limit - end]} … [{len(text) - limit} characters cut] … {text[len(text) - end :]}"
 
@@ -324,7 +326,7 @@ def _notes(turns: Sequence[CuratorTurn]) -> str:
 
 
 def _project(shown: CuratorTurn | OpenLearning) -> str:
-    # Whole, however long: it is also the heading of its section.
+    # Never cut: it is also the heading of its section.
     return "" if shown.project is None else f' project="{html.escape(plain_text(shown.project))}"'
 
 
@@ -333,7 +335,7 @@ def _asked_by(turn: CuratorTurn) -> str:
 
 
 def _calendar(last: datetime) -> str:
-    """The days around the last turn: `Fri 2026-11-06, Sat 07, ...`, the month where one begins."""
+    """Return the days around the last turn: `Fri 2026-11-06, Sat 07, ...`, with the month where one begins."""
     days = [last.date() + timedelta(days=step) for step in range(-CALENDAR_DAYS, CALENDAR_DAYS + 1)]
     return ", ".join(f"{day:%a %Y-%m-%d}" if day in {days[0], day.replace(day=1)} else f"{day:%a %d}" for day in days)
 
@@ -343,7 +345,7 @@ def _day(turn: CuratorTurn) -> str:
 
 
 def _moment(at: float, tz: str | None) -> datetime:
-    """A time as the person's clock shows it; where their zone is not known, as this computer's does."""
+    """Return a time in the user's zone, or in this computer's if that is unknown."""
     return datetime.fromtimestamp(at, ZoneInfo(tz)) if tz is not None else datetime.fromtimestamp(at).astimezone()
 
 
