@@ -127,8 +127,8 @@ def build_prompt(
     `limits` are line limits by file; `refused` lists rejected parts of the last answer.
 
     Over `budget_tokens` (both texts together), long strings in the turns are cut first, then tool calls are omitted.
-    Files and learnings are never cut, since the curator cannot maintain hidden lines. If they alone exceed the budget, so
-    does the result: check its `tokens`.
+    Files and learnings are never cut, since the curator cannot maintain hidden lines. If they alone exceed the budget,
+    so does the result: check its `tokens`.
     """
     head = _files(files, limits) + _learnings(open_learnings) + _refused(refused)
     tail = _closing(turns)
