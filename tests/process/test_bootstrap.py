@@ -140,8 +140,10 @@ async def test_changed_vm_is_noticed_and_repaired_once(emulator: Emulator, token
         for path in ours:
             os.chown(path, 65534, 65534)
     emulator.calls.clear()
-    heard, settings = Heard(), {"SPRITE_BATCH_TURNS": "7", "HOME": "/not/for/it"}
-    async with host_of(emulator, this_archive(), tokens, egress="packages", **settings) as host:
+    heard = Heard()
+    async with host_of(
+        emulator, this_archive(), tokens, egress="packages", SPRITE_BATCH_TURNS="7", HOME="/not/for/it"
+    ) as host:
         await asyncio.gather(*(host.deploy("ada", heard) for _ in range(3)))
         await greeting(await host.reach("ada", Heard()))
     assert emulator.counted("PUT", "services") == 1
