@@ -1,1 +1,1 @@
-"""The agent: missions in, one at a time, to the SDK and the CLI behind it; events out."""
+"""The agent: run missions one at a time through the SDK and its CLI, and publish events."""

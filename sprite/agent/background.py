@@ -1,8 +1,8 @@
-"""Work that the agent has begun and does not wait for, as the CLI tells of it (no I/O).
+"""Background work of the agent, as reported by the CLI (no I/O).
 
-The CLI says after each change what goes on beside its turns: that list is the truth, and it ends with the CLI; but a
-command whose end was told is over, also where a list still has it. Knows which turn began an agent, so that what it
-asks later can be told from what the turn under way asks.
+The CLI lists its background work after each change. That list is authoritative and ends with the CLI, with one
+exception: a command whose end was reported is over even if a list still contains it. The turn that began each agent
+is recorded, so that its later questions are not attributed to the current turn.
 """
 
 from __future__ import annotations
@@ -17,38 +17,41 @@ from sprite.protocol.shapes import BackgroundWork, WorkKind
 
 MAX_TITLE_CHARS = 200
 _KINDS: dict[str, WorkKind] = {"local_bash": "command", "local_agent": "agent"}
-#: The CLI's two words for what was ended by somebody, from two kinds of message.
+#: The CLI uses two words for work that was stopped, in two kinds of message.
 _STOPPED = frozenset({"killed", "stopped"})
 _OVER = frozenset({"completed", "failed", *_STOPPED})
 
 
 class Background:
-    """What goes on beside turns. `on_change` (see `watch`) is called after each change."""
+    """Track background work. `watch` registers a callback that runs after each change."""
 
     def __init__(self, discreet: Discreet) -> None:
         self._discreet = discreet
         self._works: dict[str, BackgroundWork] = {}
-        #: When each was first seen: an agent that waits for work of its own is gone for a while and comes back.
+        #: When each was first seen. An agent that waits for its own background work leaves the list and returns.
         self._since: dict[str, float] = {}
         self._begun_by: dict[str, str | None] = {}
         self._calls: set[str] = set()
-        #: Commands whose end was told. An agent's may be told several times.
+        #: Commands whose end was reported. The end of an agent may be reported several times.
         self._over: set[str] = set()
         self._stopping: dict[str, asyncio.Future[bool]] = {}
         self._on_change: Callable[[], None] | None = None
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Whom to tell that something changed."""
+        """Set the callback for changes."""
         self._on_change = on_change
 
     def works(self) -> list[BackgroundWork]:
-        """What goes on, oldest first."""
+        """Return the current background work, oldest first."""
         return sorted(self._works.values(), key=lambda work: work.since)
 
     # --- what the CLI says ---
 
     def changed(self, tasks: Iterable[dict[str, Any]], turn_id: str | None) -> None:
-        """All that goes on now; what is new was begun by the turn under way, or by an agent of an earlier one's."""
+        """Replace the list of current work.
+
+        New work belongs to the current turn, or to the turn of its parent agent.
+        """
         listed = {str(task["task_id"]): task for task in tasks if "task_id" in task}
         listed = {task_id: task for task_id, task in listed.items() if task_id not in self._over}
         for task_id, task in listed.items():
@@ -59,12 +62,12 @@ class Background:
             self._tell()
 
     def started(self, task_id: str, call_id: str) -> None:
-        """The tool call that began it; one that a turn waits for is not listed, and none of ours."""
+        """Record the tool call that began listed work. Calls that a turn waits for are not listed and are ignored."""
         if task_id in self._works:
             self._calls.add(call_id)
 
     def ended(self, task_id: str, status: str | None) -> None:
-        """Something ended, by itself or because it was stopped."""
+        """Record that work ended by itself or was stopped."""
         waiting = self._stopping.get(task_id)
         if status in _OVER and waiting is not None and not waiting.done():
             waiting.set_result(status in _STOPPED)
@@ -75,7 +78,7 @@ class Background:
             self._tell()
 
     def clear(self) -> list[BackgroundWork]:
-        """The CLI is gone, and all this with it; returns what went on."""
+        """Drop everything when the CLI is gone; return the work that was running."""
         works = self.works()
         for waiting in self._stopping.values():
             if not waiting.done():
@@ -89,19 +92,22 @@ class Background:
     # --- what others ask ---
 
     def turn_of(self, agent_id: str | None) -> str | None:
-        """The turn that began this agent, where it works in the background."""
+        """Return the turn that began this background agent, or None."""
         return self._begun_by.get(agent_id) if agent_id is not None else None
 
     def has(self, within: str | None, calls: Iterable[str]) -> bool:
-        """Whether an agent that works here (known by the call that began it) said something; its calls are noted."""
+        """Return whether a message belongs to a background agent, known by the call that began it. Record its calls."""
         if within not in self._calls:
             return False
-        # Each may begin an agent of its own.
+        # Each call may begin another agent.
         self._calls.update(calls)
         return True
 
     def stopping(self, task_id: str) -> asyncio.Future[bool]:
-        """Waits for its end: whether it was stopped, and had not ended by itself. Ask before stopping it."""
+        """Return a future that is True if the work was stopped and False if it ended by itself.
+
+        Call before stopping it.
+        """
         if task_id not in self._stopping:
             future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             future.add_done_callback(lambda _: self._stopping.pop(task_id, None))

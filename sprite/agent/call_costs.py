@@ -1,7 +1,7 @@
-"""What the agent's model calls cost while its turn still runs, from the usage that the stream tells.
+"""Cost of a running turn's model calls, computed from the streamed usage.
 
-The CLI counts a turn's cost only at its end. A call's final usage comes with its stream; of a subagent's call only the
-message is told. A call whose price is not known is left out.
+The CLI reports a turn's cost only at its end. A call's final usage arrives with its stream; for a subagent's call
+only the message is available. Calls with an unknown price are left out.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from claude_agent_sdk import AssistantMessage, Message, StreamEvent
 
 from sprite.prices import cost_usd
 
-#: Messages of subagents that are remembered, since each comes once for every block.
+#: Remembered subagent messages, because each arrives once per block.
 _MOST_MESSAGES = 200
 
 
 class CallCosts:
-    """`take` every message in order; each returns what it adds, in US dollars."""
+    """Track call costs. Pass every message to `take` in order; it returns the added cost in US dollars."""
 
     def __init__(self) -> None:
         self._model = ""
@@ -26,7 +26,7 @@ class CallCosts:
         self._counted: OrderedDict[str, float] = OrderedDict()
 
     def take(self, message: Message) -> float:
-        """Return the cost that this message tells of."""
+        """Return the cost that this message adds, in US dollars."""
         match message:
             case StreamEvent(parent_tool_use_id=None, event={"type": "message_start", "message": dict(begun)}):
                 self._model, self._usage = str(begun.get("model")), {}

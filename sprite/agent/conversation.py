@@ -1,7 +1,7 @@
-"""One conversation with the agent: the SDK client, the CLI process behind it, and the one reader of its stream.
+"""One conversation with the agent: the SDK client, its CLI process, and the only reader of its stream.
 
-Used from one task (the runtime's), as the SDK asks. Knows nothing of missions, memory or who is watching: it is
-handed hooks, tools and callbacks, and says when the CLI is gone.
+Use it from one task only (the runtime's), as the SDK requires. It knows nothing of missions, memory or clients: it
+receives hooks, tools and callbacks, and reports the death of the CLI.
 """
 
 from __future__ import annotations
@@ -41,44 +41,47 @@ from sprite.protocol.tools import TOOL_SERVER
 
 log = logging.getLogger(__name__)
 
-#: The CLI that the SDK's wheel carries; without it, the SDK looks for another.
+#: The CLI bundled with the SDK's wheel. Without this path, the SDK searches for another.
 BUNDLED_CLI = Path(claude_agent_sdk.__file__).parent / "_bundled/claude"
-#: What the agent is for; the CLI's schedules, worktrees and workflows are not, and each costs room in every request.
+#: The agent needs only these. The CLI's schedules, worktrees and workflows would take space in every request.
 TOOLS = ["Bash", "Read", "Write", "Edit", "WebFetch", "WebSearch", "Agent", "TaskStop"]
-#: The CLI's other agent types: the general one does, and `statusline-setup` has nothing to set up here.
+#: The CLI's other agent types: the general one is enough, and `statusline-setup` has no use here.
 NO_AGENTS = ["Agent(claude)", "Agent(Explore)", "Agent(Plan)", "Agent(statusline-setup)"]
-#: Commits are the person's: nothing of the CLI's making is signed to them, nor is the agent told how to.
-#: Nor does the CLI ask the vendor before each new host that a page is fetched from.
+#: Commits are the person's, so the CLI adds no signature and no git instructions. It also does not ask the vendor
+#: before it fetches a page from a new host.
 CLI_SETTINGS = {
     "attribution": {"commit": "", "pr": ""},
     "includeGitInstructions": False,
     "disableBundledSkills": True,
     "skipWebFetchPreflight": True,
 }
-#: A turn of this many steps has lost its way; the person is asked how to go on.
+#: A turn of this many steps is off track, so it ends and the person decides.
 MAX_TURNS = 250
-#: One message of the CLI's can carry a whole file's content.
+#: One CLI message can carry a whole file.
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 CONNECT_TIMEOUT_SECONDS = 60.0
-#: A CLI that is well reads its messages at once, also while a tool of its runs for hours.
+#: A healthy CLI reads its messages at once, even while a tool runs for hours.
 ASK_TIMEOUT_SECONDS = 60.0
 INTERRUPT_TIMEOUT_SECONDS = 10.0
-#: The SDK's own close waits up to 20 s for a CLI that does not listen; after this it is killed.
+#: The SDK's close waits up to 20 s for an unresponsive CLI; after this time the CLI is killed.
 CLOSE_TIMEOUT_SECONDS = 5.0
-#: A CLI that is found stopped (SIGSTOP) so many times in a row, so many seconds apart, is ended: nothing else would end
-#: its turn. One that waits for a tool or the model sleeps, and is never stopped.
+#: A CLI found stopped (SIGSTOP) this many times in a row, this many seconds apart, is killed, because its turn would
+#: never end. A CLI that waits for a tool or the model sleeps; it is not in the stopped state.
 STOPPED_LOOKS = 2
 LOOK_SECONDS = 5.0
 STOPPED_WORDS = "it was stopped from outside, did not go on, and was ended; send the message again"
-#: What the CLI writes to stderr, for the message when it dies.
+#: Lines of the CLI's stderr to keep for the error message when it dies.
 STDERR_LINES = 20
-#: The one command of the CLI's that is passed on as a command; other text is the person's words, as written.
+#: The only CLI command that is passed on as a command. All other text is sent as written.
 COMPACT_COMMAND = "/compact"
 
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What the agent is given: tools, hooks, (in `ask` mode) somebody to ask, and the CLI to start; None: the SDK's."""
+    """Options of one conversation: tools, hooks, the permission callback (in `ask` mode), and the CLI.
+
+    None: the SDK's CLI.
+    """
 
     tools: list[SdkMcpTool[Any]]
     hooks: dict[HookEvent, list[HookMatcher]]
@@ -87,9 +90,9 @@ class Equipment:
 
 
 class Conversation:
-    """The CLI at work. `on_message` gets every message in order; `on_death` is told in words, once.
+    """Run the CLI. `on_message` gets every message in order; `on_death` gets the reason for a person, once.
 
-    `on_end` is called when the CLI is gone, however that came about.
+    `on_end` is called whenever the CLI is gone, for any reason.
     """
 
     def __init__(
@@ -116,7 +119,10 @@ class Conversation:
         self.alive = False
 
     async def connect(self, resume: str | None) -> None:
-        """Starts the CLI, in an earlier conversation if one is named. AgentError says why it would not start."""
+        """Start the CLI and optionally resume a conversation.
+
+        Raises AgentError with the reason if it does not start.
+        """
         client = ClaudeSDKClient(self._options(resume))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
@@ -131,7 +137,7 @@ class Conversation:
         self._tasks.start(self._end_when_stopped(), "agent watch")
 
     async def ask(self, text: str, message_uuid: str) -> None:
-        """Hands over a person's words, exactly as written. AgentError if the CLI is gone."""
+        """Send a person's message exactly as written. Raises AgentError if the CLI is gone."""
         message: dict[str, Any] = {
             "type": "user",
             "message": {"role": "user", "content": text},
@@ -153,9 +159,9 @@ class Conversation:
             raise AgentError(f"The agent's process has died: {self._last_words(error)}") from error
 
     async def interrupt(self, *, spare_background: bool) -> None:
-        """Asks the CLI to stop its turn, and with it its agents in the background unless these are to be spared.
+        """Ask the CLI to stop its turn, and its background agents unless they are to be spared.
 
-        AgentError if it does not answer in time.
+        Raises AgentError if it does not answer in time.
         """
         if self._is_stopped():
             raise AgentError("The agent's process is stopped itself, and hears of no interrupt.")
@@ -163,19 +169,19 @@ class Conversation:
             await _asked_to_stop(_sparing_interrupt(self._client) if spare_background else self._client.interrupt())
 
     async def stop_task(self, task_id: str) -> None:
-        """Asks the CLI to stop work in the background. AgentError if it does not answer in time."""
+        """Ask the CLI to stop background work. Raises AgentError if it does not answer in time."""
         if self._client is not None:
             await _asked_to_stop(self._client.stop_task(task_id))
 
     async def close(self) -> None:
-        """Ends the CLI: politely, then by force."""
+        """End the CLI politely, then by force."""
         self._closing = True
         self.alive = False
         client, self._client = self._client, None
         if client is None:
             return
         process_id = _process_id(client)
-        # One that is stopped would not hear of it.
+        # A stopped process would not read the request.
         patience = 0.0 if process_id is not None and is_stopped(process_id) else CLOSE_TIMEOUT_SECONDS
         disconnecting = asyncio.create_task(client.disconnect(), name="agent disconnect")
         done, _ = await asyncio.wait({disconnecting}, timeout=patience)
@@ -183,7 +189,7 @@ class Conversation:
             log.warning("the agent's process did not end in time and is killed")
             _kill(process_id)
         with suppress(Exception):
-            # Whatever the SDK says about a process that we have just ended is no news.
+            # Errors of the SDK about a process that we just ended are expected.
             await disconnecting
         await end_commands(self._settings.cli_state)
         await self._tasks.close()
@@ -195,12 +201,12 @@ class Conversation:
             async for message in client.receive_messages():
                 await self._on_message(message)
         except Exception as error:
-            # Whatever ends the stream ends this CLI; a bug in a callback would too, and is logged whole.
+            # Any exception here ends this CLI. A bug in a callback is logged with its traceback.
             if not isinstance(error, ClaudeSDKError):
                 log.exception("reading the agent's stream failed")
             reason = self._last_words(error)
         finally:
-            # Also where this task was ended from outside: a conversation without a reader is over.
+            # Also when this task is cancelled: a conversation without a reader is over.
             self.alive = False
             await self._on_end()
             if not self._closing:
@@ -209,7 +215,7 @@ class Conversation:
                 await self._on_death(f"The agent's process has died: {words}")
 
     async def _end_when_stopped(self) -> None:
-        """Ends a CLI that was stopped; the reader then says so to whoever waits for its turn."""
+        """Kill a CLI that was stopped. The reader then reports this to those who wait for its turn."""
         looks = 0
         while self.alive:
             await asyncio.sleep(LOOK_SECONDS)
@@ -244,7 +250,7 @@ class Conversation:
             can_use_tool=self._equipment.can_use_tool,
             hooks=self._equipment.hooks,
             mcp_servers={TOOL_SERVER: create_sdk_mcp_server(TOOL_SERVER, __version__, self._equipment.tools)},
-            # Settings files in a workspace that the agent can write could run hooks or redirect the model.
+            # The agent can write to its workspace; settings files there could run hooks or redirect the model.
             setting_sources=[],
             strict_mcp_config=True,
             include_partial_messages=True,
@@ -256,26 +262,26 @@ class Conversation:
     def _cli(self) -> Path | None:
         """Return the program to start; None for the SDK's."""
         sandboxed = self._equipment.cli_path
-        # The agent on a VM may install what it needs.
+        # The agent on a VM may install packages.
         gains_privileges = sandboxed is not None or self._settings.permissions == "bypass"
         found = wrapped(sandboxed or BUNDLED_CLI, self._settings.run, gains_privileges=gains_privileges)
-        # Where no wrapper can be made, the boundary must hold all the same.
+        # The sandbox must hold even where no wrapper can be made.
         return found or sandboxed
 
     def _environment(self) -> dict[str, str]:
         settings = self._settings
         env = {
             "CLAUDE_CONFIG_DIR": str(settings.cli_state),
-            # Outputs of background commands would outlive their session in /tmp, open to whatever runs there later.
+            # In /tmp, outputs of background commands would outlive their session, readable by every later program.
             "CLAUDE_CODE_TMPDIR": str(settings.cli_state / TEMPORARY),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            # The CLI would keep a memory of its own beside ours, and the agent would write to it.
+            # The CLI would keep a second memory beside ours, and the agent would write to it.
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
-            # Else our tools are hidden until the model searches for them.
+            # Otherwise our tools are hidden until the model searches for them.
             "ENABLE_TOOL_SEARCH": "false",
-            # A copy of the whole conversation as an agent is nothing that the person has asked for.
+            # An agent that is a copy of the whole conversation is nothing the person asked for.
             "CLAUDE_CODE_FORK_SUBAGENT": "0",
-            # The server's token and the bridge's data are none of the agent's business.
+            # The agent must not get the server's token or the bridge's data.
             "SPRITE_TOKEN": "",
             "SPRITE_DATA": "",
         }
@@ -286,7 +292,7 @@ class Conversation:
         if settings.base_url:
             env["ANTHROPIC_BASE_URL"] = settings.base_url
         if settings.permissions == "bypass" and is_root():
-            # The CLI refuses to bypass permissions as root unless it is told that the machine is a sandbox.
+            # The CLI refuses to bypass permissions as root unless the machine is declared a sandbox.
             env["IS_SANDBOX"] = "1"
         return env
 
@@ -304,7 +310,7 @@ async def _asked_to_stop(request: Awaitable[None]) -> None:
 
 
 async def _sparing_interrupt(client: ClaudeSDKClient) -> None:
-    """An interrupt that leaves agents in the background alone, which the CLI knows and the SDK does not offer."""
+    """Interrupt without stopping background agents. The CLI supports this, but the SDK does not offer it."""
     send = getattr(getattr(client, "_query", None), "_send_control_request", None)
     if send is None:
         await client.interrupt()
@@ -323,7 +329,7 @@ def _kill(process_id: int | None) -> None:
 
 
 def _process_id(client: ClaudeSDKClient) -> int | None:
-    """The CLI's process id, which the SDK does not offer: without it a CLI that hangs could not be killed."""
+    """Return the CLI's process id from the SDK's internals. A hanging CLI could not be killed without it."""
     process = getattr(getattr(client, "_transport", None), "_process", None)
     process_id = getattr(process, "pid", None)
     return process_id if isinstance(process_id, int) else None

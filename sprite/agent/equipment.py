@@ -1,6 +1,7 @@
-"""The agent as the runtime knows it: everything that needs the SDK, made ready for one conversation at a time.
+"""The agent as seen by the runtime: everything that needs the SDK, set up for one conversation at a time.
 
-Imported beside the listener, since the SDK takes half a second; nothing that must answer before imports this.
+Imported after the listener has started, because the SDK takes half a second. Code that must answer earlier must not
+import this module.
 """
 
 from __future__ import annotations
@@ -74,64 +75,67 @@ from sprite.userfiles.user_files import UserFiles
 
 
 class Listener(Protocol):
-    """Whom a conversation tells and asks; called by its reader and its hooks, one message after another."""
+    """Receive the events and questions of a conversation.
+
+    Its reader and its hooks call these, one message at a time.
+    """
 
     @property
     def turn_id(self) -> str | None:
-        """The turn that the agent is in: a mission's, or one that it began by itself."""
+        """The agent's current turn: a mission's, or one that it began by itself."""
         ...
 
     @property
     def turn_origin(self) -> Origin:
-        """Who began the turn that the agent is in, or the one whose work in the background it goes on with."""
+        """Origin of the current turn, or of the turn whose background work it continues."""
         ...
 
     @property
     def background(self) -> Background:
-        """What goes on beside turns."""
+        """The background work."""
         ...
 
     @property
     def stack_id(self) -> str | None:
-        """The card stack in which the mission under way was asked."""
+        """The card stack in which the running mission was sent."""
         ...
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether somebody asked for the end of the turn under way."""
+        """Whether somebody asked to stop the current turn."""
         ...
 
     def paid(self, usd: float) -> None:
-        """A call of the model's has cost so many US dollars, or that much more."""
+        """Record that a model call has cost this many more US dollars."""
         ...
 
     async def began(self, cli_session_id: str, model: str | None) -> None:
-        """What the CLI calls this conversation, and its model."""
+        """Record the CLI's id of this conversation, and its model."""
         ...
 
     async def happened(self, event: AnyAgentEvent) -> None:
-        """The next event of the turn under way, still without its id."""
+        """Handle the next event of the current turn; its turn id is not set yet."""
         ...
 
     async def ended(self, result: TurnResult) -> None:
-        """A turn's end, as the CLI says it: a mission's, or of one that the agent began by itself."""
+        """Handle the end of a turn, as reported by the CLI: a mission's, or one that the agent began by itself."""
         ...
 
     async def died(self, reason: str) -> None:
-        """The CLI is gone; the reason is in words for a person."""
+        """Handle the death of the CLI; the reason is text for a person."""
         ...
 
     async def before_compaction(self) -> None:
-        """The CLI is about to forget what was said; it waits for this to return."""
+        """Prepare for compaction. The CLI waits for this to return."""
         ...
 
     async def news(self) -> str | None:
-        """What the agent should be told with its next prompt."""
+        """Return the text to add to the agent's next prompt."""
         ...
 
 
 class Agent:
-    """Makes conversations: tools, hooks and permissions wired to the sprite's stores."""
+    """Create conversations with tools, hooks and permissions connected to the sprite's stores."""
 
     def __init__(
         self,
@@ -163,7 +167,7 @@ class Agent:
         self._actions = actions
 
     def conversation(self, listener: Listener) -> Conversation:
-        """A conversation, not yet connected; the listener is told what happens in it."""
+        """Return a new conversation, not yet connected. The listener receives its events."""
         broken = BrokenStream()
         costs = CallCosts()
 
@@ -221,11 +225,11 @@ class Agent:
         )
 
     async def _deeds(self, prompt_id: str, prompt: str) -> str | None:
-        """What a person did to files since the last turn; the turn of this prompt has it in the log."""
+        """Return the person's file changes since the last turn, and log them with the turn of this prompt."""
         return await self._user_files.tell_deeds(prompt, partial(self._recorder.noted, prompt_id))
 
     async def _follow_work(self, message: Message) -> None:
-        """A turn's end, and what the agent begins and ends in the background."""
+        """Track the end of a turn, and the start and end of background work."""
         match message:
             case TaskStartedMessage(task_id=task):
                 await self._watch.begins(task)
@@ -237,7 +241,7 @@ class Agent:
                 await self._watch.ends()
 
     def _capture(self, message: Message) -> None:
-        """What only the stream knows of a turn: its texts, and calls that no hook reports."""
+        """Record the parts of a turn that only the stream contains: its texts, and calls that no hook reports."""
         match message:
             case AssistantMessage(parent_tool_use_id=None, error=None):
                 for block in message.content:
@@ -272,14 +276,14 @@ class Agent:
                 )
             except DeniedError as denied:
                 return PermissionResultDeny(message=str(denied))
-            # No rule is left with the CLI: its own cover more than the person was asked about.
+            # Give the CLI no rule: its rules cover more than the person was asked about.
             return PermissionResultAllow()
 
         return ask
 
 
 def _maker(listener: Listener) -> tuple[Maker, str | None]:
-    """As whom the agent acts now: what it makes within a schedule's turn is shown as that."""
+    """Return how the agent's changes are marked: those within a schedule's turn as the schedule's."""
     return ("schedule" if listener.turn_origin == "schedule" else "agent"), listener.turn_id
 
 
@@ -297,7 +301,7 @@ def _note_background(message: Message, listener: Listener) -> None:
 
 
 def _is_of_background(message: Message, background: Background) -> bool:
-    """Whether an agent in the background said or heard this: the turn that reports what it did has it in the log."""
+    """Return whether a background agent sent or received this. The turn that reports its work logs it."""
     if not isinstance(message, AssistantMessage | UserMessage):
         return False
     content = message.content if isinstance(message.content, list) else []

@@ -1,6 +1,6 @@
-"""The hook before each tool call: memory's files are watched from there on, and hidden places are denied.
+"""The hook before each tool call: start watching memory files, and deny access to hidden places.
 
-It is also the one place that is told which folder a command will run in.
+Only this hook receives the folder in which a command will run.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ log = logging.getLogger(__name__)
 
 #: The tool that runs commands.
 COMMANDS = "Bash"
-#: Calls that are looked at and not asked about leave theirs behind.
+#: Calls that need no permission never take their entry back, so the oldest entries are dropped.
 _MOST_FOLDERS = 200
 
 
 class CallFolders:
-    """The folder that each call will run in: a `cd` lasts, and only the hook is told."""
+    """Track the folder of each call. A `cd` persists, and only the hook receives the folder."""
 
     def __init__(self) -> None:
         self._folders: OrderedDict[str, Path] = OrderedDict()
 
     def note(self, tool_use_id: str, cwd: str) -> None:
-        """A call is about to be made."""
+        """Record the folder of a call that is about to run."""
         self._folders[tool_use_id] = Path(cwd)
         if len(self._folders) > _MOST_FOLDERS:
             self._folders.popitem(last=False)
 
     def take(self, tool_use_id: str | None) -> Path | None:
-        """Where a call runs; None if that is not known."""
+        """Return and forget the folder of a call; None if it is not known."""
         return self._folders.pop(tool_use_id or "", None)
 
 
 def guarding(
     guard: Guard, begins: Callable[[], Awaitable[None]], folders: CallFolders, *, asks_always: bool
 ) -> HookMatcher:
-    """Return the matcher for PreToolUse, of every tool; the CLI waits for it. `begins` is told that the agent works.
+    """Return the PreToolUse matcher for every tool; the CLI waits for it. `begins` is called when the agent works.
 
-    `asks_always`: a person decides on each command, also on those that the CLI takes for harmless.
+    With `asks_always`, a person decides on each command, even if the CLI considers it harmless.
     """
 
     async def before_tool(event: HookInput, tool_use_id: str | None, _context: HookContext) -> HookJSONOutput:
@@ -57,7 +57,7 @@ def guarding(
             folders.note(tool_use_id or "", cwd)
             refusal = guard.refusal(tool, fields["tool_input"], cwd)
         except Exception:
-            # A guard that fails lets nothing through.
+            # If the guard fails, deny the call.
             log.exception("a tool call could not be looked at and is denied")
             return _decided("deny", SYSTEM_REFUSAL)
         if refusal is not None:

@@ -1,4 +1,4 @@
-"""The agent's side, imported in a thread while the listener is already up."""
+"""Import the agent's modules in a thread while the listener is already running."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 
 class LateAgent:
-    """`ready` gives the agent. `make` gets its module and the boundary that was found.
+    """Load the agent lazily; `ready` returns it. `make` receives its module and the detected sandbox.
 
-    Where no agent is started ahead, nothing of it is loaded ahead either: it takes 40 MB and most of a second.
+    Without prewarming, the agent is not imported ahead either, because it takes 40 MB and most of a second.
     """
 
     def __init__(self, settings: Settings, make: Callable[..., Agent]) -> None:
@@ -35,7 +35,7 @@ class LateAgent:
 
     @asynccontextmanager
     async def loading(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
-        """Imports in the block; when that ends, an import under way is waited for (a thread cannot be stopped)."""
+        """Import while the block runs. At its end, wait for a running import, because a thread cannot be stopped."""
         if self._settings.spare_seconds:
             self._wanted.set()
         async with owned_task(self._load(), name="agent import", on_death=on_death, finish=self._end, may_return=True):
@@ -46,9 +46,9 @@ class LateAgent:
         self._wanted.set()
 
     async def ready(self) -> Agent:
-        """The agent, once it is imported. AgentError if it cannot be: the sprite stops for that.
+        """Return the agent once it is imported. Raises AgentError if it cannot be; the sprite then stops.
 
-        ShortageError where the machine has no room for it now; the next wish tries again.
+        Raises ShortageError if the machine lacks resources now; the next call tries again.
         """
         self._wanted.set()
         return await asyncio.shield(self._attempt)
@@ -74,7 +74,7 @@ class LateAgent:
             self._wanted.clear()
             failed, self._attempt = self._attempt, asyncio.get_running_loop().create_future()
             failed.set_exception(ShortageError())
-            # Nobody may wait for it, where it was loaded ahead.
+            # No task may be waiting for it, and asyncio would log an exception that was never retrieved.
             failed.exception()
             return
         log.log(logging.INFO if boundary.holds else logging.WARNING, "the agent's sandbox: %s", boundary.words)

@@ -1,4 +1,4 @@
-"""How a mission's end is told (pure): one event for those who watch, and the rows that outlast it."""
+"""The end of a mission (pure): one event for clients, and the rows that persist it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sprite.errors import ShortageError, SpriteError, is_shortage
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
 from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
 
-#: The error that a turn ends with when the day's money is gone.
+#: Error code of a turn that ends because the daily budget is used up.
 BUDGET_USED_UP = "budget_used_up"
 CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept; send it again."
-#: Nobody had asked for it, so nobody can send it again.
+#: No person sent it, so no person can send it again.
 OWN_CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept."
 SCHEDULE_CRASHED_MESSAGE = (
     "This was cut off: the sprite was stopped in the middle of it. What had happened by then is kept, and it is not "
@@ -31,7 +31,7 @@ _STATUS: dict[Outcome, MissionStatus] = {
 
 
 def failed(mission_id: str, error: Exception) -> Failed:
-    """The end of a mission that an error ended; a fault of ours is told without its words."""
+    """Return the end of a mission that an error ended. The text of an internal error is not shown."""
     if is_shortage(error):
         error = ShortageError()
     code = error.code if isinstance(error, SpriteError) else "internal"
@@ -42,7 +42,7 @@ def failed(mission_id: str, error: Exception) -> Failed:
 def ended(
     mission_id: str, result: TurnResult, texts: Sequence[str], cost_usd: float | None, duration_ms: int
 ) -> AnyEnding:
-    """The end of a turn as the CLI says it; `texts` are what was said in it, where the CLI does not repeat that."""
+    """Return the end of a turn as reported by the CLI. `texts` is used where the CLI repeats no text."""
     if result.outcome == "interrupted":
         return Interrupted(mission_id)
     if result.failure is not None:
@@ -53,7 +53,7 @@ def ended(
 
 
 def left_open(mission_id: str, turn: Observation | None, origin: Origin) -> AnyEnding:
-    """The end of a turn that a killed process had begun, by what the log knows of it."""
+    """Return the end of a turn that a killed process had begun, based on the log."""
     if turn is not None and turn.outcome == "complete":
         return Complete(mission_id, text=turn.agent_response, usage=None, cost_usd=None, duration_ms=0)
     if turn is not None and turn.outcome == "interrupted":
@@ -62,7 +62,7 @@ def left_open(mission_id: str, turn: Observation | None, origin: Origin) -> AnyE
 
 
 def cut_off(mission_id: str, origin: Origin) -> Failed:
-    """The end of a turn that was cut off, since the sprite was stopped or killed."""
+    """Return the end of a turn that was cut off because the sprite was stopped or killed."""
     by_person = origin == "person"
     words = {"person": CRASHED_MESSAGE, "agent": OWN_CRASHED_MESSAGE, "schedule": SCHEDULE_CRASHED_MESSAGE}[origin]
     return Failed(mission_id, "crashed", words, retryable=by_person)
@@ -78,9 +78,9 @@ def rows(
     tools: Sequence[UsedTool] = (),
     cost_usd: float | None = None,
 ) -> list[Effect]:
-    """What an end writes: the mission's status, what the agent had said and used, and the error if it ended with one.
+    """Return the rows for an end: the mission's status, the agent's text and tools, and the error, if any.
 
-    A turn that no message asked for has a line of chat in any case.
+    A turn that no message began gets a chat line in any case.
     """
     code = event.code if isinstance(event, Failed) else None
     effects: list[Effect] = [MissionMoved(mission_id, _STATUS[outcome], cost_usd=cost_usd, error_code=code)]

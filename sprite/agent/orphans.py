@@ -1,8 +1,8 @@
-"""Ending what would go on unseen and unrecorded: the CLI of a killed sprite, and the programs of a CLI that is gone.
+"""End leftover processes: the CLI of a killed sprite, and the programs of a CLI that is gone.
 
-Two CLIs in one conversation would write over each other, and of a command in the background people were told that it
-ended with its session. What the agent has detached from its shell (`nohup`, `setsid`) is meant to outlast a session,
-and ends with the sprite. Needs Linux's /proc, as on the VM; on other systems an orphan lives until its work ends.
+Two CLIs in one conversation would overwrite each other, and people were told that a background command ended with
+its session. Programs that the agent detached (`nohup`, `setsid`) may outlast a session and end with the sprite.
+This needs Linux's /proc, as on the VM. On other systems an orphan lives until its work ends.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ log = logging.getLogger(__name__)
 
 PROC = Path("/proc")
 CLI_NAME = "claude"
-#: Where the CLI, in its state, keeps what a shell of its reads first.
+#: Folder in the CLI's state for the file that each of its shells reads first.
 SNAPSHOTS = "shell-snapshots"
-#: What the CLI was running may tidy up after itself for so long (a killed shell leaves its lock files behind).
+#: Time for commands to clean up after SIGTERM (a killed shell leaves its lock files behind).
 GRACE_SECONDS = 2.0
 _POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """A process; its start time tells it from a later one with the same id."""
+    """A process. Its start time distinguishes it from a later process with the same id."""
 
     pid: int
     parent: int
@@ -37,17 +37,17 @@ class _Process:
 
 
 def end_orphans(config_dir: Path) -> None:
-    """Ends every CLI that keeps its state in `config_dir`, and all that it began, also what it detached.
+    """End every CLI with its state in `config_dir`, and all that it started, including detached programs.
 
-    Only the owner of the workspace's lock may call this: then no such CLI can be anybody's.
+    Call only while holding the workspace's lock: then no such CLI belongs to a running sprite.
     """
     processes = list(_processes())
     orphans = [process for process in processes if _is_cli_of(process.pid, config_dir)]
-    # By their parents, too, as long as these are there: a program may have been started in another environment.
+    # Search by parent, too, while the parents live: a program may run with another environment.
     left = {*_programs(config_dir, processes), *(child for orphan in orphans for child in _below(orphan, processes))}
     for orphan in orphans:
         log.warning("process %d, the agent's of an earlier sprite, is still there and is ended", orphan.pid)
-        # At once, or it would go on with its turn when what it runs has ended.
+        # SIGKILL at once; otherwise it would continue its turn when its command ends.
         _send(orphan, signal.SIGKILL)
     for process in _from_the_top(left):
         _send(process, signal.SIGTERM)
@@ -56,17 +56,17 @@ def end_orphans(config_dir: Path) -> None:
 
 
 async def end_commands(config_dir: Path) -> None:
-    """Ends what the shells of a CLI that is gone were running. Only where no such CLI runs any more."""
+    """End the commands in the shells of a CLI that is gone. Call only while no such CLI runs."""
     await _end(lambda: set(_commands(config_dir, list(_processes()))))
 
 
 async def end_programs(config_dir: Path) -> None:
-    """Ends whatever the CLIs of a sprite that stops have begun, also what was detached."""
+    """End all programs that the CLIs of a stopping sprite started, including detached ones."""
     await _end(lambda: set(_programs(config_dir, list(_processes()))))
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped (SIGSTOP) and does nothing until somebody lets it go on."""
+    """Return whether a process was stopped (SIGSTOP)."""
     try:
         return _fields(pid)[0] == b"T"
     except OSError:
@@ -74,11 +74,11 @@ def is_stopped(pid: int) -> bool:
 
 
 async def _end(find: Callable[[], set[_Process]]) -> None:
-    """Ends politely, then by force, what is found; looked for until nothing is left, since what ends may begin more."""
+    """Send SIGTERM, then SIGKILL. Search again until none is left, because ending programs may start more."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + GRACE_SECONDS
     told: set[_Process] = set()
-    # In a thread: a look at every process of the machine is for no event loop.
+    # In a thread: scanning all processes would block the event loop.
     while left := {process for process in told | await asyncio.to_thread(find) if _is_there(process)}:
         if loop.time() > ends:
             _end_the_deaf(left)
@@ -90,7 +90,7 @@ async def _end(find: Callable[[], set[_Process]]) -> None:
 
 
 def _from_the_top(processes: Iterable[_Process]) -> list[_Process]:
-    """Each before what it runs: a shell whose command is ended first would go on with the next one."""
+    """Sort parents first: a shell whose command ends first would start the next one."""
     return sorted(processes, key=lambda process: (process.started, process.pid))
 
 
@@ -118,8 +118,8 @@ def _processes() -> Iterator[_Process]:
 
 
 def _fields(pid: int) -> list[bytes]:
-    """What the kernel says of a process, from its state on (proc(5)). OSError if it is gone."""
-    # "pid (name) state parent ...": the name may hold anything, parentheses too.
+    """Return the kernel's fields of a process from its state on (proc(5)). Raises OSError if it is gone."""
+    # "pid (name) state parent ...": the name may contain anything, including parentheses.
     return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
 
 
@@ -128,7 +128,7 @@ def _read(pid: int) -> _Process | None:
         fields = _fields(pid)
     except OSError:
         return None
-    # One that has ended and that its parent has not collected is gone.
+    # A zombie that its parent has not collected counts as gone.
     return None if fields[0] == b"Z" else _Process(pid, int(fields[1]), int(fields[19]))
 
 
@@ -142,7 +142,7 @@ def _is_cli_of(pid: int, config_dir: Path) -> bool:
 
 
 def _has_state_in(config_dir: Path, pid: int) -> bool:
-    """Whether a process is a CLI with its state there or was begun by one: what it begins inherits its environment."""
+    """Return whether a process is a CLI with this state or its descendant: the environment is inherited."""
     try:
         environment = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -151,7 +151,7 @@ def _has_state_in(config_dir: Path, pid: int) -> bool:
 
 
 def _programs(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]:
-    """Whatever a CLI has begun, and the CLIs themselves; but not this process, which an agent may have started."""
+    """Yield the CLIs and all that they started, except this process, which an agent may have started."""
     ours = _line_of(os.getpid(), processes)
     for process in processes:
         if process.pid not in ours and _has_state_in(config_dir, process.pid):
@@ -160,7 +160,7 @@ def _programs(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]
 
 
 def _line_of(pid: int, processes: list[_Process]) -> set[int]:
-    """A process and those above it."""
+    """Return the ids of a process and its ancestors."""
     parents = {process.pid: process.parent for process in processes}
     line = set()
     while pid in parents and pid not in line:
@@ -170,7 +170,7 @@ def _line_of(pid: int, processes: list[_Process]) -> set[int]:
 
 
 def _commands(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]:
-    """The shells in which a CLI runs commands, known by the file of theirs that each reads first, and what they run."""
+    """Yield the shells in which a CLI runs commands, known by the file that each reads first, and their children."""
     snapshots = os.fsencode(config_dir / SNAPSHOTS) + b"/"
     for process in processes:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Turns that the agent begins by itself, when work in the background ends: each is a mission like any other.
+"""Turns that the agent begins by itself when background work ends. Each is a mission like any other.
 
-Owns which of them runs. One begins when the recorder sees it begin and ends when the recorder has written it, whoever
-closes it (the CLI's word, a mission that it swallows, the CLI's death, the session's end), so it ends exactly once.
+A turn begins and ends when the recorder reports it, so it ends exactly once. The CLI, a merged mission, the CLI's
+death or the session's end may close it.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from sprite.protocol.shapes import BackgroundWork, Stopped
 
 log = logging.getLogger(__name__)
 
-#: One that was interrupted has this long to say that it ended; then its process is ended.
+#: An interrupted turn has this long to end; then its process is ended.
 INTERRUPT_GRACE_SECONDS = 15.0
-#: How long an interrupt waits to hear what became of work in the background.
+#: Time for which an interrupt waits until background work has stopped.
 STOP_SECONDS = 5.0
 
 
 class OwnTurn:
-    """One of them, under way."""
+    """A running turn that the agent began by itself."""
 
     def __init__(self, turn_id: str) -> None:
         self.id = turn_id
         self.started_at = time.monotonic()
         self.texts: list[str] = []
-        #: How the CLI says that it ended, if it does.
+        #: End of the turn, if the CLI reports it.
         self.result: TurnResult | None = None
         self.death = ""
         self.is_interrupted = False
-        #: Why it was ended though nobody asked: an error's code and words.
+        #: Code and text of the limit that ended it, if no person did.
         self.bound: tuple[str, str] | None = None
         self.over = asyncio.Event()
 
 
 class OwnTurns:
-    """`publish` hands on an event with what it implies; `after_end` is awaited after each end.
+    """Run the agent's own turns. `publish` emits an event with its effects; `after_end` is awaited after each end.
 
-    `on_replaced` is told why the agent's process was ended to stop one, since a mission may have been sent there;
-    `on_paused` is called when one was not let begin, or was stopped, and the agent waits for the person's word.
+    `on_replaced` gets the reason when the process was ended to stop a turn, because a mission may have been sent
+    there. `on_paused` is called when a turn was refused or stopped and the agent waits for the person.
     """
 
     def __init__(
@@ -79,23 +79,23 @@ class OwnTurns:
 
     @property
     def current(self) -> OwnTurn | None:
-        """The one under way."""
+        """The running turn, if any."""
         return self._turns.get(self._recorder.task_id or "")
 
     async def end(self, result: TurnResult) -> None:
-        """The CLI says that it ended."""
+        """Handle the end of the turn, as reported by the CLI."""
         if (turn := self.current) is not None:
             turn.result = result
         await self._recorder.close_task(result.outcome)
 
     async def died(self, reason: str) -> None:
-        """The CLI is gone, and nothing else will say that it ended."""
+        """Close the turn when the CLI has died, because no result will come."""
         if (turn := self.current) is not None:
             turn.death = reason
         await self._recorder.close_task("error")
 
     async def stop(self, *, background: bool) -> list[Stopped]:
-        """Stops the one under way, and (if asked to) all work in the background; says what it stopped."""
+        """Stop the running turn and, if requested, all background work. Return what was stopped."""
         turn = self.current
         stopped = []
         if turn is not None:
@@ -111,7 +111,7 @@ class OwnTurns:
             return []
         ends = {work.id: self._session.background.stopping(work.id) for work in works}
         try:
-            # Agents are stopped by the interrupt: one stopped by name would begin a turn to say so.
+            # The interrupt stops agents: an agent stopped by id would begin a turn to report it.
             for work in works:
                 if work.kind != "agent":
                     await conversation.stop_task(work.id)
@@ -122,7 +122,7 @@ class OwnTurns:
             await self._replace_process()
         if ends:
             await asyncio.wait(ends.values(), timeout=STOP_SECONDS)
-        # What had ended by itself by then was not stopped.
+        # Leave out work that had ended by itself by then.
         return [Stopped(work.id, work.kind) for work in works if (end := ends[work.id]).done() and end.result()]
 
     async def _end_the_deaf(self, turn: OwnTurn) -> None:
@@ -150,13 +150,13 @@ class OwnTurns:
             await self.stop(background=False)
 
     def paid(self, usd: float) -> None:
-        """Something was spent without the person's word; stops what spends where that was too much."""
+        """Record spending without a mission; stop the spending work if the limit is reached."""
         if self._unattended.paid(usd):
             self._on_paused()
             self._guards.start(self._stop_spending(), "stop spending")
 
     async def _stop_spending(self) -> None:
-        """Stops the turn under way and agents in the background; a command costs nothing, and goes on."""
+        """Stop the current turn and background agents. Commands cost nothing and continue."""
         turn, paused = self.current, self._unattended.paused
         if turn is not None and paused is not None:
             turn.bound = ("paused", paused.why)
@@ -208,7 +208,7 @@ class OwnTurns:
             cost = self._session.cost_of_turn(turn.result.total_cost_usd)
             return ended(turn.id, turn.result, turn.texts, cost, duration_ms)
         if observation.outcome == "complete":
-            # A mission was merged into it: what follows, and what it cost, is the mission's.
+            # A mission was merged into it, so the following events and the cost belong to the mission.
             return Complete(turn.id, "\n\n".join(turn.texts), None, None, duration_ms)
         if observation.outcome == "interrupted":
             return Interrupted(turn.id)

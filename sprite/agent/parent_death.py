@@ -1,11 +1,11 @@
-"""The CLI ends with the sprite: the kernel sends it SIGTERM when the sprite dies, however it dies (Linux only).
+"""End the CLI with the sprite: the kernel sends it SIGTERM when the sprite dies (Linux only).
 
-Where no sandbox can be made, it also gives up new privileges for good, and so does all that it runs: the bridge knows
-them by that, whatever they detach themselves from.
+Without a sandbox, the CLI also gives up gaining privileges, and so do its children. The bridge recognises them by
+that, even if they detach.
 
-On SIGTERM the CLI ends at once, and what it runs with it; of a closed stdin it takes notice only after its turn. A
-process can ask for that signal only for itself, so the CLI is started through this file, which asks and then becomes
-the CLI. Run as a program, it may import nothing but the standard library.
+On SIGTERM the CLI and its commands end at once; it notices a closed stdin only after its turn. A process can
+request the signal only for itself. So the CLI is started through this file, which requests it and then executes the
+CLI. Run as a program, this file may import only the standard library.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ PR_SET_NO_NEW_PRIVS = 38
 
 
 def wrapped(cli: Path, folder: Path, *, gains_privileges: bool) -> Path | None:
-    """A program in `folder` that is `cli` and ends with this process; None where there cannot be one."""
+    """Return a program in `folder` that runs `cli` and ends with this process; None if it cannot be made."""
     if sys.platform != "linux" or not cli.is_file():
         return None
     program = folder / "cli"
     privileges = "gains" if gains_privileges else "keeps"
     command = shlex.join([sys.executable, "-I", "-S", __file__, str(os.getpid()), privileges, str(cli)])
     try:
-        # Another may be running the one of before; and a pipe would be waited for.
+        # Another process may be running the old file, and opening a pipe for writing would block.
         program.unlink(missing_ok=True)
         program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         program.chmod(0o700)
     except OSError:
         return None
-    # Not so on a file system that is mounted without the right to run programs.
+    # A file system mounted noexec cannot run it.
     return program if os.access(program, os.X_OK) else None
 
 
@@ -45,7 +45,7 @@ def _become(parent: int, privileges: str, command: list[str]) -> None:
     if privileges == "keeps":
         libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.getppid() == parent:
-        # Else it has died before it was asked about.
+        # Otherwise the parent died before the signal was requested.
         os.execv(command[0], command)  # noqa: S606 - to become this program is what this one is for
 
 

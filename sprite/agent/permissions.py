@@ -1,7 +1,7 @@
-"""Asking a person before a tool runs: questions out through the feed, answers back by request id.
+"""Ask a person before a tool runs: send questions through the feed, match answers by request id.
 
-A question has the call's input as it will run, whole and unredacted: what the agent could hide in it, it could have
-allowed unseen. The feed keeps another copy on disk. Knows neither connections nor the SDK's types.
+A question contains the call's whole unredacted input, because the agent could hide an action in any part left out.
+The feed stores a redacted copy on disk. This module uses neither connections nor the SDK's types.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sprite.protocol.messages import (
 
 Decision = Literal["allow", "deny", "always"]
 ANSWER_TIMEOUT_SECONDS = 600.0
-#: Of all open questions, as frames: with them a newcomer's state still fits one, and a person's client draws them.
+#: Limit for all open questions as frames: a new client's state must fit one frame, and clients draw them.
 MAX_OPEN_BYTES = MAX_FRAME_BYTES // 4
 
 
@@ -32,28 +32,28 @@ class DeniedError(Exception):
 
 
 class PermissionDesk:
-    """Open questions, each waiting for one answer."""
+    """Track open questions; each waits for one answer."""
 
     def __init__(self, feed: Feed, rules: StandingRules) -> None:
         self._feed = feed
-        #: What runs without asking again.
+        #: Rules that allow a call without asking.
         self.rules = rules
         self._open: dict[str, asyncio.Future[Decision]] = {}
         self._requests: dict[str, PermissionRequest] = {}
         self._open_bytes = 0
 
     def questions(self) -> list[PermissionRequest]:
-        """The questions that are open, oldest first."""
+        """Return the open questions, oldest first."""
         return list(self._requests.values())
 
     async def ask(
         self, mission_id: str | None, call: Call, *, of_background: bool = False, is_unattended: bool = False
     ) -> None:
-        """Returns when the call may run, by a rule or by a person's word.
+        """Return when the call may run, by a rule or a person's answer.
 
-        DeniedError on "deny", with nobody there, without an answer in time, and where the input cannot be shown whole.
-        A question `of_background` work stays open when the turn ends that began this. One of `is_unattended` work waits
-        for somebody to come: nobody need be there when a schedule begins a turn.
+        Raises DeniedError on "deny", without a connected client, without an answer in time, or if the input cannot
+        be shown whole. A question `of_background` work stays open when its turn ends. A question of `is_unattended`
+        work waits for a client to connect, because a schedule may begin a turn while no client is connected.
         """
         if self.rules.cover(call):
             return
@@ -90,12 +90,12 @@ class PermissionDesk:
         finally:
             del self._open[request_id], self._requests[request_id]
             self._open_bytes -= size
-            # Every client that shows the question takes it down.
+            # Every client that shows the question removes it.
             self._feed.publish(PermissionResolved(request_id, decision))
         return decision
 
     def _size(self, request: PermissionRequest) -> int:
-        """The bytes that a question takes. DeniedError where a person would not see all of it."""
+        """Return the size of a question in bytes. Raises DeniedError if a person would not see all of it."""
         if not arrives_as_it_is(request.input):
             raise DeniedError("This has characters or numbers that cannot be shown to a person. Do it without them.")
         size = len(encode(request))
@@ -109,7 +109,7 @@ class PermissionDesk:
         return size
 
     def answer(self, request_id: str, decision: Decision) -> None:
-        """A person's word; "always" without a narrow rule is this once. PeerError if the question is not open."""
+        """Answer a question; "always" without a narrow rule means once. Raises PeerError if it is not open."""
         answer = self._open.get(request_id)
         if answer is None or answer.done():
             raise PeerError("This question is not open any more.", code="not_found")
@@ -117,17 +117,17 @@ class PermissionDesk:
         answer.set_result("allow" if is_once else decision)
 
     def session_ended(self) -> None:
-        """What was allowed for the session ends with it."""
+        """Revoke what was allowed for the session."""
         self.rules.revoke(None)
 
     def withdraw(self, mission_id: str) -> None:
-        """The turn is over: its own open questions are answered with no."""
+        """Deny the turn's open questions, except those of background work."""
         for request_id, request in self._requests.items():
             if request.mission_id == mission_id and not request.background:
                 self._deny(request_id)
 
     def withdraw_all(self) -> None:
-        """Nothing goes on: open questions are answered with no."""
+        """Deny all open questions."""
         for request_id in self._open:
             self._deny(request_id)
 

@@ -1,7 +1,8 @@
-"""The session: its row in the log, and the conversation with the agent in which it is held.
+"""The session: its row in the log, and its conversation with the agent.
 
-Owns which session it is, what it has cost so far, and the CLI's process: begun when a mission needs it, resumed when
-it has died, closed with the session, and what the CLI wrote down of it deleted. Knows nothing of missions.
+Owns the session's id, its cost so far, and the CLI's process. The process starts when a mission needs it, is
+resumed after it died, and closes with the session. The CLI's records of the session are then deleted. This module
+knows nothing of missions.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A conversation that has rested this long is over: the next mission starts a new session.
+#: After this idle time the next mission starts a new session.
 IDLE_SECONDS = 12 * 3600.0
 
 
 class Session:
-    """One session after another. `id` is None between them."""
+    """Hold one session after another. `id` is None between them."""
 
     def __init__(
         self,
@@ -50,31 +51,31 @@ class Session:
         self._recorder = recorder
         self._boot_prompt = boot_prompt
         self._load_agent = load_agent
-        #: What the agent knows of its canvas.
+        #: The agent's knowledge of its canvas.
         self.sight = sight
-        #: What goes on beside turns, as long as the agent's process lives.
+        #: Background work; it lives as long as the agent's process.
         self.background = background
         self._cli_session_id: str | None = None
         self._cli_cost_usd = 0.0
         self._last_active = 0.0
         self._compacted = False
-        #: Whether the conversation was begun ahead of its first mission, which has not come yet.
+        #: Whether the conversation was prewarmed and has had no mission yet.
         self._is_spare = False
         self.id: str | None = None
         self.started_at: float | None = None
         self.turns = 0
-        #: The agent's model, as set or as the CLI says; None until either is known.
+        #: The agent's model, as configured or reported by the CLI; None until either is known.
         self.model: str | None = settings.model
-        #: The conversation, from the first mission that needed it to the session's end.
+        #: The conversation, from the first mission that needs it until the session ends.
         self.conversation: Conversation | None = None
 
     @property
     def has_rested(self) -> bool:
-        """Whether the session has rested for too long to be gone on with."""
+        """Whether the session has been idle for too long to be continued."""
         return self.id is not None and time.time() - self._last_active > IDLE_SECONDS
 
     async def restore(self) -> None:
-        """Takes up the session that an earlier process left open, if any."""
+        """Restore the session that an earlier process left open, if any."""
         session = await self._transcript.open_session()
         if session is not None:
             self.id = session.id
@@ -83,7 +84,7 @@ class Session:
             self._cli_session_id = session.cli_session_id
             self._last_active = session.last_active_at
             self._recorder.begin_session(session.id)
-        # A killed process leaves its agent's files; those of the session that is gone on with are needed to resume it.
+        # A killed process leaves its agent's files; those of the restored session are needed to resume it.
         folder = self._settings.cli_state
         if self._cli_session_id is None:
             await asyncio.to_thread(clear_cli_files, folder)
@@ -91,7 +92,7 @@ class Session:
             await asyncio.to_thread(keep_cli_session, folder, self._cli_session_id)
 
     async def begin(self) -> None:
-        """Makes sure there is a session."""
+        """Start a session unless one is open."""
         if self.id is None:
             session = await self._transcript.start_session(str(uuid.uuid4()))
             self.id, self.started_at = session.id, session.started_at
@@ -100,18 +101,18 @@ class Session:
         self._recorder.begin_session(self.id)
 
     def turn_ended(self) -> None:
-        """Counts a mission's turn."""
+        """Count a mission's turn."""
         self.turns += 1
         self.acted()
 
     def acted(self) -> None:
-        """Something happened in it."""
+        """Record activity in the session."""
         self._last_active = time.time()
 
     async def close(self, outcome: Outcome = "interrupted") -> None:
-        """Ends the agent's process, writes what is open, and ends the session; the agent's own files go with it.
+        """End the agent's process, write open turns, end the session and delete the CLI's files.
 
-        `outcome` is how turns that are still open end.
+        `outcome` is recorded for turns that are still open.
         """
         await self.end_process()
         await self._recorder.close_session(outcome)
@@ -122,57 +123,57 @@ class Session:
         await asyncio.to_thread(clear_cli_files, self._settings.cli_state)
 
     def cost_of_turn(self, total_usd: float | None) -> float | None:
-        """The CLI counts a conversation's cost; a turn's is what was added."""
+        """Return the cost that a turn added. The CLI reports the total of the conversation."""
         if total_usd is None:
             return None
         cost = max(0.0, total_usd - self._cli_cost_usd)
         self._cli_cost_usd = total_usd
-        # The CLI goes by the model's name, which the stand-in answers to as well.
+        # The CLI computes cost by the model's name, and the fake model answers to that name, too.
         return 0.0 if self._settings.is_offline else cost
 
     async def link_cli(self, cli_session_id: str, model: str | None) -> None:
-        """Notes what the CLI calls its conversation, so that a later process can resume it."""
+        """Record the CLI's id of the conversation, so that a later process can resume it."""
         self.model = STAND_IN if self._settings.is_offline else model or self.model
         if self.id is not None:
             self._cli_session_id = cli_session_id
             await self._transcript.link_cli_session(self.id, cli_session_id)
 
     def compacted(self) -> None:
-        """The agent has lost sight of its memory: what changed comes with its next prompt."""
+        """Record that the agent lost its memory text; the changes come with its next prompt."""
         self._compacted = True
 
     async def news(self) -> str | None:
-        """What the person did on the canvas; once after each compaction also what changed in memory and there."""
+        """Return the person's canvas changes. Once after each compaction, add changes of memory and the canvas."""
         was_compacted, self._compacted = self._compacted, False
         told = [self._boot_prompt.news(), await self.sight.canvas_again()] if was_compacted else []
         return "\n\n".join(text for text in (*told, await self.sight.news()) if text is not None) or None
 
     async def connected(self, listener: Listener) -> Conversation:
-        """The conversation, begun or (after its process died) resumed. AgentError says why there is none."""
+        """Return the conversation, started or resumed after its process died. Raises AgentError with the reason."""
         conversation = await self._up_to_date() or await self._connect(listener)
         self._is_spare = False
         return conversation
 
     async def warm_up(self, listener: Listener) -> None:
-        """Begins the conversation ahead of the mission that will need it. AgentError as for `connected`."""
+        """Start the conversation before a mission needs it. Raises AgentError like `connected`."""
         if self._settings.has_credentials and await self._up_to_date() is None:
             await self._connect(listener)
             self._is_spare = True
 
     async def cool_down(self) -> None:
-        """Ends a conversation that was begun ahead and that no mission has come to use."""
+        """End a prewarmed conversation that no mission has used."""
         if self._is_spare:
             await self.end_process()
 
     async def _up_to_date(self) -> Conversation | None:
-        """The conversation, if it lives and (before its first mission) knows memory as it is by now."""
+        """Return the conversation if it lives and (before its first mission) its memory text is current."""
         if self.conversation is None or not self.conversation.alive:
             return None
         return None if self._is_spare and await self._boot_prompt.has_changed() else self.conversation
 
     async def _connect(self, listener: Listener) -> Conversation:
         await self.end_process()
-        # What an agent that did not stop had begun by itself ends with it.
+        # Turns that an unresponsive agent had begun by itself end with it.
         await self._recorder.close_task("interrupted")
         agent = await self._load_agent()
         await self.sight.begins(anew=self._cli_session_id is None)
@@ -192,7 +193,7 @@ class Session:
         return conversation
 
     async def end_process(self) -> None:
-        """Ends the agent's process, and what goes on in the background with it; the session can be gone on with."""
+        """End the agent's process and its background work. The session can be continued."""
         conversation, self.conversation = self.conversation, None
         self._is_spare = False
         if conversation is not None:

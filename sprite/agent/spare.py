@@ -1,4 +1,4 @@
-"""The agent's process, started ahead of the first mission: it takes a second to start, and a mission waits for it."""
+"""Prewarm the agent's process before the first mission, because starting it takes a second."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 
 class Spare:
-    """At most one process that has had no mission yet; it ends after `seconds` without one. 0 starts none ahead.
+    """Prewarm at most one process; it ends after `seconds` without a mission. 0 disables prewarming.
 
-    `make_way` ends a session whose time is over: the spare is the next one's.
+    `make_way` ends an expired session: the prewarmed process is for the next one.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Spare:
         self._cooling: asyncio.TimerHandle | None = None
 
     def expect_mission(self) -> None:
-        """Starts the process once nothing else waits; returns at once."""
+        """Start the process once the queue is empty; return at once."""
         if self._seconds:
             self._inbox.when_idle(self._warm_up)
 
@@ -50,7 +50,7 @@ class Spare:
             await self._make_way()
             await self._session.warm_up(self._listener)
         except SpriteError as error:
-            # The mission for which it is tried again says so to somebody.
+            # The mission that tries again reports the error.
             log.info("the agent cannot be started ahead: %s", error)
             return
         if self._cooling is not None:

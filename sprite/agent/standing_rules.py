@@ -1,7 +1,7 @@
-"""What runs without asking again: one command, or writing files in one folder, as a person has allowed it.
+"""Rules that allow calls without asking: one command, or writing files in one folder, as a person allowed.
 
-Decided here, by what the person read on the button, and not by the CLI, whose own rules cover more than they say. Kept
-in memory for as long as the session lasts: nothing on disk could be changed by the agent.
+Sprite decides by the text on the button, not by the CLI's rules, which cover more than they say. Rules are held in
+memory for the session, because the agent could change them on disk.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 from sprite.errors import PeerError
 from sprite.protocol.messages import StandingRule
 
-#: All of them are sent in one `status`, each with its command.
+#: All rules are sent in one `status`, each with its command.
 MAX_RULES = 50
-#: A longer command, or folder's name, is one that nobody recognises in a list.
+#: People do not recognise a longer command or folder name in a list.
 MAX_CHARS = 1000
 _COMMANDS = "Bash"
 _WRITERS = frozenset({"Write", "Edit"})
-#: What an input says about a command beside what it does.
+#: Fields that describe a command and do not change what it does.
 _WORDS_ONLY = frozenset({"description", "timeout"})
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call as the CLI will make it; `cwd` is the folder it runs in, None where that is not known."""
+    """A tool call as the CLI will make it; `cwd` is its folder, None if unknown."""
 
     tool: str
     input: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Call:
 
     @property
     def real_path(self) -> Path | None:
-        """Where the file that it names is, whatever links lead there; None where it names none, or leads nowhere."""
+        """The real path of the named file, with links resolved; None if it names none or cannot be resolved."""
         path = self.input.get("file_path")
         try:
             return Path(path).resolve() if isinstance(path, str) else None
@@ -48,13 +48,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CommandRule:
-    """The same input in the same folder."""
+    """Cover the same input in the same folder."""
 
     words: str
     call: Call
 
     def covers(self, call: Call) -> bool:
-        """Whether this is what was allowed."""
+        """Return whether this call is the allowed one."""
         return (call.tool, call.cwd, _deeds(call)) == (self.call.tool, self.call.cwd, _deeds(self.call))
 
     @property
@@ -65,14 +65,14 @@ class CommandRule:
 
 @dataclass(frozen=True, slots=True)
 class FolderRule:
-    """Files written in a real folder of the workspace and, unless it is the workspace itself, in its folders."""
+    """Cover files in a real folder of the workspace and, except for the workspace itself, in its subfolders."""
 
     words: str
     workspace: Path
     folder: Path
 
     def covers(self, call: Call) -> bool:
-        """Whether the call writes there, as links lead now."""
+        """Return whether the call writes there, with links resolved now."""
         target = _written(call, self.workspace)
         if target is None:
             return False
@@ -82,7 +82,7 @@ class FolderRule:
 
     @property
     def shown(self) -> str:
-        """No command: the words say it all."""
+        """No command; the description is complete."""
         return ""
 
 
@@ -90,39 +90,39 @@ Rule = CommandRule | FolderRule
 
 
 class StandingRules:
-    """The rules of one session; `workspace` bounds what they can cover."""
+    """Hold the rules of one session; `workspace` bounds what they can cover."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace.resolve()
         self._rules: dict[str, tuple[Rule, float]] = {}
 
     def cover(self, call: Call) -> bool:
-        """Whether a person has allowed this before; links are followed as they are now."""
+        """Return whether a person has allowed this before, with links resolved now."""
         return any(rule.covers(call) for rule, _ in self._rules.values())
 
     def offer(self, call: Call) -> Rule | None:
-        """What "always" would mean for this call; None where no narrow rule can be made, and it means once."""
+        """Return the rule that "always" would add for this call; None if no narrow rule fits, and it means once."""
         rule = self._command(call) if call.tool == _COMMANDS else self._folder(call)
         return None if rule is None or len(self._rules) >= MAX_RULES or len(rule.words) > MAX_CHARS else rule
 
     def add(self, rule: Rule) -> None:
-        """A person's "always" on what was offered."""
+        """Add a rule that was offered and that the person accepted with "always"."""
         if not any(rule == known for known, _ in self._rules.values()):
             self._rules[str(uuid.uuid4())] = (rule, time.time())
 
     def listed(self) -> list[StandingRule]:
-        """The rules as people see them, oldest first."""
+        """Return the rules as shown to people, oldest first."""
         return [StandingRule(rule_id, rule.words, rule.shown, at) for rule_id, (rule, at) in self._rules.items()]
 
     def revoke(self, rule_id: str | None) -> None:
-        """Takes one rule back, or all of them. PeerError if it is not there (any more)."""
+        """Revoke one rule, or all of them. Raises PeerError if there is no such rule."""
         if rule_id is None:
             self._rules.clear()
         elif self._rules.pop(rule_id, None) is None:
             raise PeerError("This is not allowed any more.", code="not_found")
 
     def folder_of(self, call: Call) -> str | None:
-        """The folder that a command runs in, as a person is told it; None for the workspace itself."""
+        """Return the command's folder as shown to a person; None for the workspace itself."""
         if call.tool != _COMMANDS or call.cwd is None or call.cwd == self._workspace:
             return None
         return _relative(call.cwd, self._workspace)
@@ -153,10 +153,10 @@ def _deeds(call: Call) -> dict[str, Any]:
 
 
 def _written(call: Call, workspace: Path) -> Path | None:
-    """The real path of a file that the call writes; None where no rule could cover it.
+    """Return the real path of a file that the call writes; None if no rule could cover it.
 
-    That is outside the workspace, where anything on the way is hidden (`.os`, `.git`, `.bashrc`), where the file has
-    another name (a hard link), and where the path is put so that the CLI might read it in another way than we do.
+    No rule covers files outside the workspace, hidden files or folders (`.os`, `.git`, `.bashrc`), files with
+    another name (a hard link), or paths that the CLI might read differently than we do.
     """
     path = call.input.get("file_path")
     if call.tool not in _WRITERS or not isinstance(path, str) or not _is_plain(path):

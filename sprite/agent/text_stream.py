@@ -1,4 +1,4 @@
-"""The agent's words as they come, a few at a time."""
+"""The agent's streamed text, debounced."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import asyncio
 from sprite.feed import Feed
 from sprite.protocol.events import TextDelta
 
-#: Streamed text is sent this often at the most: faster than anyone reads, slower than a fast model's words.
+#: Minimum interval of streamed text: faster than people read, slower than a fast model's tokens.
 DELTA_SECONDS = 0.015
 
 
 class TextStream:
-    """Holds each piece of text for a moment, so that a fast model does not cost a frame for every word."""
+    """Debounce streamed text, so that a fast model does not cost a frame per word."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
@@ -20,7 +20,7 @@ class TextStream:
         self._timer: asyncio.TimerHandle
 
     def add(self, delta: TextDelta) -> None:
-        """Takes the next piece."""
+        """Add the next piece of text."""
         if self._held is not None and self._held.mission_id == delta.mission_id:
             self._held.text = f"{self._held.text}{delta.text}"
             return
@@ -29,7 +29,7 @@ class TextStream:
         self._timer = asyncio.get_running_loop().call_later(DELTA_SECONDS, self.release)
 
     def release(self) -> None:
-        """Sends the text that is held, if any: it is due, or something else follows it."""
+        """Send the held text, if any, because it is due or another event follows."""
         if self._held is not None:
             self._timer.cancel()
             self._feed.publish(self._held, durable=False)

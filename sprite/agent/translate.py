@@ -1,4 +1,4 @@
-"""SDK message -> agent events (pure). What the CLI says, in the wire's words."""
+"""Translate SDK messages to agent events (pure)."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from sprite.privacy.cutting import (
 )
 from sprite.protocol.events import AnyAgentEvent, Compacted, Compacting, TextDelta, ToolResult, ToolUse, WholeText
 
-#: What is shown of a tool's answer; the observation keeps more.
+#: Limit of a tool result's summary; the observation keeps more.
 SUMMARY_CHARS = 400
 #: Statuses after which the same request may succeed.
 _RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
-#: Of a call's tries again: the first is often all that it needs.
+#: The attempt at which clients are told. The first retry often succeeds.
 _TOLD_ATTEMPT = 2
-#: How the CLI begins its answer where work goes on in the background; what follows are paths, ids and advice.
+#: Beginnings of the CLI's answer when work continues in the background; paths, ids and advice follow.
 _LAUNCHED = ("Command running in background with ID:", "Async agent launched successfully")
 _REMINDERS = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
-#: A line that tells the model what to keep from the person.
+#: A line that instructs the model to keep something from the person.
 _INSTRUCTION = re.compile(
     r"never quote|internal ID|\b(?:do not|don't) (?:mention|tell|show) (?:this |it )?(?:to )?the (?:user|person)\b",
     re.IGNORECASE,
 )
-#: What the CLI says of an answer that is no error of the API's, in words for its own terminal: a part of that, and the
-#: code, the words for a person, and whether the same message may be answered if it is sent again.
+#: Errors that the CLI words for its own terminal: a pattern, then the code, the text for a person, and whether
+#: sending the same message again may succeed.
 _TROUBLES = (
     (
         re.compile(r"safeguards flagged|Usage Policy"),
@@ -74,7 +74,7 @@ _TROUBLES = (
     ),
     (re.compile(r"^\[ede_diagnostic\]"), ("agent_error", "The agent could not finish this turn.", True)),
 )
-#: Where the CLI thinks that its requests go: the bridge's address, of no use to a person.
+#: The CLI names the bridge's address here, which is of no use to a person.
 _GATEWAY = re.compile(r" If it persists, check your inference gateway \([^)]*\)\.?")
 _ERROR_CODES = {
     400: "invalid_request",
@@ -89,9 +89,9 @@ _ERROR_CODES = {
 
 
 def events_of(message: Message, discreet: Discreet) -> Iterator[AnyAgentEvent]:
-    """The events a message stands for, still without their mission; a subagent's own text is not shown.
+    """Yield the events of a message, without their mission. A subagent's own text is not shown.
 
-    What is cut is made discreet here, before the cut; the feed sees to the rest.
+    Text that is cut is redacted here, before the cut; the feed redacts the rest.
     """
     match message:
         case StreamEvent(parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}):
@@ -109,13 +109,13 @@ def events_of(message: Message, discreet: Discreet) -> Iterator[AnyAgentEvent]:
 
 
 class BrokenStream:
-    """Finds text that was streamed and whose stream broke off: the CLI asks for the rest, and says nothing of it."""
+    """Find streamed text whose stream broke off. The CLI requests the rest and does not report it."""
 
     def __init__(self) -> None:
         self._streamed: list[str] = []
 
     def before(self, message: Message) -> AssistantMessage | None:
-        """Return what was left unsaid before this message, as the CLI says what is whole."""
+        """Return the text cut off before this message, as a complete CLI message; None if there is none."""
         match message:
             case StreamEvent(
                 parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}
@@ -131,7 +131,7 @@ class BrokenStream:
 
 
 def model_trouble(message: Message) -> str | None:
-    """In words that the model does not answer, once for each call that the CLI goes on trying."""
+    """Return a notice that the model does not answer, once for each call that the CLI retries."""
     match message:
         case SystemMessage(subtype="api_retry", data={"attempt": int(attempt), **rest}) if attempt == _TOLD_ATTEMPT:
             status = rest.get("error_status")
@@ -158,7 +158,7 @@ def _tool_result(block: ToolResultBlock, discreet: Discreet) -> ToolResult:
 
 
 def _for_people(text: str) -> str:
-    """A tool's answer without what the CLI adds to it for the model alone."""
+    """Return a tool's answer without the CLI's additions for the model."""
     if text.startswith(_LAUNCHED):
         return "Started in the background."
     kept = _REMINDERS.sub("", text)
@@ -166,7 +166,7 @@ def _for_people(text: str) -> str:
 
 
 def result_of(message: ResultMessage, *, interrupted: bool) -> TurnResult:
-    """How a turn ended; `interrupted` says whether somebody asked for its end."""
+    """Return how a turn ended; `interrupted` says whether somebody asked to stop it."""
     outcome = _outcome(message, interrupted=interrupted)
     taken_in = message.user_message_uuids or ([message.user_message_uuid] if message.user_message_uuid else [])
     origin = message.origin["kind"] if message.origin else "human"
@@ -182,7 +182,7 @@ def result_of(message: ResultMessage, *, interrupted: bool) -> TurnResult:
 
 
 def _no_key(status: int | None) -> tuple[str, str, bool]:
-    """The CLI's advice is a command of its own terminal, which a person here does not have."""
+    """Replace the CLI's advice, which names a command of its own terminal."""
     if status == HTTPStatus.UNAUTHORIZED:
         words = "The model does not take this key: check ANTHROPIC_API_KEY, and start the sprite again."
     else:

@@ -1,4 +1,4 @@
-"""A mission under way: handed to the agent, waited for, and stopped if somebody asks; its end comes by one way only."""
+"""A running mission: send it to the agent, wait for it, and stop it on request. It ends in one way only."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A turn that was interrupted has this long to say that it ended; then its process is ended.
+#: An interrupted turn has this long to end; then its process is ended.
 INTERRUPT_GRACE_SECONDS = 15.0
-#: How long an interrupt waits for the agent to take the mission up: before that there is nothing to stop.
+#: Time for which an interrupt waits until the agent takes up the mission; before that it has no effect.
 SUBMIT_GRACE_SECONDS = 3.0
 #: A turn that the CLI began by itself has this long before a mission is sent into it.
 BACKGROUND_TURN_SECONDS = 120.0
 
 
 class Turn:
-    """One mission's turn. `play` it once; what the agent says of it meanwhile is told to `end` and `died`."""
+    """Run one mission's turn. Call `play` once; report its end meanwhile with `end` or `died`."""
 
     def __init__(self, mission: StoredMission, session: Session, recorder: TurnRecorder, listener: Listener) -> None:
         self._session = session
@@ -41,39 +41,39 @@ class Turn:
         self._message_uuid = str(uuid.uuid4())
         self._started_at = time.monotonic()
         self._interrupted = asyncio.Event()
-        #: Whether the sprite's own end is what ends it, and nobody's wish.
+        #: Whether the sprite's shutdown ends it, rather than a person.
         self.is_cut_off = False
-        #: Gets the CLI's result, or None when there will be none.
+        #: Resolves to the CLI's result, or None if there will be none.
         self._ended: asyncio.Future[TurnResult | None] = asyncio.get_running_loop().create_future()
         self._death = ""
         self._is_deaf = False
         self.mission = mission
-        #: Whether the mission's words were sent; until then, what the agent does is not the mission's.
+        #: Whether the mission's message was sent; until then the agent's activity belongs to another turn.
         self.asked = False
-        #: What the agent has said in it.
+        #: The agent's texts in this turn.
         self.texts: list[str] = []
-        #: What it has cost in US dollars, once the CLI has said so.
+        #: Cost in US dollars, once the CLI has reported it.
         self.cost_usd: float | None = None
-        #: What the log has of it, once it has ended.
+        #: The logged observation, once the turn has ended.
         self.observation: NewObservation | None = None
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether somebody asked for its end."""
+        """Whether somebody asked to stop it."""
         return self._interrupted.is_set()
 
     def interrupt(self) -> None:
-        """Asks for its end."""
+        """Ask the turn to stop."""
         self._interrupted.set()
 
     def cut_off(self) -> None:
-        """Asks for its end, since the sprite ends; where somebody asked before, it is they who stop it."""
+        """Ask the turn to stop because the sprite ends. An earlier request by a person takes precedence."""
         if not self.is_interrupted:
             self.is_cut_off = True
             self.interrupt()
 
     def waits_for(self, result: TurnResult) -> bool:
-        """Whether a result ends the mission: it took its message in, or (interrupted) it names none at all."""
+        """Return whether a result ends the mission: it names the mission's message, or (interrupted) no message."""
         if not self.asked or self._ended.done():
             return False
         if self._message_uuid in result.for_messages:
@@ -81,22 +81,22 @@ class Turn:
         return not result.for_messages and not result.by_itself and not self._recorder.in_task_turn
 
     def end(self, result: TurnResult | None) -> None:
-        """The turn has ended, by the CLI's word or (None) without one; the first to say so is heard."""
+        """End the turn with the CLI's result, or None without one. Only the first call counts."""
         if not self._ended.done():
             self._ended.set_result(result)
 
     def died(self, reason: str) -> None:
-        """The CLI is gone."""
+        """End the turn because the CLI has died."""
         if not self._ended.done():
             self._death = reason
             self._ended.set_result(None)
 
     async def play(self) -> tuple[Outcome, AnyEnding]:
-        """Hands the mission to the agent and waits for its end, by whichever way."""
+        """Send the mission to the agent and wait for its end."""
         mission_id = self.mission.id
         result = await self._result()
         if result is None and not self.is_interrupted and not self._recorder.has_taken_up:
-            # The CLI had died while idle; nothing of this mission has reached it.
+            # The CLI had died while idle, and received nothing of this mission.
             self._ended = asyncio.get_running_loop().create_future()
             result = await self._result()
         if result is None:
@@ -105,7 +105,7 @@ class Turn:
             return "error", failed(mission_id, AgentError(self._death))
         self.cost_usd = self._session.cost_of_turn(result.total_cost_usd)
         if result.outcome == "interrupted" and self.mission.origin == "schedule" and not self.is_interrupted:
-            # A signal to the whole group of processes reaches the CLI first; nobody has stopped it.
+            # A signal to the whole process group reaches the CLI first; no person stopped it.
             return "error", failed(mission_id, AgentError("The agent was stopped from outside."))
         duration_ms = int((time.monotonic() - self._started_at) * 1000)
         return result.outcome, ended(mission_id, result, self.texts, self.cost_usd, duration_ms)
@@ -116,7 +116,7 @@ class Turn:
             tasks.start(self._stop_when_asked(), "interrupt")
             result = await self._ended
         if self._is_deaf:
-            # Else it would go on with what somebody has stopped, unseen, until the next mission.
+            # Otherwise it would continue unseen what a person stopped, until the next mission.
             await self._session.end_process()
         return result
 
@@ -125,7 +125,7 @@ class Turn:
             self.end(None)
             return
         conversation = await self._session.connected(self._listener)
-        # A turn of the CLI's own would swallow the mission: one observation each needs one turn each.
+        # A turn that the CLI began would swallow the mission, but each observation needs its own turn.
         async with TaskSet() as tasks:
             tasks.start(self._recorder.quiet(BACKGROUND_TURN_SECONDS), "quiet")
             tasks.start(self._interrupted.wait(), "interrupted")
@@ -146,12 +146,12 @@ class Turn:
         if conversation is None:
             return
         try:
-            # What an earlier turn left at work is none of this one's.
+            # Background work of earlier turns does not belong to this one.
             await conversation.interrupt(spare_background=True)
             await asyncio.sleep(INTERRUPT_GRACE_SECONDS)
             log.warning("the interrupted turn did not end; its process is replaced")
         except AgentError as error:
             log.warning("%s", error)
-        # The turn waits for the CLI's word; without one, the mission is ended here, and the CLI with it.
+        # The turn waits for the CLI's result; without one, end the mission here and then the CLI.
         self._is_deaf = True
         self.end(None)

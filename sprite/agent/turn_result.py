@@ -1,4 +1,4 @@
-"""How a turn of the CLI's ended, as the conversation tells the runtime (pure)."""
+"""The result of a CLI turn, as the conversation reports it to the runtime (pure)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sprite.database.transcript import Outcome
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """How the CLI says that a turn ended. `for_messages` are the messages it took in, by their uuid.
+    """The result of a turn. `for_messages` lists the uuids of the messages that it took in.
 
-    `failure` is (code, words, retryable) where it did not complete; `total_cost_usd` counts the conversation.
+    `failure` is (code, words, retryable) if it did not complete; `total_cost_usd` is for the conversation.
     """
 
     for_messages: tuple[str, ...]

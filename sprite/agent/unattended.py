@@ -1,4 +1,4 @@
-"""How far the agent may go by itself: so many turns and dollars since the last word of the person's, or a schedule's.
+"""Limits for unattended work: turns and dollars since the person's last message or a schedule's start.
 
 Only counts. Times are Unix seconds, money is in US dollars.
 """
@@ -11,11 +11,11 @@ from typing import Literal
 
 from sprite.protocol.shapes import Paused
 
-#: Turns in a row that the agent begins by itself.
+#: Consecutive turns that the agent may begin by itself.
 MOST_TURNS = 5
-#: What these, and its background work, may cost together.
+#: Limit for the cost of these turns and of background work together.
 MOST_USD = 1.0
-#: A turn of its own has at least so long, also where the bound on background work has nearly passed.
+#: Minimum time for a turn that the agent begins, even if the limit on background work is nearly reached.
 _LEAST_TURN_SECONDS = 300.0
 _WHY = {
     "turns": f"Sprite went on by itself for {MOST_TURNS} turns in a row, and waits for your word before the next one.",
@@ -24,7 +24,7 @@ _WHY = {
 
 
 class Unattended:
-    """Counts what the agent does by itself. `seconds` bound how long background work keeps a machine awake."""
+    """Count the agent's unattended work. `seconds` limits how long background work keeps a machine awake."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.time) -> None:
         self._seconds = seconds
@@ -32,27 +32,27 @@ class Unattended:
         self._turns = 0
         self._usd = 0.0
         self._heard_at = clock()
-        #: Why the session waits for the person's word, None while it does not.
+        #: Why the session waits for the person; None if it does not.
         self.paused: Paused | None = None
 
     @property
     def held_until(self) -> float:
-        """Until when background work keeps a machine awake."""
+        """Unix time until which background work keeps a machine awake."""
         return self._heard_at + self._seconds
 
     @property
     def turn_seconds(self) -> float:
-        """How long a turn of its own that begins now may take."""
+        """Seconds that an own turn beginning now may take."""
         return max(self.held_until - self._clock(), min(_LEAST_TURN_SECONDS, self._seconds))
 
     def heard(self) -> bool:
-        """Begin anew: the person has spoken, or a schedule has come due. Return whether a pause ended."""
+        """Reset the counts: a person sent a message or a schedule came due. Return whether a pause ended."""
         self._turns, self._usd, self._heard_at = 0, 0.0, self._clock()
         was_paused, self.paused = self.paused is not None, None
         return was_paused
 
     def may_begin(self) -> bool:
-        """Count one more turn of the agent's own, unless it may begin none; then it is paused."""
+        """Count one more turn that the agent begins. If the limit is reached, pause and return False."""
         if self.paused is None and self._turns >= MOST_TURNS:
             self.pause("turns")
         if self.paused is not None:
@@ -61,7 +61,7 @@ class Unattended:
         return True
 
     def paid(self, usd: float) -> bool:
-        """Count what was spent by itself; return whether that pauses it."""
+        """Count unattended spending; return whether that pauses the agent."""
         self._usd += usd
         if self._usd < MOST_USD or self.paused is not None:
             return False
@@ -69,5 +69,5 @@ class Unattended:
         return True
 
     def pause(self, by: Literal["turns", "cost", "budget"], why: str = "") -> None:
-        """Pause until the person's word; `why` in words where the reason alone does not say it."""
+        """Pause until the person answers. Pass `why` if the standard text for `by` does not fit."""
         self.paused = Paused(why or _WHY[by], by, self._clock())

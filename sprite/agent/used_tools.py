@@ -1,4 +1,4 @@
-"""What tools a turn used, in short, as the chat keeps it (pure). The log has the calls whole."""
+"""Summary of a turn's tools for the chat (pure). The log has the full calls."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from sprite.protocol.shapes import UsedTool
 from sprite.protocol.tools import NOT_THE_AGENTS
 
-#: Of a very long turn the newest calls are kept; the log has all of them.
+#: Of a very long turn only the newest calls are kept here; the log has all of them.
 TOOLS_KEPT = 100
 TITLE_CHARS = 200
-#: The input that says best what a call was for, the most telling first.
+#: Input fields that describe a call best, most descriptive first.
 _TELLING = ("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "description", "title")
 
 
 def used_tools(calls: Sequence[Mapping[str, Any]]) -> list[UsedTool]:
-    """The calls of an observation (discreet already): each one's name, what it was for, and whether it failed."""
+    """Return each call of a redacted observation: its name, its purpose, and whether it failed."""
     used = [call for call in calls if call["name"] not in NOT_THE_AGENTS]
     return [UsedTool(call["name"], _title(call["input"]), call["is_error"]) for call in used[-TOOLS_KEPT:]]
 
