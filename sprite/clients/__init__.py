@@ -1,1 +1,1 @@
-"""Clients on the TCP port: one connection each, every message handled, new ones brought up to date."""
+"""Clients on the TCP port: one connection each, message handling, and state for new clients."""

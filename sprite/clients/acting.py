@@ -1,4 +1,4 @@
-"""A person's changes to the list of actions: each request, and the answer with the whole list as it then is."""
+"""A person's changes to the list of actions: each request, and the answer with the whole list afterwards."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sprite.protocol.messages import Error
 async def act(
     actions: Actions, view: MemoryView, request: AddActionRequest | UpdateActionRequest | ResolveActionRequest
 ) -> AnyMemoryResult | Error:
-    """Makes a person's change; where it comes too late, an error with the action as it is.
+    """Apply a person's change. If it is outdated, return an error with the current action.
 
-    PeerError where it makes no sense: see `Actions`.
+    Raises PeerError for an invalid change: see `Actions`.
     """
     try:
         return await _act(actions, view, request)

@@ -1,6 +1,6 @@
-"""What a person does on the canvas, without the agent: stacks, places, notes of their own, edits of blocks.
+"""A person's changes to the canvas without the agent: stacks, places, notes, edits of blocks.
 
-A person's words are kept as discreet as those of their messages. Whoever else is connected sees each change.
+A person's text is redacted like their messages. Every connected client receives each change.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from sprite.tools.blocks import MAX_BLOCKS, BlockError, check_size, read_data, r
 
 MAX_NAME_CHARS = 200
 UNTITLED = "Note"
-#: Of a name, which is cut: looking for secrets takes time.
+#: Limit for a name before it is redacted, because redaction takes time. The result is cut further.
 _MOST_READ = 4000
-#: A person's card is known by the message that made it: sent again, it makes no second one.
+#: The id of a person's card derives from its message, so a resend creates no second card.
 _CARDS = uuid.UUID("6f1c1a52-9d0e-4c8e-9a51-6d1c4f1b7a10")
 
 
 class PersonsCanvas:
-    """Takes every `canvas_interaction` of every client."""
+    """Handle every `canvas_interaction` of every client."""
 
     def __init__(self, workspace: WorkspaceDB, feed: Feed, confidences: Confidences, sight: CanvasSight) -> None:
-        """`sight` hears what the person wrote, whole, for the agent to be told."""
+        """Create the handler. `sight` receives the person's full text, to tell the agent."""
         self._workspace = workspace
         self._feed = feed
         self._confidences = confidences
         self._sight = sight
 
     async def take(self, interaction: AnyCanvasInteraction, message_id: str) -> Ack | Error:
-        """Does what a person wants; PeerError where that makes no sense, an answer with the block where it is late."""
+        """Apply a person's change. Raises PeerError if it is invalid; returns the current block if it is outdated."""
         async with self._workspace.canvas_lock:
             match interaction:
                 case CreateStack() | RenameStack() | ArchiveStack() | RestoreStack():
@@ -105,7 +105,7 @@ class PersonsCanvas:
     async def _create(self, wanted: CreateCard, message_id: str) -> Ack:
         card_id = str(uuid.uuid5(_CARDS, message_id) if message_id else uuid.uuid4())
         if (made := await self._workspace.card(card_id)) is not None:
-            # The answer was lost, and the news of it may have been, too.
+            # The answer was lost, and perhaps the event, too.
             return self._shown(made)
         if not wanted.blocks:
             raise PeerError("Write something first: a note has at least one block.")
@@ -129,7 +129,7 @@ class PersonsCanvas:
         whole = _fitting(block.type, edit.data, "the block")
         data = await off_loop(WORDS * _size_of(whole), self._discreet, whole, before=block.data)
         if data == block.data:
-            # Also where this is sent again, since its answer was lost.
+            # Also on a resend, because the answer was lost.
             return self._shown(card)
         if edit.seen != block.version:
             words = "This was changed meanwhile. Nothing was written over."
@@ -156,7 +156,7 @@ class PersonsCanvas:
         return card
 
     async def _stack(self, wanted: str | None) -> str:
-        """The stack of a new card: the one named, which has to be open, or else the newest open one."""
+        """Return the stack of a new card: the named one, which must be open, or else the newest open one."""
         if wanted is not None:
             stack = await self._workspace.stack(wanted)
             if stack is None:
@@ -173,7 +173,7 @@ class PersonsCanvas:
     # --- words ---
 
     def _read(self, new: list[NewBlock]) -> tuple[list[Block], list[Block]]:
-        """New blocks as the person wrote them, and as they may be written down."""
+        """Return new blocks as the person wrote them, and in the form to store."""
         try:
             whole = read_each(new, _new_block)
         except BlockError as error:
@@ -187,7 +187,7 @@ class PersonsCanvas:
         return self._confidences.person(words)
 
     def _discreet(self, data: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
-        """A block's data without what the person says in private; what stood there `before` is not theirs."""
+        """Return a block's data without private words. Text that was there `before` was not written by the person."""
         known = set(_texts(before))
         discreet_data: dict[str, Any] = discreet_value(
             data, lambda words: words if words in known else self._said(words)

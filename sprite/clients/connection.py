@@ -1,6 +1,6 @@
-"""One client's connection: handshake, frames in, frames out. Bytes and time are bounded here.
+"""One client's connection: handshake, frames in, frames out. Sizes and times are limited here.
 
-Owns the socket's two directions; what a message means is the gateway's business.
+Owns both directions of the socket; the gateway interprets the messages.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from sprite.protocol.outbox import Outbox
 log = logging.getLogger(__name__)
 
 READ_BYTES = 256 * 1024
-#: A client that has let this much pile up is cut off; it can resume.
+#: A client with more than this queued is disconnected; it can resume.
 MAX_OUTBOX_BYTES = 8 * 1024 * 1024
-#: What is still to be said is given this long when a connection is closed.
+#: Time to send queued frames when a connection is closed.
 FAREWELL_SECONDS = 2.0
-#: A refused client that is still sending hears why only if its bytes are read: closing on unread bytes is a reset,
-#: which takes the answer away from it. So much of them, for so long as a farewell.
+#: Closing with unread bytes resets the connection, and a refused client that still sends would lose the reason. So
+#: read this many of its bytes, for FAREWELL_SECONDS at most.
 MAX_UNHEARD_BYTES = 16 * 1024 * 1024
-#: Messages of one client that are worked on at once.
+#: Messages of one client that are handled concurrently.
 MAX_CONCURRENT = 32
 
 Handle = Callable[["Connection", ClientMessage], Awaitable[None]]
@@ -65,7 +65,7 @@ Snapshot = Callable[[], Awaitable[StateSync]]
 
 
 class Connection:
-    """A client, from its first byte to its last."""
+    """Serve one client from the first byte to the last."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Connection:
         self._on_known = on_known
         self._on_welcome = on_welcome
         self._leases = leases
-        #: Why nothing more of this client's is begun: a bridge with a newer lease is here.
+        #: Set when a bridge with a newer lease connected: no more messages of this client are started.
         self._replaced: FatalPeerError | None = None
         self._reading: asyncio.Timeout | None = None
         self._decoder = FrameDecoder(MAX_AUTH_FRAME_BYTES)
@@ -97,11 +97,11 @@ class Connection:
         self._outbox_changed = asyncio.Event()
         self._outbox_sent = asyncio.Event()
         self._working = TaskSet()
-        # Nothing to end until the handshake is done.
+        # There is no subscription until the handshake is done.
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def serve(self) -> None:
-        """Runs the connection to its end; whatever the peer does, this returns."""
+        """Run the connection to its end. It returns for any behaviour of the peer."""
         try:
             async with owned_task(
                 self._send_for_ever(),
@@ -118,7 +118,7 @@ class Connection:
             await self._close()
 
     async def _hear(self) -> bool:
-        """Takes frames until the peer ends; whether it was refused, and may be sending still."""
+        """Handle frames until the peer ends. Return whether it was refused and may still be sending."""
         try:
             await self._handshake()
             async for frame in self._frames():
@@ -139,15 +139,15 @@ class Connection:
         return False
 
     def _end(self, error: FatalPeerError) -> None:
-        """Ends the connection from outside: of what it has still to say nothing is begun."""
+        """End the connection from outside. Remaining messages are not started."""
         self._replaced = error
         if self._reading is not None:
             self._reading.reschedule(0)
 
     def send(self, payload: ServerPayload, *, reply_to: str | None = None) -> None:
-        """Queues an answer to this client; one that no frame can hold becomes an error that says so."""
+        """Queue an answer to this client; one that does not fit a frame becomes an error."""
         if isinstance(payload, Error):
-            # Words of the CLI's or of a library's can quote what they failed on.
+            # Messages of the CLI or a library can quote the text that they failed on.
             payload = msgspec.structs.replace(payload, message=discreet(payload.message))
         frame = encode(payload, reply_to=reply_to)
         if len(frame) > MAX_FRAME_BYTES:
@@ -173,7 +173,7 @@ class Connection:
             self._decoder.feed(data)
 
     async def _read(self) -> bytes | None:
-        """What comes next, b"" at the end; None where the connection was ended from outside."""
+        """Return the next bytes, b"" at the end; None if the connection was ended from outside."""
         try:
             async with asyncio.timeout(None) as self._reading:
                 return await self._reader.read(READ_BYTES)
@@ -193,7 +193,7 @@ class Connection:
             self.send(Error(error.code, str(error)), reply_to=error.reply_to)
             return
         if message.type == "mission":
-            # Taken up here and not in a task: missions keep the order in which they were sent.
+            # Handled here and not in a task, so that missions keep their order.
             await self._work(message)
             return
         while len(self._working) >= MAX_CONCURRENT:
@@ -228,7 +228,7 @@ class Connection:
             await self._leases.enter(auth.lease, self._end)
         self._decoder.raise_limit(MAX_FRAME_BYTES)
         if auth.client in {STORE, PROBE}:
-            # It wants neither state nor events, and nothing is prepared for what it may say.
+            # It wants neither state nor events, so skip the preparation for missions.
             self._say_welcome(self._feed.last_seq)
             return
         await self._welcome(auth.resume)
@@ -276,7 +276,7 @@ class Connection:
         )
 
     async def _replayable(self, resume: Resume | None, last_seq: int) -> int | None:
-        """The event after which a replay begins, or None where the client needs the whole state."""
+        """Return the event after which a replay begins; None if the client needs the whole state."""
         if resume is None or resume.epoch != self._feed.epoch or not 0 <= resume.last_seq <= last_seq:
             return None
         oldest = await self._feed.oldest_seq()
@@ -286,13 +286,13 @@ class Connection:
         return resume.last_seq
 
     async def _replay(self, after: int, last_seq: int) -> None:
-        """Sends what was missed, then what came in meanwhile."""
+        """Send the missed events, then those that arrived meanwhile."""
         while after < last_seq and not self._outbox.is_cut and (events := await self._feed.events_after(after)):
             for seq, frame in events:
                 if seq <= last_seq:
                     self._put(frame)
                 after = seq
-                # A long replay goes at the client's pace, so that it cannot overflow what is meant for live events.
+                # A long replay runs at the client's pace, so that it cannot overflow the outbox for live events.
                 while self._outbox.has_backlog(MAX_OUTBOX_BYTES // 2):
                     self._outbox_sent.clear()
                     await self._outbox_sent.wait()
@@ -330,7 +330,7 @@ class Connection:
                 self._outbox.sent()
                 self._outbox_sent.set()
         except ConnectionError:
-            # The reading side notices and ends the connection.
+            # The reading side notices this and ends the connection.
             self._outbox.cut()
             self._outbox_sent.set()
 
@@ -339,7 +339,7 @@ class Connection:
         self._outbox_changed.set()
 
     async def _let_finish(self) -> None:
-        """Ends our direction, and reads what the peer still sends into nothing."""
+        """Close our direction, then read and drop what the peer still sends."""
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 self._writer.write_eof()
@@ -355,7 +355,7 @@ class Connection:
 
 
 def _refusal(error: Exception, what: str) -> Error:
-    """What a client is told of an error; a fault of ours is logged whole, and told without its words."""
+    """Return the error to send for an exception. An internal error is logged in full and sent without details."""
     if is_shortage(error):
         error = ShortageError()
     if isinstance(error, SpriteError):

@@ -91,20 +91,19 @@ from sprite.schedules.scheduler import Scheduler
 from sprite.shipping.shipping import Shipping
 from sprite.userfiles.user_files import UserFiles
 
-#: A person who asks for a flush waits for one call to a model.
+#: A flush on request waits for one call to a model.
 FLUSH_SECONDS = 120.0
-#: The bridge's copy confirms a forget within moments, where its database is not stalled.
+#: The bridge's replica confirms a forget within moments unless its database is stalled.
 CONFIRM_SECONDS = 10.0
-#: The longest id of a message, and of a stack that it names.
+#: Limit for the ids of a message and of its stack.
 MAX_ID_CHARS = 200
-#: What a program is called that has no name to show.
-#: The longest question, action, or text to forget.
+#: Limit for a question, an action, or a text to forget. `_NAMELESS` stands for a program without a printable name.
 MAX_WORDS_CHARS = 4000
 _NAMELESS = "a program"
 
 
 class Gateway:
-    """Takes every message of every client."""
+    """Handle every message of every client."""
 
     def __init__(
         self,
@@ -147,12 +146,12 @@ class Gateway:
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
-        """What a client gets that is not brought up to date by replay."""
+        """Return the state for a client that cannot be updated by replay."""
         parts = (self._workspace, self._feed, self._desk, self._runtime, self._actions)
         return await state_sync(*parts, await self._memory_state())
 
     async def handle(self, connection: Connection, message: ClientMessage) -> None:
-        """Answers one message. PeerError for one that makes no sense; the caller tells the client."""
+        """Answer one message. Raises PeerError for an invalid one; the caller reports it to the client."""
         _check_lengths(message.payload)
         match message.payload:
             case Mission() as mission:
@@ -197,7 +196,7 @@ class Gateway:
         if not mission.text.strip():
             raise PeerError("The message is empty.")
         if len(mission.stack_id or "") > MAX_ID_CHARS:
-            # It is kept as long as the mission waits; a stack that is gone has a shorter one.
+            # It is stored while the mission waits; ids of former stacks are shorter.
             raise PeerError("There is no such stack.", code="not_found")
         if len(mission.text) > MAX_MISSION_CHARS:
             raise PeerError(
@@ -225,7 +224,7 @@ class Gateway:
             await self._actions.set_zone(system.tz or "")
         answers, words = await self._model_check() if system.action == "check_model" else (None, None)
         memory, next_due, tz = await self._memory_state(), await self._actions.next_due(), await self._actions.zone()
-        # Nothing is awaited from here on: a change of the session is sent after this, not before it.
+        # No await from here on, so that later session changes are sent after this status.
         return Status(
             action=system.action,
             session=self._runtime.session_state(),
@@ -287,8 +286,8 @@ class Gateway:
         result: AnyMemoryResult
         match request:
             case EditRequest(version=int()) | AcceptRequest(curation_id=int()) | RejectRequest(curation_id=int()):
-                # Whoever says what they have seen may be refused for what a hand has written since: every page hears
-                # of that all the same.
+                # A request based on an older version may be refused because the file changed on disk. Announce that
+                # change to every client first.
                 self._publish(await self._projection.settle())
         match request:
             case EditRequest(name, content, version):
@@ -310,7 +309,7 @@ class Gateway:
         limit = max(1, min(limit, CHAT_LIMIT))
         result = ChatResult(shown(await self._workspace.chat(limit, before)))
         while len(result.chat) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
-            # The older half is asked for again.
+            # The client asks for the older half again.
             result.chat = result.chat[len(result.chat) // 2 :]
         return result
 
@@ -336,22 +335,22 @@ class Gateway:
             except PeerError as error:
                 if error.code != "not_found" or not self._runtime.is_busy:
                     raise
-                # What is being said is on the screens before it is in the log.
+                # Clients see a running turn before it is in the log.
                 words = f"{error} A turn is under way: what it says is in memory when it ends, so ask again then."
                 raise PeerError(words, code="not_found") from error
 
         async def forget() -> Forgotten:
-            # What happened before has to be written by now, or its events would be written after they were dropped.
+            # Earlier events must be written by now, or they would be written after they were deleted.
             await self._feed.drain()
-            # And memory as it was must not be written after it.
+            # The old state of memory must not be written after this.
             async with self._feed.rewritten(), self._boots.unwritten():
                 return await self._forgetter.forget(target, sure=request.yes)
 
         forgotten = await self._runtime.at_rest(forget)
         self._boots.changed()
-        # What is on people's screens still has the words: everyone gets the state as it now is.
+        # Clients still show the text, so send everyone the new state.
         self._feed.publish(await self.snapshot(), durable=False)
-        # A machine that is lost now would come back with the words, from a copy that still has them.
+        # If the machine is lost now, it would be restored with the text from an old replica.
         is_done = await self._shipping.has_forgotten(CONFIRM_SECONDS)
         if not is_done:
             forgotten.still.append(NOT_CONFIRMED)
@@ -363,7 +362,7 @@ class Gateway:
 
 
 def _check_lengths(payload: ClientPayload) -> None:
-    """PeerError where a question or the like is longer than anybody writes: reading it takes the more time."""
+    """Raise PeerError for a question or the like that is too long, because handling it takes too much time."""
     if isinstance(payload, MemoryRequest) and not isinstance(payload, EditRequest):
         for name in ("query", "text", "content"):
             value = getattr(payload, name, None)
@@ -373,6 +372,6 @@ def _check_lengths(payload: ClientPayload) -> None:
 
 
 def _program(name: str) -> str:
-    """A program's name as it is kept and shown: on one line, and never empty, since a program it stays."""
+    """Return a program's name in the form to store and show: one line, and never empty."""
     shown = "".join(sign if sign.isprintable() else " " for sign in name[: 4 * MAX_ASKED_BY_CHARS])
     return " ".join(shown.split())[:MAX_ASKED_BY_CHARS] or _NAMELESS

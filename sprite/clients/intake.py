@@ -1,6 +1,6 @@
-"""Turns that other programs recorded: checked one by one, written once, and given to the curator like any other.
+"""Ingest turns that other programs recorded: check each, write it once, and have it curated.
 
-Nothing here waits for the agent, and the agent for nothing here.
+It never waits for the agent, and the agent never waits for it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from sprite.privacy.confidences import Confidences
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed, ObservedTurn, RefusedTurn
 from sprite.protocol.projects import others_project
 
-#: Of so many conversations what was said in private is known, those heard last: it is in memory only.
+#: Conversations whose private words are remembered, in memory only; the oldest are evicted.
 MAX_CONVERSATIONS = 200
 _OWN = "Its session is one of this sprite's own, which it recorded itself."
 
 
 class Intake:
-    """Takes `observe` messages, one after the other.
+    """Handle `observe` messages one at a time.
 
-    `turns_ended` is told of turns that wait to be curated; `confidences` makes what a conversation's private words are
-    known by. Turns of the sprite's own workspace, `own_project`, are the person's own.
+    `turns_ended` is called when turns wait for curation; `confidences` creates the tracker of a conversation's
+    private words. Turns of the sprite's workspace, `own_project`, are the person's own.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Intake:
         self._own_project = own_project
         self._conversations: OrderedDict[str, Confidences] = OrderedDict()
         self._one_call = asyncio.Lock()
-        # A caller that is gone leaves its thread at work on the same conversations.
+        # The thread of a disconnected caller still works on the same conversations.
         self._reading = threading.Lock()
 
     async def take(self, message: Observe) -> Observed:
-        """Writes what can be taken. PeerError where all of it is wrong: its source, or too many turns."""
+        """Write the valid turns. Raises PeerError if the source is invalid or there are too many turns."""
         source = checked_source(message.source)
         if len(message.turns) > MAX_OBSERVED_TURNS:
             raise PeerError(
@@ -73,7 +73,7 @@ class Intake:
             elif turn.session not in recorded_here:
                 wanted.append(turn)
         known = len(message.turns) - len(refused) - len(wanted)
-        # Rules over long texts: a mebibyte takes longer than others should wait for the loop.
+        # In a thread: rules over a mebibyte of text would block the loop for too long.
         turns, wrong = await asyncio.to_thread(self._read, source, project, wanted)
         new = await self._transcript.add_imported(turns) if turns else []
         if any(not turn.observation.off_record for turn in new):

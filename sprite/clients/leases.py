@@ -1,12 +1,12 @@
-"""Which bridge may speak: the newest lease that this sprite has seen, and the connections of it.
+"""Bridge leases: the newest lease that this sprite has seen, and the connections that hold it.
 
-Where several bridges share the sprites, each new owner of one has a larger epoch. A bridge that was paused, and does
-not know yet that another one took over, is refused here, whatever it believes. Who comes without a lease (a bridge that
-is alone, a terminal) is none of this module's business.
+If several bridges share the sprites, each new owner of a sprite has a larger epoch. A bridge that was paused and
+does not yet know of its successor is refused here. Clients without a lease (a single bridge, a terminal) are not
+affected.
 
-Bridges count epochs from 1, or go on from the time in seconds where their database was set back. What is far beyond
-the time is no bridge's, and is refused: kept as the newest, it would leave no bridge a larger one for good. So there
-always is one, a second later, and a refused bridge is told by how much it has to go on.
+Bridges count epochs from 1, or continue from the time in seconds if their database was reset. A lease far beyond
+the current time is refused: stored as the newest, it would lock out every bridge. So a larger valid epoch always
+exists a second later, and a refused bridge receives the newest epoch.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from sprite.protocol.shipping import EPOCHS_AHEAD, Lease
 
 log = logging.getLogger(__name__)
 
-#: 2026 began, in Unix seconds: a machine whose clock is not set yet takes bridges by their own.
+#: Start of 2026 in Unix seconds: lower bound for a machine whose clock is not set yet.
 _EARLIEST_NOW: Final = 1_767_225_600.0
-#: Bridges name themselves; a name is kept as long as it is the newest.
+#: Limit for the bridge's name, which is stored with the newest lease.
 _LONGEST_OWNER = 200
 _REPLACED = "Another bridge has this sprite now; this connection is of an older lease (epoch {}, now {})."
 _STALE = "Another bridge has this sprite: the lease has epoch {}, and one with epoch {} was here."
 _TWO_OWNERS = "Another bridge has this sprite by a lease with the same epoch, {}."
 
-#: Ends a connection with an error, and begins nothing of what it has still to say.
+#: Ends a connection with an error; its remaining messages are not started.
 End = Callable[[FatalPeerError], None]
 
 
 class Leases:
-    """The newest lease, durably, and who is connected by it."""
+    """Store the newest lease durably, and track its connections."""
 
     def __init__(self, workspace: WorkspaceDB, newest: Lease | None, clock: Callable[[], float] = time.time) -> None:
         self._workspace = workspace
         self._clock = clock
         if newest is not None and newest.epoch > self._largest():
-            # Somebody who had the token said so, before such were refused.
+            # A client with the token sent it before such leases were refused.
             log.warning("a lease was kept that is no bridge's: the next one is taken", extra={"epoch": newest.epoch})
             newest = None
         self._newest = newest
@@ -50,10 +50,10 @@ class Leases:
         self._lock = asyncio.Lock()
 
     async def enter(self, lease: Lease, end: End) -> None:
-        """Lets a connection in by its lease; `end` is called once a newer one came.
+        """Admit a connection by its lease; `end` is called when a newer lease arrives.
 
-        FatalPeerError for a lease that is no lease, or is not the newest. A newer one is on disk when this returns, and
-        nothing of older connections begins any more.
+        Raises FatalPeerError for a lease that is invalid or not the newest. A newer lease is on disk when this
+        returns, and older connections start no more messages.
         """
         self._check(lease)
         async with self._lock:
@@ -69,7 +69,7 @@ class Leases:
             self._connected.add(end)
 
     def leave(self, end: End) -> None:
-        """Forgets a connection."""
+        """Remove a connection."""
         self._connected.discard(end)
 
     def _end_older(self, older: Lease | None, newest: Lease) -> None:
@@ -82,7 +82,7 @@ class Leases:
             end(StaleOwnerError(_REPLACED.format(older.epoch, newest.epoch), newest.epoch))
 
     def _largest(self) -> int:
-        """The largest epoch that a bridge can have come to by now."""
+        """Return the largest epoch that a bridge can have reached by now."""
         return int(max(self._clock(), _EARLIEST_NOW)) + EPOCHS_AHEAD
 
     def _check(self, lease: Lease) -> None:

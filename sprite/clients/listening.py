@@ -1,6 +1,6 @@
-"""The TCP port: who comes in by it, how many at once, and who has to give way.
+"""The TCP port: accept connections, limit their number, and evict unauthenticated ones.
 
-Owns the listening sockets and what is open beside them; a connection of its own knows nothing of the others.
+Owns the listening sockets and the set of open connections. A connection knows nothing of the others.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from sprite.errors import OperatorError
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import Error
 
-#: Connections at once; a bridge needs one, a person's tools a few. Each may hold an outbox of some MiB.
+#: Concurrent connections; a bridge needs one, a person's tools a few. Each may hold an outbox of some MiB.
 MAX_CONNECTIONS = 512
-#: What waits to be taken.
+#: Pending connections in the kernel's queue.
 _BACKLOG = 256
 _FULL = Error("too_many_connections", "Too many clients are connected; try again later.")
-#: A machine without IPv6 still has names that stand for both.
+#: On a machine without IPv6, names may still resolve to both families.
 _NO_SUCH_FAMILY = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 
-#: Makes the connection of a client; the last argument is called once it has said who it is.
+#: Creates a client's connection; the last argument is called once the client is authenticated.
 MakeConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Callable[[], None]], Connection]
 
 
 class Port:
-    """The port while it is open."""
+    """The open port."""
 
     def __init__(self, listeners: list[socket.socket], accepting: AsyncExitStack) -> None:
         self._accepting = accepting
-        #: Host and port, the first where there are several.
+        #: Host and port; the first if there are several.
         self.address: tuple[str, int] = listeners[0].getsockname()[:2]
 
     async def close(self) -> None:
-        """Takes no new clients; those connected stay."""
+        """Stop accepting clients; connected ones stay."""
         await self._accepting.aclose()
 
 
 @asynccontextmanager
 async def listening(host: str, port: int, make: MakeConnection, on_death: Callable[[], None]) -> AsyncIterator[Port]:
-    """Serves clients while the block runs; at its end the connections are closed. OperatorError if it cannot listen."""
+    """Serve clients while the block runs, then close the connections. Raises OperatorError if it cannot listen."""
     async with TaskSet() as connections, AsyncExitStack() as accepting:
         clients = _Clients(make, connections)
         listeners = _bound(host, port)
@@ -65,13 +65,13 @@ class _Clients:
         self._arrivals: Arrivals[asyncio.StreamWriter] = Arrivals(*room(MAX_CONNECTIONS))
 
     async def take(self, connection: socket.socket) -> None:
-        """Serves one more."""
+        """Serve one more client."""
         loop = asyncio.get_running_loop()
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._arrived)
         await loop.connect_accepted_socket(lambda: protocol, connection)
 
     def make_room(self) -> None:
-        """Sends a stranger away, if there is one: its descriptor is needed."""
+        """Evict an unauthenticated client, if there is one, because its descriptor is needed."""
         if (gone := self._arrivals.give_way()) is not None:
             _send_away(gone)
 
@@ -85,7 +85,7 @@ class _Clients:
             serving.add_done_callback(lambda _: self._arrivals.leave(writer))
 
     def _known(self, writer: asyncio.StreamWriter) -> None:
-        # Whoever has the token is the sprite's person: they have all of the room.
+        # A client with the token acts for the sprite's person and may use all connections.
         self._arrivals.welcome(writer, "")
 
 
@@ -95,7 +95,7 @@ def _send_away(writer: asyncio.StreamWriter) -> None:
 
 
 def _bound(host: str, port: int) -> list[socket.socket]:
-    """A socket on each address of the host."""
+    """Return a listening socket for each address of the host."""
     bound: list[socket.socket] = []
     failure: OSError | None = None
     try:

@@ -1,4 +1,4 @@
-"""Looks into memory, answered: each request that only reads, as the rows it asks for."""
+"""Read-only memory requests: answer each with the rows it asks for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sprite.protocol.memory import (
 )
 from sprite.protocol.messages import MAX_FRAME_BYTES
 
-#: Rows of a list where a client names no limit.
+#: Rows of a list if the client sends no limit.
 PAGE_ROWS = 100
 
 Lists = SearchRequest | ProjectsRequest | LearningsRequest | ActionsRequest | CurationsRequest | ObservationsRequest
@@ -43,9 +43,9 @@ Look = FilesRequest | FileRequest | HistoryRequest | TurnRequest | AroundRequest
 
 
 async def look(view: MemoryView, request: Look, scratch: Path) -> AnyMemoryResult:
-    """What a request shows. PeerError where there is no such file, version or turn.
+    """Return the result of a request. Raises PeerError if there is no such file, version or turn.
 
-    `scratch` is a folder to work in.
+    `scratch` is a folder for temporary files.
     """
     result: AnyMemoryResult
     match request:
@@ -107,7 +107,7 @@ async def _whole_file(view: MemoryView, request: FileRequest, scratch: Path) -> 
 async def _around(view: MemoryView, request: AroundRequest) -> AroundResult:
     result = AroundResult(await view.around(request.turn, request.before, request.after))
     while len(result.turns) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
-        # What stands farthest from the turn is asked for by itself.
+        # The client requests the turns farthest away separately.
         first, last = result.turns[0], result.turns[-1]
         del result.turns[0 if request.turn - first.id >= last.id - request.turn else -1]
     return result

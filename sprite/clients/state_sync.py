@@ -1,4 +1,4 @@
-"""The snapshot a client gets when it cannot be brought up to date by replay."""
+"""The snapshot for a client that cannot be updated by replay."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ async def state_sync(
     actions: Actions,
     memory: MemoryState,
 ) -> StateSync:
-    """Everything a client needs to draw itself, cut so that it fits one frame."""
+    """Return the state that a client displays, cut to fit one frame."""
     stacks, cards, chat = await workspace.stacks(), await workspace.cards(), await workspace.chat(CHAT_LIMIT)
     next_due, tz = await actions.next_due(), await actions.zone()
-    # Nothing is awaited from here on: the parts are of one moment.
+    # No await from here on, so that all parts are of one moment.
     sync = StateSync(
         stacks=stacks,
         cards=cards,
@@ -42,7 +42,7 @@ async def state_sync(
         next_due=next_due,
         tz=tz,
     )
-    # Old lines go first, then archived cards, then the oldest cards: what is on screen stays longest.
+    # Drop old chat lines first, then archived cards, then the oldest cards: the visible parts stay longest.
     while len(encode(sync)) > MAX_FRAME_BYTES:
         if len(sync.chat) > 1:
             sync.chat = sync.chat[(len(sync.chat) + 1) // 2 :]
@@ -58,7 +58,7 @@ async def state_sync(
 
 
 def shown(chat: list[ChatMessage]) -> list[ChatMessage]:
-    """Lines of chat as they travel: a very long one is cut."""
+    """Return chat lines as sent: very long ones are cut."""
     for message in chat:
         if len(message.text) > CHAT_TEXT_CHARS:
             message.text = f"{message.text[:CHAT_TEXT_CHARS]} […]"

@@ -1,6 +1,6 @@
-"""Files that people send, in chunks: gathered aside, then put into documents/ in one step, never over another.
+"""Uploads in chunks: collected aside, then moved to documents/ in one step, never over another file.
 
-Knows the workspace's folders; knows nothing of connections.
+Knows the workspace's folders, but no connections.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from sprite.protocol.messages import (
 )
 from sprite.protocol.whole_file import clear
 
-#: Uploads under way at once; each costs a file.
+#: Concurrent uploads; each costs a file.
 MAX_OPEN = 16
-#: An id is kept as long as its upload goes on; a UUID has 36.
+#: Limit for an id, which is stored during its upload; a UUID has 36 characters.
 MAX_ID_CHARS = 200
-#: Longest name a file may get, in bytes: what file systems take, with room for a number.
+#: Limit for a file name in bytes: below the file systems' limit, with room for a number.
 MAX_NAME_BYTES = 200
-#: A longer ending is no ending but part of the name.
+#: A longer suffix counts as part of the name.
 MAX_SUFFIX_BYTES = 20
-#: Its sender is gone: an upload without a chunk for so long makes room for another.
+#: After this time without a chunk, an upload may be evicted for another.
 ABANDONED_SECONDS = 600.0
 _HIDING = re.compile(r"^[\s.]+")
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\:*?\"<>|]+")
 
 
 class Uploads:
-    """The uploads under way of one workspace."""
+    """Track the running uploads of one workspace."""
 
     def __init__(self, documents: Path, parts: Path) -> None:
         self._documents = documents
         self._parts = parts
         self._next_index: dict[str, int] = {}
-        # One for all: the disk is one, and a lock for each id would be memory that a peer can ask for at will.
+        # One lock for all: a lock per id would let a peer allocate memory at will.
         self._one_chunk = asyncio.Lock()
 
     def prepare(self) -> None:
-        """Makes the folders and drops what an earlier process left unfinished."""
+        """Create the folders and delete unfinished uploads of an earlier process."""
         self._documents.mkdir(parents=True, exist_ok=True)
         self._parts.mkdir(parents=True, exist_ok=True)
         clear(self._parts)
 
     async def take(self, chunk: FileUpload) -> str | None:
-        """Adds a chunk; returns the file's path below the workspace after the last one, else None.
+        """Add a chunk. After the last one, return the file's path below the workspace, else None.
 
-        PeerError for a chunk out of order, too much data, or data that is not base64.
+        Raises PeerError for a chunk out of order, too much data, or data that is not base64.
         """
         if len(chunk.upload_id) > MAX_ID_CHARS:
             raise PeerError(f"An upload's id may have {MAX_ID_CHARS} characters at most.")
@@ -98,11 +98,11 @@ class Uploads:
         return path
 
     def _place(self, part: Path, name: str) -> str:
-        """Gives the finished file its name in documents/; a taken name gets a number."""
+        """Move the finished file to documents/; a taken name gets a number."""
         stem, suffix = Path(name).stem, Path(name).suffix
         for number in range(1, 10_000):
             target = self._documents / (name if number == 1 else f"{stem} ({number}){suffix}")
-            # link fails where the name is taken, so nothing is overwritten, not even in a race.
+            # link fails if the name is taken, so no file is overwritten, not even in a race.
             with contextlib.suppress(FileExistsError):
                 target.hardlink_to(part)
                 target.chmod(0o644)
@@ -120,12 +120,12 @@ class Uploads:
                     self._forget(upload_id)
 
     def _part(self, upload_id: str) -> Path:
-        # The id is the peer's, so it is never used as a file name itself.
+        # The peer chooses the id, so it is never used as a file name.
         return self._parts / hashlib.sha256(upload_id.encode("utf-8", "replace")).hexdigest()
 
 
 def safe_name(name: str) -> str:
-    """A file name without folders, control characters or a leading dot, short enough for any file system."""
+    """Return a name without folders, control characters or a leading dot, short enough for any file system."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1]
     clean = _HIDING.sub("", _UNSAFE.sub("_", last.encode("utf-8", "replace").decode())).rstrip()
     stem, suffix = Path(clean).stem, Path(clean).suffix
