@@ -1,1 +1,1 @@
-"""The three SQLite databases: what they hold, and the only SQL there is."""
+"""The three SQLite databases: their tables, and all SQL of the sprite."""

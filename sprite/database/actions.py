@@ -1,6 +1,6 @@
-"""The rows of `pending_actions`: what is to be done, by when, and how it went (times are Unix seconds).
+"""Rows of `pending_actions`: task, due time and history (times are Unix seconds).
 
-Written by the fold alone, on the database's own thread.
+Written only by the projection, on the database's own thread.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: An action that no learning stands behind has its log row's number above this: it means the same action after every
-#: rebuild and every re-extraction, and no learning ever has it.
+#: Actions without a learning have their log row's number above this value. So they keep their id after every rebuild
+#: and re-extraction, and no learning ever has it.
 MADE_IDS = 1_000_000
-#: A repeat would fill the disk with its history: its beginning and its newest entries are kept.
+#: History entries kept per action: the first and the newest. The history of a repeat would otherwise grow without
+#: limit.
 HISTORY_KEPT = 40
 
 ACTION_COLUMNS = (
@@ -25,11 +26,11 @@ ACTION_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something to be done; `status` is open, done, dismissed or failed.
+    """A task; `status` is open, done, dismissed or failed.
 
-    `due` is when it fires next, `first_due` when it did or does first, `fired_at` when it did last; `rrule` is its
-    repeat (RFC 5545), computed in `tz`. `mission_id` is the turn it was made in, by the agent.
-    `history_json` is a list of {at, by, what}, oldest first.
+    `due` is the next time, `first_due` the first and `fired_at` the last. `rrule` is the repeat (RFC 5545),
+    computed in `tz`. `mission_id` is the agent's turn that created it. `history_json` is a list of {at, by, what},
+    oldest first.
     """
 
     id: int
@@ -46,28 +47,28 @@ class Action:
     history_json: str = "[]"
     first_due: float | None = None
     mission_id: str | None = None
-    #: Grows with each change: whoever saw an older one is told.
+    #: Grows with each change, so that changes based on an older version are refused.
     version: int = 1
 
     @property
     def is_made(self) -> bool:
-        """Whether a person or the agent made it; else the curator learned it."""
+        """Whether a person or the agent created it; otherwise the curator learned it."""
         return self.id > MADE_IDS
 
 
 class ProjectedActions:
-    """The writes to actions inside a curation's transaction."""
+    """Write actions inside a curation's transaction."""
 
     def __init__(self, tx: sqlite3.Connection) -> None:
         self._tx = tx
 
     def get(self, action_id: int) -> Action | None:
-        """One action."""
+        """Return an action, or None."""
         found = self._select("WHERE id = ?", (action_id,))
         return found[0] if found else None
 
     def learned(self) -> list[tuple[Action, str, int | None]]:
-        """Every action that the curator learned, with what the learning says and the turn that taught it."""
+        """Return each learned action with the learning's text and the turn that is its source."""
         rows = self._tx.execute(
             f"SELECT {', '.join(f'a.{name}' for name in ACTION_COLUMNS.split(', '))}, "  # noqa: S608 - our columns
             "l.content AS learned, l.source_observation_id AS turn FROM pending_actions a "
@@ -80,24 +81,24 @@ class ProjectedActions:
         ]
 
     def taught_as(self, action: Action) -> str | None:
-        """What the learning behind an action says."""
+        """Return the text of the learning behind an action."""
         row = self._tx.execute("SELECT content FROM learnings WHERE id = ?", (action.source_learning_id,)).fetchone()
         return str(row[0]) if row else None
 
     def open(self) -> list[Action]:
-        """The open ones."""
+        """Return the open actions."""
         return self._select("WHERE status = 'open' ORDER BY id")
 
     def standing_for(self, learning_id: int) -> list[Action]:
-        """The open ones that a learning says."""
+        """Return the open actions of a learning."""
         return self._select("WHERE source_learning_id = ? AND status = 'open' ORDER BY id", (learning_id,))
 
     def made_in(self, mission_id: str) -> list[Action]:
-        """What the agent made in a turn."""
+        """Return the actions that the agent created in a turn."""
         return self._select("WHERE mission_id = ? ORDER BY id", (mission_id,))
 
     def scheduled(self) -> int:
-        """How many open ones have a due time."""
+        """Return the number of open actions with a due time."""
         row = self._tx.execute(
             "SELECT count(*) FROM pending_actions WHERE status = 'open' AND due IS NOT NULL"
         ).fetchone()
@@ -111,13 +112,13 @@ class ProjectedActions:
         return [Action(**dict(row)) for row in rows]
 
     def add(self, action: Action) -> None:
-        """Stores a new action."""
+        """Store a new action."""
         values = [getattr(action, name) for name in ACTION_COLUMNS.split(", ")]
         places = ", ".join("?" * len(values))
         self._tx.execute(f"INSERT INTO pending_actions ({ACTION_COLUMNS}) VALUES ({places})", values)  # noqa: S608
 
     def change(self, action_id: int, **columns: Any) -> None:
-        """Changes columns of an action."""
+        """Change columns of an action."""
         self._set(action_id, columns)
 
     def _set(self, action_id: int, columns: Mapping[str, Any]) -> None:
@@ -128,7 +129,7 @@ class ProjectedActions:
         )
 
     def note(self, action_id: int, at: float, by: str, what: str) -> None:
-        """Adds an entry to an action's history."""
+        """Append an entry to an action's history."""
         row = self._tx.execute("SELECT history_json FROM pending_actions WHERE id = ?", (action_id,)).fetchone()
         history = [*json.loads(row[0]), {"at": at, "by": by, "what": what}]
         if len(history) > HISTORY_KEPT:
@@ -136,10 +137,10 @@ class ProjectedActions:
         self._set(action_id, {"history_json": json.dumps(history, ensure_ascii=False)})
 
     def zone(self) -> str | None:
-        """The person's time zone at this point of the log; None until it is known."""
+        """Return the person's time zone at this point of the log; None until it is known."""
         value: str | None = self._tx.execute("SELECT tz FROM projection").fetchone()[0]
         return value
 
     def set_zone(self, tz: str) -> None:
-        """The person's time zone from here on."""
+        """Set the person's time zone from here on."""
         self._tx.execute("UPDATE projection SET tz = ?", (tz,))

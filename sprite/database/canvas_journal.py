@@ -1,7 +1,7 @@
-"""What the person did to the canvas and the agent was not told yet: rows of workspace.db.
+"""The person's canvas changes that the agent has not been told: rows of workspace.db.
 
-Each is written in the transaction of its change. Many changes of one kind to one thing are one row, the newest: a card
-that was dragged forty times has moved once. The rows go when the agent has been told.
+Each is written in the transaction of its change. Changes of one kind to one object are one row, the newest: a card
+that was dragged forty times has moved once. The rows are deleted once the agent has been told.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 CanvasChangeKind = Literal["created", "renamed", "archived", "restored", "moved", "resized", "edited"]
 
-#: What replaces a row: the same kind for the same thing, and these each other.
+#: A row replaces those of the same kind for the same object, and these replace each other.
 _OPPOSITES: dict[CanvasChangeKind, CanvasChangeKind] = {"archived": "restored", "restored": "archived"}
 
 SCHEMA = """
@@ -33,9 +33,9 @@ SCHEMA = """
 
 @dataclass(frozen=True, slots=True)
 class CanvasChange:
-    """Something the person did: to a stack (`stack_id`), a card (`card_id`), or a block of it (both ids).
+    """A change by the person to a stack (`stack_id`), a card (`card_id`), or a block of it (both ids).
 
-    `was` is the name that a renamed stack had when the agent last heard of it. `at` is in Unix seconds; `id` grows.
+    `was` is the former name of a renamed stack, as the agent last knew it. `at` is in Unix seconds; `id` grows.
     """
 
     id: int
@@ -56,10 +56,10 @@ def note_change(
     block_id: str | None = None,
     was: str = "",
 ) -> None:
-    """Notes what the person did, for the agent to be told with its next prompt; `tx` is the change's transaction.
+    """Record a change by the person, for the agent's next prompt; `tx` is the change's transaction.
 
-    For a stack give `stack_id` alone, for a card `card_id` alone, for a block `card_id` and `block_id`: a new card is
-    `created`, a block with other data `edited`. What it says now is read when the agent is told.
+    Pass only `stack_id` for a stack, only `card_id` for a card, `card_id` and `block_id` for a block. A new card is
+    `created`, a block with other data `edited`. The current content is read when the agent is told.
     """
     earlier = tx.execute(
         "DELETE FROM canvas_changes WHERE kind IN (?, ?) AND stack_id IS ? AND card_id IS ? AND block_id IS ? "
@@ -73,11 +73,11 @@ def note_change(
 
 
 def changes_after(tx: sqlite3.Connection, number: int) -> list[CanvasChange]:
-    """What the person did after that row, oldest first."""
+    """Return the person's changes after that row, oldest first."""
     rows = tx.execute("SELECT * FROM canvas_changes WHERE id > ? ORDER BY id", (number,))
     return [CanvasChange(**dict(row)) for row in rows]
 
 
 def forget_changes(tx: sqlite3.Connection, up_to: int) -> None:
-    """Drops the rows that the agent was told."""
+    """Delete the rows that the agent was told."""
     tx.execute("DELETE FROM canvas_changes WHERE id <= ?", (up_to,))

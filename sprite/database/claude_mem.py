@@ -1,6 +1,6 @@
-"""Reads claude-mem's database, as any of its versions has it, from a copy: its own file is never locked or changed.
+"""Read claude-mem's database of any version from a copy; its own file is never locked or changed.
 
-Knows its tables, not turns. A database is anybody's: what is named as a table may be a view, a number a text.
+Knows its tables, not turns. The database is untrusted: a name may belong to a view, and a number may be a text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 #: The first bytes of every SQLite database.
 MAGIC = b"SQLite format 3\0"
-#: Longer texts are cut as they are read; so much of none is kept.
+#: Limit for a text; longer ones are cut while reading.
 MAX_TEXT = 1_000_000
 _MOST_BYTES = 8 * 1024**3
-#: A checkpoint moves pages from the journal while they are copied.
+#: Attempts to copy. A checkpoint may move pages out of the journal during the copy.
 _TRIES = 5
 _TABLES = {
     "sdk_sessions": ("id", "content_session_id", "claude_session_id", "memory_session_id", "sdk_session_id", "project"),
@@ -39,16 +39,16 @@ _TABLES = {
         *("cwd", "agent_id", "created_at_epoch"),
     ),
 }
-#: Of no use without these.
+#: Required tables.
 _NEEDED = ("sdk_sessions", "user_prompts")
 
 
 class NotClaudeMemError(ValueError):
-    """The file is no database of claude-mem's; the message says why."""
+    """The file is not claude-mem's database; the message says why."""
 
 
 class ClaudeMemDB:
-    """The rows of one database; a column that a version does not have is None."""
+    """Read the rows of one database; a column that its version lacks is None."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -57,7 +57,7 @@ class ClaudeMemDB:
         for statement in ("PRAGMA trusted_schema = OFF", "PRAGMA query_only = ON", "PRAGMA cell_size_check = ON"):
             self._connection.execute(statement)
         listed = self._connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'").fetchall()
-        # A virtual table runs code, and a view is nobody's rows.
+        # A virtual table runs code, and a view has no rows of its own.
         self._tables = {
             row["name"] for row in listed if str(row["sql"]).lstrip().upper().startswith("CREATE TABLE")
         } & set(_TABLES)
@@ -65,9 +65,9 @@ class ClaudeMemDB:
             raise NotClaudeMemError(f"has no table {' and no table '.join(missing)}, as claude-mem's has")
 
     def rows(self, table: str, **equal: Any) -> Iterator[dict[str, Any]]:
-        """Yields the rows of a table with these values, in the order in which they were written.
+        """Yield the rows of a table with these values, in the order in which they were written.
 
-        There are none where this version lacks the table or a column that is asked for.
+        Yields none if this version lacks the table or a requested column.
         """
         if table not in self._tables:
             return
@@ -86,7 +86,7 @@ class ClaudeMemDB:
             yield {key: row[key] for key in row.keys()}  # noqa: SIM118 - a row is no mapping
 
     def count(self, table: str) -> int:
-        """How many rows a table has."""
+        """Return the number of rows of a table."""
         if table not in self._tables:
             return 0
         return int(self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - our names
@@ -94,9 +94,10 @@ class ClaudeMemDB:
 
 @contextlib.contextmanager
 def open_claude_mem(path: Path) -> Iterator[ClaudeMemDB]:
-    """Opens a copy of the database with what its journal holds.
+    """Open a copy of the database, including its journal.
 
-    Raises NotClaudeMemError if it is another's, sqlite3.DatabaseError if it is damaged, OSError if it cannot be copied.
+    Raises NotClaudeMemError if it is another program's, sqlite3.DatabaseError if it is damaged, OSError if it
+    cannot be copied.
     """
     with tempfile.TemporaryDirectory(prefix="sprite-import-") as folder:
         copy = Path(folder) / "claude-mem.db"
@@ -117,7 +118,7 @@ def open_claude_mem(path: Path) -> Iterator[ClaudeMemDB]:
 
 
 def _state(path: Path) -> list[tuple[int, int]]:
-    """When the file and its journal were written, and how long they are."""
+    """Return the modification times and sizes of the file and its journal."""
     found = []
     for file in (path, path.with_name(f"{path.name}-wal")):
         with contextlib.suppress(FileNotFoundError):

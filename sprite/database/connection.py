@@ -1,8 +1,8 @@
-"""Opening a SQLite file of ours: pragmas, migrations, identity, one writer and one reader connection.
+"""Open a SQLite file: pragmas, migrations, identity, one writer and one reader connection.
 
-Knows no tables. A file that is damaged or belongs to something else is refused and left untouched.
+Knows no tables. A damaged or foreign file is refused and left untouched.
 
-aiosqlite runs each connection on a thread of its own. What has more than one statement is a synchronous function over
+aiosqlite runs each connection on its own thread. Work with more than one statement is a synchronous function over
 `sqlite3.Connection` and runs there as a whole: see `_Connection`.
 """
 
@@ -25,19 +25,19 @@ from sprite.errors import DatabaseUnusableError, MendedAtStartError, StorageErro
 
 _T = TypeVar("_T")
 BUSY_TIMEOUT_MS = 5000
-#: No row has a larger number, and SQLite is not even to be asked for one.
+#: The largest row number; sqlite3 raises for larger ones.
 LARGEST_ROW_ID = 2**63 - 1
-#: Checking every page of a file up to this size costs less than 0.1 s; a larger one is left to `doctor`.
+#: Checking every page of a file up to this size takes less than 0.1 s; `doctor` checks larger ones.
 QUICK_CHECK_BYTES = 16 * 1024 * 1024
 _PRAGMAS = (
     f"busy_timeout={BUSY_TIMEOUT_MS}",
     "journal_mode=WAL",
-    # In WAL mode: a killed process loses nothing; a power cut may lose the last moments, and never damages the file
+    # In WAL mode, a killed process loses no data. A power cut may lose the last moments, but never damages the file
     # (https://sqlite.org/pragma.html#pragma_synchronous).
     "synchronous=NORMAL",
     "foreign_keys=ON",
 )
-#: The primary result codes by which SQLite says that the disk, not the statement, is at fault.
+#: Primary result codes that blame the disk, not the statement.
 _STORAGE_CODES = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -46,17 +46,17 @@ _STORAGE_CODES = frozenset(
         sqlite3.SQLITE_CANTOPEN,
     }
 )
-#: Those by which it says that the file is.
+#: Primary result codes for a damaged file.
 _DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def to_json(value: Any) -> str:
-    """A value as JSON for a column, its characters as they are; what JSON does not have, as text."""
+    """Return a value as JSON for a column, unescaped; values that JSON lacks become text."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def row_id(value: int | None) -> int:
-    """The id of a row just inserted; sqlite3 types it as optional."""
+    """Return the id of an inserted row; sqlite3 types it as optional."""
     if value is None:
         raise sqlite3.InternalError("an INSERT gave no row id")
     return value
@@ -64,10 +64,10 @@ def row_id(value: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a database file must be: its identity, and the scripts that lead to the newest version.
+    """Requirements for a database file: its identity, and its migration scripts.
 
-    `application_id` is written into the file's header, so that a foreign file is never taken for ours.
-    `migrations[n]` takes a file from version n to n + 1.
+    `application_id` is written into the file's header, so that a foreign file is recognised. `migrations[n]` takes
+    a file from version n to n + 1.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Schema:
 
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turns what SQLite says about the disk into StorageError, about a damaged file into DatabaseUnusableError.
+    """Turn SQLite's disk errors into StorageError, and damage into DatabaseUnusableError.
 
     Other errors pass.
     """
@@ -93,14 +93,14 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that takes a Python function for a script.
+    """A connection that accepts a Python function as a script.
 
-    aiosqlite's public methods each run one statement on the connection's thread and return to the loop: a hop of 0.1 ms
-    per statement. None of them runs a function there. But `executescript` hands over whatever it is given, in one hop,
-    and sqlite3 lets us choose the connection's class (`factory`), so a function gets to the thread as a script.
+    aiosqlite's public methods each run one statement on the connection's thread, which costs 0.1 ms per statement,
+    and none runs a function there. But `executescript` passes on any argument in one hop, and sqlite3 lets us
+    choose the connection's class (`factory`). So a function reaches the thread as a script.
 
-    Where a file cannot be opened, aiosqlite leaves its thread behind, which then trips over a loop that is closed. So
-    the connection is made all the same, to nothing, and `refused` says why; whoever opens it raises that.
+    If a file cannot be opened, aiosqlite leaves its thread behind, which then fails on a closed loop. So the
+    connection is opened in memory, and `refused` holds the error for the caller to raise.
     """
 
     def __init__(self, path: Path, **options: Any) -> None:
@@ -112,7 +112,7 @@ class _Connection(sqlite3.Connection):
             self.refused = error
 
     def executescript(self, sql_script: str | Callable[[sqlite3.Connection], object], /) -> sqlite3.Cursor:
-        """Runs a script of SQL, or a function on this connection."""
+        """Run a script of SQL, or a function on this connection."""
         if isinstance(sql_script, str):
             return super().executescript(sql_script)
         sql_script(self)
@@ -120,9 +120,9 @@ class _Connection(sqlite3.Connection):
 
 
 async def _run(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
-    """Runs a function on the connection's own thread, in one hop; returns its value.
+    """Run a function on the connection's own thread in one hop; return its value.
 
-    Once begun it runs to its end, also where the caller is cancelled.
+    Once started it runs to its end, even if the caller is cancelled.
     """
     values: list[_T] = []
     await connection.executescript(lambda raw: values.append(work(raw)))
@@ -132,7 +132,7 @@ async def _run(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connect
 class Database:
     """One file with one writer connection (behind a lock) and one reader connection.
 
-    The reader never waits for a transaction of the writer's, and sees only what is committed.
+    The reader never waits for the writer's transaction, and sees only committed data.
     """
 
     def __init__(self, path: Path, writer: aiosqlite.Connection, reader: aiosqlite.Connection) -> None:
@@ -142,27 +142,27 @@ class Database:
         self._lock = asyncio.Lock()
 
     async def execute(self, sql: str, parameters: Iterable[Any] = ()) -> None:
-        """Runs one statement, committed when this returns."""
+        """Run one statement; it is committed when this returns."""
         with storage_errors(self.path):
             async with self._lock:
                 await self._writer.execute(sql, parameters)
 
     async def transact(self, work: Callable[[sqlite3.Connection], _T], *, is_synced: bool = False) -> _T:
-        """Runs a function on the writer's own thread in one transaction, all of it or nothing; returns its value.
+        """Run a function on the writer's own thread in one transaction; return its value.
 
-        One hop to the thread and back (0.1 ms) however many statements it makes. Once begun it runs to its end, also
-        where the caller is cancelled; what is written next waits for it there. `is_synced`: once this returns, a power
-        cut does not take it back either (a few ms).
+        This takes one hop to the thread and back (0.1 ms) for any number of statements. Once started it runs to its
+        end, even if the caller is cancelled; later writes wait for it. With `is_synced`, the result survives a
+        power cut once this returns (a few ms).
         """
         with storage_errors(self.path):
             async with self._lock:
                 return await _run(self._writer, partial(_synced if is_synced else _all_or_nothing, work=work))
 
     async def purge(self, reindex: Sequence[str] = ()) -> None:
-        """Leaves no trace of deleted content: full text and file are written anew, and the journal is emptied.
+        """Remove all traces of deleted content: rewrite full text and file, and empty the journal.
 
         FTS5 keeps deleted words in its segments until they are merged, SQLite keeps them in free pages and the WAL.
-        `reindex` are the statements that write the full text anew, all of them or none.
+        `reindex` are the statements that rewrite the full text, in one transaction.
         """
 
         def write(tx: sqlite3.Connection) -> None:
@@ -176,7 +176,7 @@ class Database:
                 await self._writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
 
     async def copy_to(self, path: Path) -> None:
-        """Writes the database to a new file, which is there as a whole or not at all."""
+        """Write the database to a new file, atomically."""
         unfinished = path.with_name(f".{path.name}.new")
         unfinished.unlink(missing_ok=True)
         with storage_errors(self.path):
@@ -185,22 +185,22 @@ class Database:
         unfinished.replace(path)
 
     async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Runs a function that only reads, on the reader's own thread: one hop however many statements it makes."""
+        """Run a read-only function on the reader's own thread: one hop for any number of statements."""
         with storage_errors(self.path):
             return await _run(self._reader, work)
 
     async def fetch_all(self, sql: str, parameters: Iterable[Any] = ()) -> list[sqlite3.Row]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         with storage_errors(self.path):
             return list(await self._reader.execute_fetchall(sql, parameters))
 
     async def fetch_one(self, sql: str, parameters: Iterable[Any] = ()) -> sqlite3.Row | None:
-        """The first row of a query, or None."""
+        """Return the first row of a query, or None."""
         rows = await self.fetch_all(sql, parameters)
         return rows[0] if rows else None
 
     async def fetch_value(self, sql: str, parameters: Iterable[Any] = ()) -> Any:
-        """The first column of the first row, or None."""
+        """Return the first column of the first row, or None."""
         row = await self.fetch_one(sql, parameters)
         return row[0] if row else None
 
@@ -227,9 +227,10 @@ def _all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Conn
 
 @asynccontextmanager
 async def open_database(path: Path, schema: Schema) -> AsyncIterator[Database]:
-    """Opens (or makes) the file and brings it to the newest version.
+    """Open or create the file and migrate it to the newest version.
 
-    DatabaseUnusableError if it is damaged, foreign or of another version of Sprite; StorageError if the disk refuses.
+    Raises DatabaseUnusableError if it is damaged, foreign or of another version of Sprite; StorageError if the disk
+    fails.
     """
     async with contextlib.AsyncExitStack() as stack:
         with storage_errors(path):
@@ -242,7 +243,7 @@ async def open_database(path: Path, schema: Schema) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def open_reader(path: Path, schema: Schema) -> AsyncIterator[Database]:
-    """Opens an existing file to read from, beside the process that owns it; it is never migrated."""
+    """Open an existing file for reading beside its owning process; it is never migrated."""
     if not path.exists():
         raise DatabaseUnusableError(f"There is no {path.name} in {path.parent}: no sprite has run there yet.")
     async with contextlib.AsyncExitStack() as stack:
@@ -256,9 +257,9 @@ async def open_reader(path: Path, schema: Schema) -> AsyncIterator[Database]:
 
 @contextlib.contextmanager
 def plain_reader(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
-    """The same without a thread of its own, for whoever reads whole tables; it blocks.
+    """Open an existing file for reading on the calling thread, for reading whole tables; it blocks.
 
-    A row that cannot be read is a DatabaseUnusableError.
+    Raises DatabaseUnusableError for a row that cannot be read.
     """
     if not path.exists():
         raise DatabaseUnusableError(f"There is no {path.name} in {path.parent}: no sprite has run there yet.")
@@ -272,7 +273,7 @@ def plain_reader(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def empty_database(schema: Schema) -> Iterator[sqlite3.Connection]:
-    """The same of a file that is not there yet: nothing, in the tables of the newest version."""
+    """Return an empty in-memory database with the tables of the newest version."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         _migrate(connection, Path(schema.name), schema)
         yield connection
@@ -280,9 +281,9 @@ def empty_database(schema: Schema) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def filling(path: Path, schema: Schema, version: int) -> Iterator[sqlite3.Connection]:
-    """Makes a file (or goes on with one) as a Sprite of that version had it, in one transaction that is not synced.
+    """Create or continue a file in the format of that version, in one unsynced transaction.
 
-    At the end it is of the newest version. It blocks. A file that was cut off at this is to be thrown away.
+    At the end it is migrated to the newest version. It blocks. Delete a file for which this was interrupted.
     """
     with storage_errors(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         _prepare(connection, path, schema)
@@ -313,7 +314,7 @@ async def _connect(path: Path, schema: Schema) -> AsyncIterator[aiosqlite.Connec
 
 def _refuse_no_file(path: Path, schema: Schema) -> None:
     if path.exists() and not path.is_file():
-        # SQLite would say that it is "unable to open" it, or wait for a pipe.
+        # SQLite would report that it is "unable to open" it, or block on a pipe.
         what = "a folder" if path.is_dir() else "no file"
         raise DatabaseUnusableError(
             f"{path} is {what}, not Sprite's {schema.name}. It was left untouched: move it away."

@@ -1,7 +1,7 @@
-"""The curations of the log: every event that changes memory, appended and never changed.
+"""The log's curations: every event that changes memory, append-only.
 
-A batch's raw answer, a person's edit, a forget, a turn set aside; and a file's drift, which changes nothing until a
-person accepts it. The tables are transcript.db's; times are Unix seconds.
+A curation is a batch's raw answer, a person's edit, a forget, or a quarantined turn. It may also be a file's drift,
+which changes nothing until a person accepts it. The tables are in transcript.db; times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _ROW = (
 
 @dataclass(frozen=True, slots=True)
 class NewCuration:
-    """An event that changes memory, about to be logged. `response` is the raw answer, or JSON of an edit.
+    """An event that changes memory, not yet logged. `response` is the raw answer, or JSON of an edit.
 
-    `seen_curation_id` says how far memory was when the curator was shown it.
+    `seen_curation_id` is the state of memory that the curator was shown.
     """
 
     kind: CurationKind
@@ -39,7 +39,7 @@ class NewCuration:
     usage: Mapping[str, Any] | None = None
     cost_usd: float | None = None
     seen_curation_id: int | None = None
-    #: Which extraction of the log it belongs to: 0 is the first, each re-extraction is one more.
+    #: The extraction of the log that it belongs to: 0 is the first, each re-extraction adds one.
     generation: int = 0
     #: The decision about it (see `Curation`), and its time; by default the time of logging.
     decision: str | None = None
@@ -48,7 +48,7 @@ class NewCuration:
     lost_call: int | None = None
 
     def at(self, moment: float) -> Curation:
-        """Return it as a row of the log of that moment, for a decision before it is logged."""
+        """Return it as a log row of that moment, for a decision before it is logged."""
         usage = None if self.usage is None else to_json(self.usage)
         return Curation(
             id=0,
@@ -68,7 +68,7 @@ class NewCuration:
 
 @dataclass(frozen=True, slots=True)
 class Curation:
-    """An event in the log that changed memory."""
+    """A logged event that changed memory."""
 
     id: int
     created_at: float
@@ -83,16 +83,16 @@ class Curation:
     seen_curation_id: int | None
     generation: int
     #: Its effect on memory.db, without words forgotten since (see `projection/decision.py`). Answers, changes of
-    #: actions and extractions that take over have a decision. Other rows are facts, stated by `response`.
+    #: actions and activations of an extraction have a decision. Other rows are facts, stated by `response`.
     decision_json: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A memory file's content on disk that appeared while the agent worked and waits for the person's word.
+    """New content of a memory file on disk that waits for the person's decision.
 
-    `was` is what stood there before, for a file that no curation makes. `source` is `import` where it appeared because
-    the person imported notes.
+    It appeared while the agent worked, or by an import (`source`). `was` is the former content, for a file that no
+    curation makes.
     """
 
     curation_id: int
@@ -104,23 +104,23 @@ class Drift:
 
     @property
     def happened(self) -> str:
-        """How it came to be, in words."""
+        """Origin of the change, as text for people."""
         return what_happened(self.name, self.source)
 
 
 def what_happened(name: str, source: str) -> str:
-    """How a change came to be that waits for the person's word, in words."""
+    """Return how a pending change came about, as text for people."""
     return f"{name} {'would be added to by an import' if source == 'import' else 'changed while the agent was at work'}"
 
 
 class Curations:
-    """The verbs of the log's curations."""
+    """Read and append the log's curations."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def append_batch(self, curation: NewCuration) -> int:
-        """Logs a batch's curation and marks its turns, in one transaction: the one place of exactly-once.
+        """Log a batch's curation and mark its turns in one transaction, so that each turn is curated exactly once.
 
         Raises ValueError if any turn of the range is already curated.
         """
@@ -141,17 +141,17 @@ class Curations:
         return await self._db.transact(write)
 
     async def append_extraction(self, curation: NewCuration) -> Curation:
-        """Logs a batch of a re-extraction; its turns are curated already, and memory follows when all are done."""
+        """Log a batch of a re-extraction. Its turns are curated already; memory changes when all batches are done."""
         curation_id = await self._db.transact(lambda tx: append(tx, curation))
         return (await self._select("WHERE id = ?", (curation_id,)))[0]
 
     async def append_edit(self, response: Mapping[str, Any]) -> int:
-        """Logs a person's change to memory; returns the curation's id."""
+        """Log a person's change to memory; return the curation's id."""
         curation = NewCuration(kind="edit", response=to_json(response))
         return await self._db.transact(lambda tx: append(tx, curation))
 
     async def append_drift(self, response: Mapping[str, Any]) -> int:
-        """Logs a file's drift (`name`, `content`), or its end (`name`, and in `accepted` or `rejected` its id)."""
+        """Log a file's drift (`name`, `content`), or its end (`name`, and its id in `accepted` or `rejected`)."""
         curation = NewCuration(kind="drift", response=to_json(response))
         return await self._db.transact(lambda tx: append(tx, curation))
 
@@ -160,7 +160,7 @@ class Curations:
         return await self._db.transact(lambda tx: append(tx, curation))
 
     async def has_note_of(self, mission_id: str) -> bool:
-        """Whether an action's history says how a schedule's mission ended."""
+        """Return whether an action's history contains the end of this schedule's mission."""
         found = await self._db.fetch_value(
             "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'action' AND json_valid(response) "
             "AND json_extract(response, '$.op') = 'noted' AND json_extract(response, '$.mission') = ?)",
@@ -169,7 +169,7 @@ class Curations:
         return bool(found)
 
     async def open_drift(self) -> dict[str, Drift]:
-        """The drift of each file that no person has accepted or rejected yet."""
+        """Return the drift of each file that no person has accepted or rejected."""
         rows = await self._db.fetch_all(
             "SELECT id, created_at, response FROM curations c WHERE kind = 'drift' AND id IN (SELECT max(id) "
             "FROM curations WHERE kind = 'drift' GROUP BY json_extract(response, '$.name')) "
@@ -187,22 +187,22 @@ class Curations:
         }
 
     async def proposed(self) -> set[str]:
-        """The digests of all that was put before the person as a change of a file, whatever they said to it."""
+        """Return the digests of all proposed file changes, whatever the person decided."""
         rows = await self._db.fetch_all(
             "SELECT d.value FROM curations c, json_each(c.response, '$.proposed') d WHERE c.kind = 'drift'"
         )
         return {row[0] for row in rows}
 
     async def after(self, curation_id: int, limit: int = 100) -> list[Curation]:
-        """The events above a cursor, oldest first, of every generation."""
+        """Return the events above a cursor of every generation, oldest first."""
         return await self._select("WHERE id > ? ORDER BY id LIMIT ?", (curation_id, limit))
 
     async def before(self, curation_id: int | None, limit: int) -> list[Curation]:
-        """The newest events (below an id) of every generation, newest first."""
+        """Return the newest events (below an id) of every generation, newest first."""
         return await self._select("WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (curation_id, limit))
 
     async def activation(self, until: int = LARGEST_ROW_ID) -> tuple[int, int]:
-        """(curation, generation) of the extraction that memory was made of at an event: (0, 0) for the first."""
+        """Return (curation, generation) of the extraction in use at an event: (0, 0) for the first."""
         row = await self._db.fetch_one(
             "SELECT id, json_extract(response, '$.generation') FROM curations WHERE kind = 'edit' AND id <= ? "
             "AND json_valid(response) AND json_type(response, '$.generation') = 'integer' ORDER BY id DESC LIMIT 1",
@@ -211,24 +211,24 @@ class Curations:
         return (int(row[0]), int(row[1])) if row else (0, 0)
 
     async def activations(self) -> list[Curation]:
-        """Return the rows by which re-extractions took over, the first one first."""
+        """Return the rows that activated re-extractions, oldest first."""
         return await self._select("WHERE kind = 'edit' AND decision_json IS NOT NULL ORDER BY id", ())
 
     async def fold(self, above: int, until: int, generation: int, limit: int = 100) -> list[Curation]:
-        """The events above a cursor, up to one and with it, that memory is made of, oldest first."""
+        """Return the events in (above, until] that memory is made of, oldest first."""
         return await self._select(
             "WHERE id > ? AND id <= ? AND (kind <> 'batch' OR generation = ?) ORDER BY id LIMIT ?",
             (above, until, generation, limit),
         )
 
     async def newest_event(self, at: float) -> int:
-        """The last event that had changed memory by a time, 0 if none had."""
+        """Return the last event that had changed memory by a time, 0 if none had."""
         return int(
             await self._db.fetch_value("SELECT coalesce(max(id), 0) FROM curations WHERE created_at <= ?", (at,))
         )
 
     async def extraction(self, generation: int, before: int = LARGEST_ROW_ID) -> list[Curation]:
-        """Return the answers of a re-extraction up to a row, oldest first, each dated by its last turn."""
+        """Return the answers of a re-extraction below a row, oldest first, each dated by its last turn."""
         rows = await self._db.fetch_all(
             f"SELECT {_ROW}, (SELECT timestamp FROM observations o WHERE o.id = c.last_observation_id) AS ended "  # noqa: S608
             "FROM curations c WHERE kind = 'batch' AND generation = ? AND id < ? ORDER BY id",
@@ -238,14 +238,14 @@ class Curations:
         return [Curation(**{name: value for name, value in row.items() if name != "ended"}) for row in dated]
 
     async def peoples_changes(self, before: int = LARGEST_ROW_ID) -> list[Curation]:
-        """Return the edits of files and the changes of actions up to a row, oldest first."""
-        # An edit with a decision is an extraction that took over.
+        """Return the edits of files and the changes of actions below a row, oldest first."""
+        # An edit with a decision is the activation of an extraction.
         return await self._select(
             "WHERE id < ? AND (kind = 'action' OR (kind = 'edit' AND decision_json IS NULL)) ORDER BY id", (before,)
         )
 
     async def batches(self, generation: int) -> list[tuple[int, int]]:
-        """The inclusive ranges of turns that an extraction has curated."""
+        """Return the inclusive ranges of turns that an extraction has curated."""
         rows = await self._db.fetch_all(
             "SELECT first_observation_id, last_observation_id FROM curations WHERE kind = 'batch' AND generation = ?",
             (generation,),
@@ -253,23 +253,23 @@ class Curations:
         return [(row[0], row[1]) for row in rows]
 
     async def newest_generation(self) -> int:
-        """The newest extraction, finished or not."""
+        """Return the newest extraction, finished or not."""
         return int(await self._db.fetch_value("SELECT coalesce(max(generation), 0) FROM curations"))
 
     async def forgotten_after(self, curation_id: int) -> bool:
-        """Whether something was forgotten later than a curation."""
+        """Return whether something was forgotten after a curation."""
         found = await self._db.fetch_value(
             "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'forget' AND id > ?)", (curation_id,)
         )
         return bool(found)
 
     async def newest_forget(self) -> int | None:
-        """The newest forget's number."""
+        """Return the id of the newest forget."""
         newest: int | None = await self._db.fetch_value("SELECT max(id) FROM curations WHERE kind = 'forget'")
         return newest
 
     async def count(self) -> int:
-        """How many events have changed memory."""
+        """Return the number of events that changed memory."""
         return int(await self._db.fetch_value("SELECT count(*) FROM curations"))
 
     async def _select(self, where: str, parameters: Sequence[Any]) -> list[Curation]:
@@ -278,7 +278,7 @@ class Curations:
 
 
 def append(tx: sqlite3.Connection, curation: NewCuration) -> int:
-    """Writes one curation inside a transaction of the caller's; returns its id."""
+    """Write one curation inside the caller's transaction; return its id."""
     cursor = tx.execute(
         f"INSERT INTO curations ({_ROW}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
         (

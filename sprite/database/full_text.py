@@ -1,6 +1,6 @@
-"""Asking an FTS5 table: which rows hold a word, and the best rows for many words. Knows no table of ours.
+"""Query an FTS5 table: the rows with a word, and the best rows for many words. Knows no table of ours.
 
-Expressions are made of phrases that the caller has quoted. All of it runs on a connection's own thread.
+Expressions consist of phrases that the caller has quoted. Everything runs on a connection's own thread.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from contextlib import closing
 from dataclasses import dataclass
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"
-#: Scripts that put no spaces between words (Chinese, Japanese, and Korean with its endings), whose sentences FTS5
-#: would take for one word each: every character is indexed as a word of its own, and looked for in pairs.
+#: Scripts without spaces between words (Chinese, Japanese, and Korean with its endings), whose sentences FTS5 would
+#: take for one word. Every character is indexed as a word, and searched in pairs.
 UNSPACED = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff"
-#: Splitting is done in SQL and takes time by the square of the length; what comes after is indexed as it is.
+#: Splitting is done in SQL and takes quadratic time, so text after this length is indexed unsplit.
 UNSPACED_CHARS = 4000
-#: Rows that a full OR query may score: 1.2 us each on a slow core, so that this takes about 25 ms.
+#: Rows that a full OR query may score: 1.2 us each on a slow core, so about 25 ms.
 FULL_QUERY_ROWS = 20_000
-#: What a word counts at most, for its weight, in nearly all texts: it may stand twice, or in a short one. With 1.0,
-#: 0.5 % of the first ten are lost among a million sentences of equal length, 5 % among texts of 5 to 25 words.
+#: Upper bound of a word's score relative to its weight, in nearly all texts: it may occur twice, or in a short text.
+#: With 1.0, 0.5 % of the first ten are lost among a million sentences of equal length, 5 % among texts of 5 to 25
+#: words.
 DENSE = 1.3
-#: Of a query too large for that, the rarest words count; the others would add little to any score.
+#: Larger queries use only this many of the rarest words; the others would add little to any score.
 LARGE_QUERY_TERMS = 8
 
-#: Stands for the person's own among the keys of projects.
+#: Project key of the person's own learnings and turns.
 OWN = ""
-#: A condition that a row is of one of so many projects, each a parameter, or of none, where that is asked for.
+#: Builds a condition that a row is of one of so many projects (each a parameter), or optionally of none.
 ProjectSql = Callable[[int, bool], str]
 
 _UNSPACED = re.compile(f"([{UNSPACED}])")
@@ -38,9 +39,9 @@ _UNSPACED = re.compile(f"([{UNSPACED}])")
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a hit must be; times in Unix seconds, `types` none for all.
+    """Filters for hits; times in Unix seconds, empty `types` for all.
 
-    `projects` are keys, OWN for what is of none; None for all.
+    `projects` are keys, with OWN for rows of no project; None for all.
     """
 
     since: float | None = None
@@ -52,7 +53,7 @@ class Filters:
     def sql(
         self, time: str, session: str, type_: str | None = None, project: ProjectSql | None = None
     ) -> tuple[str, list[str | float]]:
-        """As a condition on these columns, with its parameters; "1" if there is none."""
+        """Return a condition on these columns and its parameters; "1" if there is none."""
         parts: list[str] = []
         parameters: list[str | float] = []
         for condition, value in (
@@ -74,12 +75,12 @@ class Filters:
 
 
 def spaced(text: str) -> str:
-    """A text with the characters of unspaced scripts set apart, as the index has them."""
+    """Return a text with the characters of unspaced scripts separated, as in the index."""
     return " ".join(_UNSPACED.sub(r" \1 ", text).split())
 
 
 def spaced_sql(column: str) -> str:
-    """The same for a column, in SQL, so that triggers can keep an index up to date."""
+    """Return the same for a column, in SQL, so that triggers can update an index."""
     head = f"substr({column}, 1, {UNSPACED_CHARS})"
     one = f"substr({column}, n, 1)"
     return f"""CASE WHEN {head} GLOB '*[{UNSPACED}]*' THEN (
@@ -89,29 +90,29 @@ def spaced_sql(column: str) -> str:
 
 
 def phrase(text: str) -> str:
-    """A text as one FTS5 phrase: quoted, so that nothing in it is syntax."""
+    """Return a text as one quoted FTS5 phrase, so that nothing in it is syntax."""
     return f'"{spaced(text).replace(chr(34), "")}"'
 
 
 def any_of(phrases: Sequence[str]) -> str:
-    """The expression that any of some phrases or expressions stands in a row."""
+    """Return the expression for rows with any of these phrases or expressions."""
     return phrases[0] if len(phrases) == 1 else f"({' OR '.join(phrases)})"
 
 
 def index_stems(words: Sequence[str]) -> list[str]:
-    """What the index makes of each word; FTS5 shows it only of a table, which is one in memory here: 0.2 ms."""
+    """Return the index's stem of each word. FTS5 shows stems only of a table, so use one in memory: 0.2 ms."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(f"CREATE VIRTUAL TABLE words USING fts5 (word, content = '', tokenize = '{TOKENIZER}')")
         connection.execute("CREATE VIRTUAL TABLE stems USING fts5vocab (words, instance)")
         connection.executemany("INSERT INTO words (rowid, word) VALUES (?, ?)", enumerate(words))
-        # Of what is more than one word to it ("snake_case") the first.
+        # If the tokenizer splits a word ("snake_case"), use the first part.
         stems = dict(connection.execute("SELECT doc, term FROM stems WHERE offset = 0"))
     return [stems.get(place, word) for place, word in enumerate(words)]
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An FTS5 table, alone or joined with the table that says more of its rows."""
+    """Query an FTS5 table, alone or joined with the table of its other columns."""
 
     table: str
     joined: str = ""
@@ -122,20 +123,20 @@ class Index:
         return f"FROM {self.table} {self.joined} WHERE {self.table} MATCH ? AND {self.where}"
 
     def count(self, connection: sqlite3.Connection, match: str) -> int:
-        """How many rows match, filtered or not: 0.03 us a row, since no row is read."""
+        """Return the number of matching rows, ignoring filters: 0.03 us a row, because no row is read."""
         sql = f"SELECT count(*) FROM {self.table} WHERE {self.table} MATCH ?"  # noqa: S608 - our own table
         return int(connection.execute(sql, (match,)).fetchone()[0])
 
     def newest(self, connection: sqlite3.Connection, match: str, limit: int) -> list[int]:
-        """The ids of the newest rows that match, newest first."""
+        """Return the ids of the newest matching rows, newest first."""
         inner = f"SELECT {self.table}.rowid AS id {self._from()} ORDER BY {self.table}.rowid DESC LIMIT ?"
-        # One row with all ids is read in 60 % of the time that a row each takes.
+        # Reading one row with all ids takes 60 % of the time of a row each.
         sql = f"SELECT json_group_array(id) FROM ({inner})"  # noqa: S608 - our own table
         found: list[int] = json.loads(connection.execute(sql, (match, *self.parameters, limit)).fetchone()[0])
         return found
 
     def ranked(self, connection: sqlite3.Connection, match: str, limit: int) -> list[tuple[int, float]]:
-        """(id, score) of the best rows by FTS5's bm25, a higher score being better."""
+        """Return (id, score) of the best rows by FTS5's bm25; a higher score is better."""
         sql = f"SELECT {self.table}.rowid, rank {self._from()} ORDER BY rank LIMIT ?"
         rows = connection.execute(sql, (match, *self.parameters, limit))
         return [(row[0], -row[1]) for row in rows]
@@ -143,15 +144,14 @@ class Index:
     def best(
         self, connection: sqlite3.Connection, phrases: Sequence[str], total: int, sure: int, limit: int
     ) -> list[tuple[int, float]]:
-        """(id, score) of the best rows for any of the phrases; a score is the share of their weight that a row has.
+        """Return (id, score) of the best rows for any phrase; a score is a row's share of the total weight.
 
-        The first `sure` are the best there are; the others, up to `limit`, are good.
-
-        Small queries are one OR in FTS5. Large ones read only rows with two of the words: for each word, from the
-        rarest on, those that have it and any word more frequent. A row is scored in full by the query of its
-        rarest word, and no word counts twice. Once the words left could not make up the score of the last row
-        wanted, the rest cannot matter. Measured on a million sentences of 14 words, Zipf-distributed, five words
-        asked for, against the full OR: a fifth of its time, 99.9 % of its first ten.
+        The first `sure` are the best there are; the others, up to `limit`, are good. Small queries are one OR in
+        FTS5. Large ones read only rows with two of the words: for each word, from the rarest on, those that have it
+        and any more frequent word. A row's full score comes from the query of its rarest word, and no word counts
+        twice. The search stops once the remaining words cannot reach the score of the last wanted row. Measured on
+        a million sentences of 14 words (Zipf-distributed) with five words, against the full OR: a fifth of its
+        time, 99.9 % of its first ten.
         """
         counted = sorted((self.count(connection, phrase), phrase) for phrase in phrases)
         weights = [(phrase, _weight(total, count)) for count, phrase in counted]
@@ -178,10 +178,10 @@ class Index:
                 continue
             for row, score in self.ranked(connection, expression, limit):
                 scores[row] = max(score, scores.get(row, 0.0))
-        # Equals stay in FTS5's order.
+        # Ties keep FTS5's order.
         return heapq.nlargest(limit, scores.items(), key=lambda pair: (round(pair[1], 9), -pair[0]))
 
 
 def _weight(total: int, count: int) -> float:
-    """FTS5's own weight of a word (inverse document frequency), by which its scores are sums."""
+    """Return FTS5's weight of a word (inverse document frequency); its scores are sums of these."""
     return max(1e-6, math.log((total - count + 0.5) / (count + 0.5)))

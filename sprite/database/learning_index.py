@@ -1,4 +1,4 @@
-"""The learnings' full text, kept by a trigger, so that it is complete however a learning is written."""
+"""Full-text index of the learnings, updated by a trigger, so that every write is indexed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ CREATE TRIGGER learnings_indexed AFTER INSERT ON learnings BEGIN
 END;
 """  # noqa: S608 - our own tables
 
-#: Words that the types are made of: only these have to be looked for in the content alone, which costs a third more.
+#: Words that type names consist of: only these must be searched in the content alone, which costs a third more.
 _TYPE_WORD = re.compile(r'"(?:fact|pattern|correct|prefer|action|tool|instal|digest)')
-#: Up to so many learnings, words are counted one by one, as in turns; above, FTS5 ranks.
+#: Up to this many learnings, words are counted one by one, as in turns; above, FTS5 ranks.
 MAX_POSTINGS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class LearningHit:
-    """A learning as a search finds it."""
+    """A learning found by a search."""
 
     id: int
     created_at: float
@@ -49,7 +49,7 @@ class LearningHit:
 
 @dataclass(frozen=True, slots=True)
 class LearningsLooked:
-    """What one look gives: postings by word where they are few, else the best with their scores, best first."""
+    """The result of one lookup: postings by word if they are few, else the best with scores, best first."""
 
     postings: list[list[int]] | None
     best: list[tuple[int, float]]
@@ -57,13 +57,13 @@ class LearningsLooked:
 
 
 class LearningLook:
-    """The index on the reader's own thread, for as long as one question takes."""
+    """Query the index on the reader's own thread, for the duration of one question."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def look_up(self, needles: Sequence[Sequence[str]], filters: Filters, sure: int, limit: int) -> LearningsLooked:
-        """The learnings in which the needles stand: all of them where they are few, else the best (`Index.best`)."""
+        """Return the learnings with the needles: all postings if they are few, else the best (`Index.best`)."""
         connection, index = self._connection, _filtered(filters)
         total = int(connection.execute("SELECT coalesce(max(id), 0) FROM learnings").fetchone()[0])
         postings: list[list[int]] = []
@@ -72,13 +72,13 @@ class LearningLook:
             postings.append(index.newest(connection, any_of([_in_content(form) for form in needle]), left + 1))
             left -= len(postings[-1])
             if left < 0:
-                # Among so many, a word's other forms (`needle[1:]`) are not worth their time.
+                # With this many, a word's other forms (`needle[1:]`) are not worth their time.
                 words = [_in_content(needle[0]) for needle in needles]
                 return LearningsLooked(None, index.best(connection, words, total, sure, limit), total)
         return LearningsLooked(postings, [], total)
 
     def learnings(self, ids: Collection[int]) -> dict[int, LearningHit]:
-        """These learnings, as far as they exist."""
+        """Return those of these learnings that exist."""
         rows = self._connection.execute(
             "SELECT id, created_at, session_id, type, content, source_observation_id, confidence, origin, "
             "superseded_by, project FROM learnings WHERE id IN (SELECT value FROM json_each(?))",
@@ -87,20 +87,20 @@ class LearningLook:
         return {row[0]: LearningHit(*row) for row in rows}
 
     def newest(self, filters: Filters, limit: int) -> list[int]:
-        """The ids of the newest learnings that pass the filters."""
+        """Return the ids of the newest learnings that pass the filters."""
         where, parameters = filters.sql("created_at", "session_id", "type", _of_projects("project"))
         sql = f"SELECT id FROM learnings WHERE {where} ORDER BY id DESC LIMIT ?"  # noqa: S608 - our clause
         return [row[0] for row in self._connection.execute(sql, (*parameters, limit))]
 
 
 class LearningIndex:
-    """Which learnings have which words."""
+    """Look up learnings by their words."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def ask(self, work: Callable[[LearningLook], _T]) -> _T:
-        """Lets a function look things up, all in one hop: a hop each takes milliseconds where the machine is busy."""
+        """Run a function on the index in one hop, because each hop takes milliseconds on a busy machine."""
         return await self._db.read(lambda connection: work(LearningLook(connection)))
 
 

@@ -1,12 +1,12 @@
 """The single-owner lock of a workspace: one process writes its databases, a second one is refused.
 
-Two locks, both held. The one on the folder of the databases cannot be lost: whoever deletes the lock file, or restores
-a database beside its owner, still finds that folder held. The lock file names the owner, and refuses a Sprite from
-before the folder was locked.
+Two locks are held. The lock on the databases' folder cannot be lost: it holds even if the lock file is deleted or a
+database is restored beside its owner. The lock file names the owner, and refuses a Sprite that does not yet lock
+the folder.
 
-Both are flock(2), which belongs to the open file. The databases themselves are not locked: SQLite has POSIX locks on
-them, and those are dropped when the process closes any other descriptor of the same file (https://sqlite.org/howtocorrupt.html,
-2.2).
+Both are flock(2), which belongs to the open file. The databases themselves are not locked: SQLite has POSIX locks
+on them, which are dropped when the process closes any other descriptor of the same file
+(https://sqlite.org/howtocorrupt.html, 2.2).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sprite.errors import OperatorError, WorkspaceLockedError
 
-#: Behind the process id of an owner that gives the workspace back at once.
+#: Follows the process id of an owner that releases the workspace at once.
 _BRIEFLY = "briefly"
 #: Such an owner writes a batch of turns.
 _BRIEF_SECONDS = 10.0
@@ -30,15 +30,15 @@ _POLL_SECONDS = 0.02
 
 @contextmanager
 def workspace_lock(path: Path, databases: Path, *, briefly: bool = False) -> Iterator[None]:
-    """Holds the lock file and the folder of the databases; `briefly` tells others that it is worth waiting.
+    """Hold the lock file and the databases' folder; `briefly` tells others to wait.
 
-    WorkspaceLockedError with the owner's process id if another process does, OperatorError if they cannot be opened.
-    The kernel drops both with the process, so a killed owner leaves nothing to clean up.
+    Raises WorkspaceLockedError with the owner's process id if another process holds them, OperatorError if they
+    cannot be opened. The kernel releases both with the process, so a killed owner leaves nothing to clean up.
     """
     with contextlib.ExitStack() as stack:
         try:
             for folder in (path.parent, databases):
-                # A workspace that was restored from a backup may have nothing but its memory.
+                # A workspace that was restored from a backup may contain only its memory.
                 folder.mkdir(parents=True, exist_ok=True)
             folder_lock = os.open(databases, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, folder_lock)
@@ -61,9 +61,9 @@ def workspace_lock(path: Path, databases: Path, *, briefly: bool = False) -> Ite
 
 
 def _taken(folder_lock: int, file_lock: int) -> str | None:
-    """Takes both locks; returns the owner where somebody else has them, and has them for longer than a moment."""
+    """Take both locks. If another process holds them for more than a moment, return its process id."""
     until = time.monotonic() + _BRIEF_SECONDS
-    # An owner says who it is a moment after it has the locks.
+    # An owner writes its process id a moment after it has the locks.
     is_new = True
     while True:
         try:

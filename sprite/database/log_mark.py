@@ -1,4 +1,4 @@
-"""How far a log was seen by what is made of it: by this, memory.db knows the log that it belongs to."""
+"""Position of memory.db in its log, used to detect that a log is another or an older one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """A log's identity, its newest turn and a curation, with their times in Unix seconds; 0 where there is none.
+    """A log's identity, its newest turn and a curation, with their times in Unix seconds; 0 if there is none.
 
-    Neither identity nor times ever change, so a log that has other ones, or no such rows, is another one or an older.
+    Identity and times never change. So a log with other values, or without these rows, is another or an older one.
     `log_id` is None in a memory.db from before logs had an identity.
     """
 

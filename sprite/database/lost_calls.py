@@ -1,8 +1,8 @@
-"""Calls that were paid for and gave no curation, and what they say about the turns that they were asked about.
+"""Paid model calls that gave no curation, and the turns they were about.
 
-The rows are the log's, appended and never changed, so that a turn's count of calls in vain outlives the process. An
-answer has a row from its arrival until its curation is logged: a crash in between neither hides its cost nor lets it be
-asked for again and again.
+The rows are part of the log and append-only, so that a turn's count of failed calls outlives the process. An answer
+has a row from its arrival until its curation is logged. So a crash in between neither hides its cost nor allows
+endless repeats.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, Final
 
 from sprite.database.connection import Database, row_id, to_json
 
-#: A call without a turn that was answered, or was in vain as well: then it is the model, and no turn is to blame.
+#: A control call without a turn: answered, or failed too. In the latter case the model is at fault, not a turn.
 CONTROL_ANSWERED: Final = "control answered"
 CONTROL_IN_VAIN: Final = "control in vain"
-#: The reason of an answer whose curation is not in the log yet.
+#: Reason of an answer whose curation is not in the log yet.
 NOT_LOGGED: Final = "not logged"
 
 
 @dataclass(frozen=True, slots=True)
 class LostCall:
-    """A call that gave no curation: `usage` in tokens, the inclusive range of turns, None for a control."""
+    """A call without a curation: `usage` in tokens, the inclusive range of turns, None for a control."""
 
     model: str
     reason: str
@@ -36,7 +36,7 @@ class LostCall:
 
 @dataclass(slots=True)
 class Failures:
-    """A turn's calls in vain: how many in all, how many about it alone, and the newest one's turns and reason."""
+    """A turn's failed calls: in all, about it alone, and the newest one's turns and reason."""
 
     calls: int = 0
     alone: int = 0
@@ -45,7 +45,7 @@ class Failures:
 
 
 class LostCalls:
-    """The verbs of calls in vain."""
+    """Read and append failed calls."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -66,7 +66,7 @@ class LostCalls:
         return await self._db.transact(write)
 
     async def failures(self, turns: Sequence[int], generation: int) -> dict[int, Failures]:
-        """Each turn's calls in vain in one extraction, as far as they count: what was forgiven does not."""
+        """Return each turn's failed calls in one extraction, without forgiven ones."""
         found = {turn: Failures() for turn in turns}
         first, last = min(turns), max(turns)
         forgiven = await self._forgiven(first, last)
@@ -94,6 +94,6 @@ class LostCalls:
         return {row[0]: row[1] for row in rows}
 
     async def is_model_in_doubt(self) -> bool:
-        """Whether the last that was heard of the model is a control in vain."""
+        """Return whether the newest call to the model is a failed control."""
         newest = await self._db.fetch_one("SELECT reason FROM lost_calls ORDER BY id DESC LIMIT 1")
         return newest is not None and newest[0] == CONTROL_IN_VAIN

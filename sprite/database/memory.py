@@ -1,7 +1,7 @@
-"""memory.db: a projection of the curations. Learnings, open actions, file versions, and the cursor.
+"""memory.db: a projection of the curations with learnings, open actions, file versions, and the cursor.
 
-Everything here can be deleted and comes back from the log; nothing here is written but by the projection
-(and the marker of which file version is on disk). Times are Unix seconds.
+All of it can be deleted and rebuilt from the log. Only the projection writes it, except the record of which file
+version is on disk. Times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ SCHEMA = Schema(
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """Something learned; `superseded_by` is the id of the learning that replaced it."""
+    """A learning; `superseded_by` is the id of the learning that replaced it."""
 
     id: int
     created_at: float
@@ -141,7 +141,7 @@ class FileVersion:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Why a part of a curation was not taken over, in words."""
+    """The reason, as text, why a part of a curation was refused."""
 
     curation_id: int
     kind: str
@@ -156,22 +156,22 @@ _VERSION = "name, version, curation_id, created_at, source, content, sha256"
 
 
 class MemoryDB:
-    """The projection's tables: read by all, written through `apply`."""
+    """Read the projection's tables, and write them through `apply`."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
         self.index = LearningIndex(database)
 
     async def cursor(self) -> int:
-        """The id of the last curation applied, 0 before the first."""
+        """Return the id of the last curation applied, 0 before the first."""
         return int(await self._db.fetch_value("SELECT cursor FROM projection"))
 
     async def settled_cursor(self) -> int:
-        """The same, once nothing is being applied any more: an `apply` whose caller was cancelled runs to its end."""
+        """Return the cursor after any running `apply`, which completes even if its caller was cancelled."""
         return await self._db.transact(lambda tx: int(tx.execute("SELECT cursor FROM projection").fetchone()[0]))
 
     async def apply(self, fold: Callable[[Projected], _T], *, cursor: int) -> _T:
-        """Runs a fold and leaves the cursor there, in one transaction on the database's thread; returns its value."""
+        """Run a fold and set the cursor, in one transaction on the database's thread; return the fold's value."""
 
         def write(tx: sqlite3.Connection) -> _T:
             value = fold(Projected(tx))
@@ -194,22 +194,22 @@ class MemoryDB:
         return await self._db.transact(write)
 
     async def log_seen(self) -> LogMark:
-        """The log that this was made of, as far as it was seen."""
+        """Return the mark of the log that this was made from."""
         row = await self._db.fetch_one("SELECT log_id, turn_id, turn_at, curation_id, curation_at FROM log_seen")
         return LogMark(*row) if row else LogMark(None, 0, 0.0, 0, 0.0)
 
     async def note_log(self, mark: LogMark) -> None:
-        """Notes the log that this is made of."""
+        """Record the mark of the log that this is made from."""
         await self._db.transact(lambda tx: _note_log(tx, mark))
 
     async def copy_to(self, path: Path) -> None:
-        """Writes all of it to a new file, in one step: a crash leaves the whole copy or none."""
+        """Write a copy to a new file, atomically: a crash leaves the whole copy or none."""
         await self._db.copy_to(path)
 
     async def start_over(self, mark: LogMark | None = None) -> None:
-        """Drops everything that the fold made, so that it can be made anew; what is on disk stays known.
+        """Delete all rows made by the fold, so that they can be rebuilt; the record of written files stays.
 
-        `mark` is the log that it is made of from now on, where that is another one.
+        `mark` is the new log, if it is another one.
         """
 
         def write(tx: sqlite3.Connection) -> None:
@@ -225,28 +225,29 @@ class MemoryDB:
         await self._db.transact(write)
 
     async def purge(self) -> None:
-        """Rebuilds the file, so that no page holds what was forgotten.
+        """Rebuild the file, so that no page contains forgotten text.
 
-        Its full text holds nothing of it since the fold started over; merged, it would not be what a rebuild makes.
+        The full text was emptied when the fold started over. It is not merged here, because that would differ from
+        a rebuild.
         """
         await self._db.purge()
 
     # --- learnings ---
 
     async def learning_count(self) -> int:
-        """How many learnings there are, superseded ones included."""
+        """Return the number of learnings, including superseded ones."""
         return int(await self._db.fetch_value("SELECT count(*) FROM learnings"))
 
     async def learnings(self, after: int = 0, limit: int = 100) -> list[Learning]:
-        """Learnings above an id, oldest first."""
+        """Return learnings above an id, oldest first."""
         return await self._learnings("WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
 
     async def learnings_before(self, before: int | None, limit: int) -> list[Learning]:
-        """The newest learnings (below an id), superseded ones included, newest first."""
+        """Return the newest learnings (below an id), including superseded ones, newest first."""
         return await self._learnings("WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (before, limit))
 
     async def learning_counts(self, first: int, last: int) -> dict[int, int]:
-        """How many learnings each curation of an inclusive id range taught; those that taught none are left out."""
+        """Return the number of learnings of each curation in an inclusive id range, without zeros."""
         rows = await self._db.fetch_all(
             "SELECT curation_id, count(*) FROM learnings WHERE curation_id BETWEEN ? AND ? GROUP BY curation_id",
             (first, last),
@@ -254,27 +255,27 @@ class MemoryDB:
         return {row[0]: row[1] for row in rows}
 
     async def learnings_by_project(self) -> dict[str, int]:
-        """How many learnings there are of each project, superseded ones included."""
+        """Return the number of learnings of each project, including superseded ones."""
         rows = await self._db.fetch_all(
             "SELECT project, count(*) FROM learnings WHERE project IS NOT NULL GROUP BY project"
         )
         return {row[0]: row[1] for row in rows}
 
     async def unverified_count(self) -> int:
-        """How many learnings rest on no evidence that could be found."""
+        """Return the number of learnings without verified evidence."""
         return int(await self._db.fetch_value("SELECT count(*) FROM learnings WHERE origin = 'none'"))
 
     async def learning(self, learning_id: int) -> Learning | None:
-        """One learning."""
+        """Return a learning, or None."""
         found = await self._learnings("WHERE id = ?", (learning_id,))
         return found[0] if found else None
 
     async def learnings_of(self, curation_id: int) -> list[Learning]:
-        """What one curation taught."""
+        """Return the learnings of one curation."""
         return await self._learnings("WHERE curation_id = ? ORDER BY id", (curation_id,))
 
     async def newest_learnings(self, limit: int) -> list[Learning]:
-        """The newest valid learnings, newest first."""
+        """Return the newest valid learnings, newest first."""
         return await self._learnings("WHERE superseded_by IS NULL ORDER BY id DESC LIMIT ?", (limit,))
 
     async def _learnings(self, where: str, parameters: Sequence[Any]) -> list[Learning]:
@@ -282,9 +283,9 @@ class MemoryDB:
         return [Learning(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
 
     async def nearest(self, match: str, limit: int, projects: Collection[str] = ()) -> list[Learning]:
-        """The valid learnings that share most with a text, best first; `match` is an FTS5 expression, or empty.
+        """Return the valid learnings that are most similar to a text, best first.
 
-        Those of these projects, and the person's own.
+        `match` is an FTS5 expression, or empty. Includes learnings of these projects and the person's own.
         """
         if not match:  # a text without a word, which FTS5 would not parse
             return []
@@ -300,9 +301,10 @@ class MemoryDB:
     async def standing(
         self, sessions: Collection[str], projects: Collection[str] = (), limit: int = 500
     ) -> list[Learning]:
-        """What holds until somebody says otherwise: open actions, the sessions' digests, wishes and corrections.
+        """Return learnings that hold until revoked: open actions, the sessions' digests, preferences and corrections.
 
-        The newest of each first; of these projects and the person's own, and where it is about none, every action.
+        Newest of each first. Limited to these projects and the person's own; without projects, all actions are
+        included.
         """
         actions = await self._learnings(
             "WHERE superseded_by IS NULL AND type = 'ACTION' AND id IN "
@@ -323,7 +325,7 @@ class MemoryDB:
         ]
 
     async def wishes(self, *types: str, limit: int = 500) -> list[Learning]:
-        """How the person wants things, newest first, by types of learnings."""
+        """Return the newest learnings of these types (how the person wants things), newest first."""
         places = ", ".join("?" * len(types))
         return await self._learnings(
             f"WHERE superseded_by IS NULL AND type IN ({places}) ORDER BY id DESC LIMIT ?", (*types, limit)
@@ -332,7 +334,7 @@ class MemoryDB:
     # --- actions ---
 
     async def actions(self, status: str | None = None) -> list[Action]:
-        """Actions, most urgent first, then oldest first."""
+        """Return actions, most urgent first, then oldest first."""
         rows = await self._db.fetch_all(
             f"SELECT {ACTION_COLUMNS} FROM pending_actions "  # noqa: S608 - our columns
             "WHERE ?1 IS NULL OR status = ?1 ORDER BY priority DESC, id",
@@ -341,7 +343,7 @@ class MemoryDB:
         return [Action(**dict(row)) for row in rows]
 
     async def action(self, action_id: int) -> Action | None:
-        """One action."""
+        """Return an action, or None."""
         rows = await self._db.fetch_all(
             f"SELECT {ACTION_COLUMNS} FROM pending_actions WHERE id = ?",  # noqa: S608 - our columns
             (action_id,),
@@ -349,7 +351,7 @@ class MemoryDB:
         return Action(**dict(rows[0])) if rows else None
 
     async def action_contents(self, action_ids: Collection[int]) -> dict[int, str]:
-        """What those of the actions that are there say, by their ids."""
+        """Return the contents of those of the actions that exist, by id."""
         rows = await self._db.fetch_all(
             "SELECT id, content FROM pending_actions WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(sorted(action_ids)),),
@@ -357,7 +359,7 @@ class MemoryDB:
         return {row[0]: row[1] for row in rows}
 
     async def scheduled(self) -> list[Action]:
-        """The open actions with a due time, the next first."""
+        """Return the open actions with a due time, next first."""
         rows = await self._db.fetch_all(
             f"SELECT {ACTION_COLUMNS} FROM pending_actions "  # noqa: S608 - our columns
             "WHERE status = 'open' AND due IS NOT NULL ORDER BY due, priority DESC, id"
@@ -365,28 +367,28 @@ class MemoryDB:
         return [Action(**dict(row)) for row in rows]
 
     async def zone(self) -> str | None:
-        """The person's time zone, an IANA name; None until it is known."""
+        """Return the person's time zone as an IANA name; None until it is known."""
         value: str | None = await self._db.fetch_value("SELECT tz FROM projection")
         return value
 
     # --- files ---
 
     async def latest_version(self, name: str) -> FileVersion | None:
-        """The newest version of a curated file, None while it is as shipped."""
+        """Return the newest version of a curated file; None while it is as shipped."""
         return await self._version("WHERE name = ? ORDER BY version DESC LIMIT 1", (name,))
 
     async def version(self, name: str, number: int) -> FileVersion | None:
-        """One version of a curated file."""
+        """Return one version of a curated file, or None."""
         return await self._version("WHERE name = ? AND version = ?", (name, number))
 
     async def version_after(self, name: str, curation_id: int) -> FileVersion | None:
-        """The version that stood right after an event."""
+        """Return the version of a file right after an event."""
         return await self._version(
             "WHERE name = ? AND curation_id <= ? ORDER BY version DESC LIMIT 1", (name, curation_id)
         )
 
     async def versions(self, name: str) -> list[FileVersion]:
-        """Every version of a curated file, oldest first."""
+        """Return every version of a curated file, oldest first."""
         rows = await self._db.fetch_all(
             f"SELECT {_VERSION} FROM file_versions WHERE name = ? ORDER BY version",  # noqa: S608 - ours
             (name,),
@@ -394,7 +396,7 @@ class MemoryDB:
         return [FileVersion(**dict(row)) for row in rows]
 
     async def versions_made(self, first: int, last: int) -> list[tuple[int, str, int]]:
-        """(curation, file, version) of every version that the curations of an inclusive id range made."""
+        """Return (curation, file, version) of every version made by the curations of an inclusive id range."""
         rows = await self._db.fetch_all(
             "SELECT curation_id, name, version FROM file_versions WHERE curation_id BETWEEN ? AND ? ORDER BY id",
             (first, last),
@@ -407,17 +409,17 @@ class MemoryDB:
         return FileVersion(**dict(row)) if row else None
 
     async def written(self, name: str) -> str | None:
-        """The SHA-256 of what the runtime last wrote to a file, None if it never did."""
+        """Return the SHA-256 of the last content that Sprite wrote to a file, None if it never did."""
         value: str | None = await self._db.fetch_value("SELECT sha256 FROM written_files WHERE name = ?", (name,))
         return value
 
     async def all_written(self) -> dict[str, str]:
-        """The same of every file that it wrote."""
+        """Return the same for every file that Sprite wrote."""
         rows = await self._db.fetch_all("SELECT name, sha256 FROM written_files ORDER BY name")
         return {row[0]: row[1] for row in rows}
 
     async def mark_written(self, name: str, sha256: str | None) -> None:
-        """Notes what is on disk now, so that a later difference is known to be a person's edit; None if as shipped."""
+        """Record the content on disk, so that a later difference is recognised as an edit; None if as shipped."""
         if sha256 is None:
             await self._db.execute("DELETE FROM written_files WHERE name = ?", (name,))
         else:
@@ -426,14 +428,14 @@ class MemoryDB:
     # --- reports ---
 
     async def reports_of(self, first: int, last: int) -> list[Report]:
-        """The refusals of an inclusive range of curations."""
+        """Return the refusals of an inclusive range of curations."""
         rows = await self._db.fetch_all(
             "SELECT curation_id, kind, detail FROM reports WHERE curation_id BETWEEN ? AND ? ORDER BY id", (first, last)
         )
         return [Report(**dict(row)) for row in rows]
 
     async def refused_last(self, limit: int) -> list[str]:
-        """What of the newest answer that taught or was refused anything was not taken, in words."""
+        """Return the refusals of the newest answer that had a learning or a refusal, as text."""
         rows = await self._db.fetch_all(
             "SELECT detail FROM reports "
             "WHERE kind NOT IN ('over_limit', 'damaged', 'undecided', 'unknown_kind', 'aged') "
@@ -444,7 +446,7 @@ class MemoryDB:
         return [str(row["detail"]) for row in rows]
 
     async def reports(self, limit: int = 20) -> list[Report]:
-        """The newest refusals, newest first."""
+        """Return the newest refusals, newest first."""
         rows = await self._db.fetch_all(
             "SELECT curation_id, kind, detail FROM reports WHERE kind <> 'aged' ORDER BY id DESC LIMIT ?", (limit,)
         )
@@ -460,13 +462,13 @@ def _note_log(tx: sqlite3.Connection, mark: LogMark) -> None:
 
 @asynccontextmanager
 async def open_memory(path: Path) -> AsyncIterator[MemoryDB]:
-    """Opens the projection as its owner."""
+    """Open the projection as its owner."""
     async with open_database(path, SCHEMA) as database:
         yield MemoryDB(database)
 
 
 @asynccontextmanager
 async def read_memory(path: Path) -> AsyncIterator[MemoryDB]:
-    """Opens the projection to read from, beside its owner."""
+    """Open the projection for reading, beside its owner."""
     async with open_reader(path, SCHEMA) as database:
         yield MemoryDB(database)

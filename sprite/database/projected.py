@@ -1,6 +1,6 @@
-"""The writes of one curation to memory.db, inside one transaction that ends with the cursor.
+"""The writes of one curation to memory.db, in one transaction that ends with the cursor.
 
-Synchronous: all of it runs on the database's own thread (`MemoryDB.apply`).
+Synchronous: everything runs on the database's own thread (`MemoryDB.apply`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from sprite.database.actions import ProjectedActions
 
 
 class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="did", tag="learn"):
-    """A new learning of an answer, with its number, as the log keeps it.
+    """A new learning of an answer, with its number, as stored in the log.
 
-    `turn` and `quote` are what it rests on, `origin` is whose words those are. `said` is the content without fillers,
-    by which a repeat is known.
+    `turn` and `quote` are its evidence, `origin` is the author of those words. `said` is the content without
+    fillers, used to detect repeats.
     """
 
     number: int
@@ -38,7 +38,7 @@ class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="di
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A learning as the fold has to know it."""
+    """A learning's fields needed by the fold."""
 
     id: int
     type: str
@@ -55,14 +55,14 @@ def _of(table: str) -> str:
 
 
 class Projected:
-    """The writes one curation makes, inside one transaction that ends with the cursor."""
+    """Write one curation's changes in one transaction that ends with the cursor."""
 
     def __init__(self, tx: sqlite3.Connection) -> None:
         self.tx = tx
         self.actions = ProjectedActions(tx)
 
     def same_learning(self, type_: str, said: str, project: str | None) -> Known | None:
-        """A valid learning of the same type that says the same, of a project or else of the person's own, or None."""
+        """Return a valid learning of this type and text, of the project or else of the person's own, or None."""
         return self._known(
             "said = ? AND type = ? AND superseded_by IS NULL AND (project IS NULL OR project = ?) "
             "ORDER BY project IS NULL, id LIMIT 1",
@@ -70,13 +70,13 @@ class Projected:
         )
 
     def known(self, learning_id: int) -> Known | None:
-        """A valid learning, or None."""
+        """Return a valid learning, or None."""
         return self._known("id = ? AND superseded_by IS NULL", (learning_id,))
 
     def nearest(self, match: str, limit: int) -> list[Known]:
-        """The valid learnings that share most with a text; `match` is an FTS5 expression.
+        """Return the valid learnings that are most similar to a text; `match` is an FTS5 expression.
 
-        A digest is none of them: it says again what others say, and proves nothing.
+        Digests are excluded: they repeat other learnings and prove nothing.
         """
         return self._nearest(match, "l.superseded_by IS NULL AND l.type <> 'DIGEST'", limit)
 
@@ -92,7 +92,7 @@ class Projected:
         return [Known(**dict(row)) for row in rows]
 
     def nearest_replaced(self, match: str, limit: int) -> list[Known]:
-        """The superseded learnings that share most with a text."""
+        """Return the superseded learnings that are most similar to a text."""
         return self._nearest(match, "l.superseded_by IS NOT NULL", limit)
 
     def _known(self, where: str, parameters: Sequence[Any]) -> Known | None:
@@ -103,7 +103,7 @@ class Projected:
         return Known(**dict(row)) if row else None
 
     def digests_of(self, session_id: str) -> list[int]:
-        """The valid digests of a session."""
+        """Return the ids of a session's valid digests."""
         rows = self.tx.execute(
             "SELECT id FROM learnings WHERE type = 'DIGEST' AND superseded_by IS NULL AND session_id = ? ORDER BY id",
             (session_id,),
@@ -111,11 +111,11 @@ class Projected:
         return [int(row[0]) for row in rows]
 
     def numbered(self) -> int:
-        """Return how many learnings have a number."""
+        """Return the number of learnings that have a number."""
         return int(self.tx.execute("SELECT numbered FROM projection").fetchone()[0])
 
     def number(self, count: int) -> None:
-        """Give so many more learnings a number."""
+        """Number this many more learnings."""
         self.tx.execute("UPDATE projection SET numbered = numbered + ?", (count,))
 
     def add_learning(self, learning: NewLearning, curation_id: int) -> None:
@@ -142,11 +142,11 @@ class Projected:
         )
 
     def count_again(self, learning_id: int, at: float) -> None:
-        """Notes that a learning was said once more."""
+        """Record that a learning was stated again."""
         self.tx.execute("UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?", (at, learning_id))
 
     def corroborate(self, learning_id: int, new: NewLearning) -> None:
-        """Rest a learning on better evidence than it had: that of `new`, which says the same."""
+        """Replace a learning's evidence by the better evidence of `new`, which says the same."""
         self.tx.execute(
             "UPDATE learnings SET origin = ?, confidence = ?, evidence = ?, source_observation_id = ?, "
             "session_id = ? WHERE id = ?",
@@ -154,7 +154,7 @@ class Projected:
         )
 
     def make_own(self, learning_id: int) -> None:
-        """Makes a learning the person's own, whatever project it was of."""
+        """Make a learning the person's own instead of a project's."""
         self.tx.execute("UPDATE learnings SET project = NULL WHERE id = ?", (learning_id,))
 
     def supersede(self, learning_id: int, by: int) -> None:
@@ -175,14 +175,14 @@ class Projected:
         )
 
     def latest_content(self, name: str) -> str | None:
-        """A curated file as it stands, None while it is as shipped."""
+        """Return a curated file's current content; None while it is as shipped."""
         row = self.tx.execute(
             "SELECT content FROM file_versions WHERE name = ? ORDER BY version DESC LIMIT 1", (name,)
         ).fetchone()
         return str(row[0]) if row else None
 
     def changed_by_a_person(self, name: str, since: int) -> bool:
-        """Whether a person changed a curated file in a curation later than this one."""
+        """Return whether a person changed a curated file in a later curation than this one."""
         row = self.tx.execute(
             "SELECT 1 FROM file_versions WHERE name = ? AND source = 'person' AND curation_id > ? LIMIT 1",
             (name, since),
@@ -190,5 +190,5 @@ class Projected:
         return row is not None
 
     def report(self, curation_id: int, kind: str, detail: str) -> None:
-        """Keeps why a part of a curation was refused."""
+        """Store the reason why a part of a curation was refused."""
         self.tx.execute("INSERT INTO reports (curation_id, kind, detail) VALUES (?, ?, ?)", (curation_id, kind, detail))

@@ -1,7 +1,7 @@
-"""The quarantine of the log: turns that curation set aside, and their way back. Nothing of them is ever dropped.
+"""The log's quarantine: turns that curation set aside, and their release. They are never deleted.
 
-An observation's `processed` is WAITING, CURATED or QUARANTINED, or it is OFF_RECORD from the start and for good. Each
-change into and out of quarantine is a row of the curations, in the same transaction. Times are Unix seconds.
+An observation's `processed` is WAITING, CURATED or QUARANTINED, or permanently OFF_RECORD from the start. Each
+change into and out of quarantine adds a curation row in the same transaction. Times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from sprite.database.curations import NewCuration, append
 WAITING: Final = 0
 CURATED: Final = 1
 QUARANTINED: Final = 2
-#: A turn that its person asked not to be remembered: no curation, no search and no boot prompt has it.
+#: A turn that its person asked not to remember: excluded from curation, search and boot prompts.
 OFF_RECORD: Final = 3
 
-#: Of the rows of a turn the newest holds: set aside, or (`retry`) back again.
+#: A turn's newest row applies: quarantined, or (`retry`) released.
 _IS_RETRY = "coalesce(json_extract(response, '$.retry'), 0)"
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A quarantined turn, why, and since when."""
+    """A quarantined turn with its reason and time."""
 
     turn_id: int
     reason: str
@@ -33,13 +33,13 @@ class SetAside:
 
 
 class Quarantine:
-    """The verbs of turns that are set aside."""
+    """Quarantine turns and release them."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def set_aside(self, turn_id: int, reason: str, generation: int) -> None:
-        """Quarantines a turn that waits, with the reason. ValueError if it does not wait."""
+        """Quarantine a waiting turn with the reason. Raises ValueError if it does not wait."""
 
         def write(tx: sqlite3.Connection) -> None:
             marked = tx.execute(
@@ -52,11 +52,11 @@ class Quarantine:
         await self._db.transact(write)
 
     async def leave_out(self, turn_id: int, reason: str, generation: int) -> None:
-        """Sets a curated turn aside for one re-extraction; it is quarantined when that takes over."""
+        """Set a curated turn aside for one re-extraction; it is quarantined when that is activated."""
         await self._db.transact(lambda tx: _log(tx, turn_id, {"reason": reason}, generation))
 
     async def retry(self, turn_id: int, generation: int) -> bool:
-        """Puts a quarantined turn back to those that wait, its calls in vain counted anew; False if it is none."""
+        """Return a quarantined turn to the waiting ones and reset its failed calls. Return False if not quarantined."""
 
         def write(tx: sqlite3.Connection) -> bool:
             marked = tx.execute(
@@ -69,7 +69,7 @@ class Quarantine:
         return await self._db.transact(write)
 
     async def take_back_newest(self) -> None:
-        """Undoes the last time that a turn was set aside: it was not the turn's fault."""
+        """Undo the newest quarantining, because the turn was not at fault."""
 
         def write(tx: sqlite3.Connection) -> None:
             row = tx.execute(
@@ -86,7 +86,7 @@ class Quarantine:
         await self._db.transact(write)
 
     async def turns(self, limit: int) -> list[SetAside]:
-        """The turns that are quarantined, oldest first."""
+        """Return the quarantined turns, oldest first."""
         rows = await self._db.fetch_all(
             "SELECT o.id, coalesce(json_extract(c.response, '$.reason'), ''), coalesce(c.created_at, o.timestamp) "
             "FROM observations o LEFT JOIN curations c ON c.id = (SELECT max(q.id) FROM curations q "
@@ -97,11 +97,11 @@ class Quarantine:
         return [SetAside(row[0], str(row[1]), row[2]) for row in rows]
 
     async def count(self) -> int:
-        """How many turns are quarantined."""
+        """Return the number of quarantined turns."""
         return int(await self._db.fetch_value("SELECT count(*) FROM observations WHERE processed = 2"))
 
     async def tried_through(self) -> int:
-        """The last of the turns that wait though they were asked about in vain, or were set aside; 0 without one."""
+        """Return the id of the last waiting turn that had a failed call or was quarantined before; 0 if none."""
         return int(
             await self._db.fetch_value(
                 "SELECT coalesce(max(o.id), 0) FROM observations o WHERE o.processed = 0 AND (EXISTS (SELECT 1 FROM "
@@ -111,7 +111,7 @@ class Quarantine:
         )
 
     async def is_newest_verdict(self) -> bool:
-        """Whether no batch has been curated since a turn was set aside."""
+        """Return whether no batch has been curated since a turn was quarantined."""
         kind = await self._db.fetch_one(
             f"SELECT kind FROM curations WHERE kind = 'batch' OR (kind = 'quarantine' AND NOT {_IS_RETRY}) "  # noqa: S608
             "ORDER BY id DESC LIMIT 1"
@@ -119,12 +119,12 @@ class Quarantine:
         return kind is not None and kind[0] == "quarantine"
 
     async def left_out(self, generation: int) -> set[int]:
-        """The turns that a re-extraction has set aside."""
+        """Return the turns that a re-extraction has set aside."""
         rows = await self._db.fetch_all(_LEFT_OUT, (generation,))
         return {row[0] for row in rows}
 
     async def activate(self, generation: int, decision: str, at: float) -> int:
-        """Log that a re-extraction takes over, with its decision; quarantine the turns that it left out."""
+        """Log the activation of a re-extraction with its decision, and quarantine the turns that it left out."""
 
         def write(tx: sqlite3.Connection) -> int:
             tx.execute(
@@ -145,7 +145,7 @@ _LEFT_OUT = (
 
 
 def _log_retry(tx: sqlite3.Connection, turn_id: int, generation: int) -> None:
-    # Up to here its calls in vain are forgiven.
+    # Failed calls up to here are forgiven.
     forgiven = tx.execute("SELECT coalesce(max(id), 0) FROM lost_calls").fetchone()[0]
     _log(tx, turn_id, {"retry": True, "forgiven": forgiven}, generation)
 

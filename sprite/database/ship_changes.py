@@ -1,7 +1,7 @@
-"""What of a database a store elsewhere does not have yet: an entry for each changed row, in the order of the commits.
+"""Pending rows for the replica: an entry for each changed row, in the order of the commits.
 
-Triggers write the entries, in the transaction of the change itself, so that no writer can forget them. A row that
-changes again has its newer entry alone. An entry holds no content, nor a name: a row is read when it is shipped.
+Triggers write the entries in the transaction of the change, so that no writer can omit them. A row that changes
+again keeps only its newer entry. An entry holds no content and no name: a row is read when it is replicated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from sprite.database.connection import LARGEST_ROW_ID, Database
 from sprite.protocol.archive import PARTS, DatabaseName, Row
 
-#: Entries looked at in one read.
+#: Limit for the entries of one read.
 _MOST_ENTRIES = 200
 
 _TABLE = """
@@ -29,13 +29,13 @@ _TABLE = """
 
 
 def noted(tables: Sequence[str]) -> str:
-    """A script for a migration: changes of these tables are noted from here on, and all that they have."""
+    """Return a migration script that records all rows of these tables and their later changes."""
     return _TABLE + "".join(map(triggers, tables)) + "".join(map(_note_all, tables))
 
 
 def triggers(table: str) -> str:
-    """A script: every change of a table is noted. Its rows must have numbers (no WITHOUT ROWID)."""
-    # Deleted first and never replaced: the conflict clause of the outer statement would hold for the trigger's, too.
+    """Return a script that records every change of a table. Its rows must have numbers (no WITHOUT ROWID)."""
+    # Deleted first instead of REPLACE: the outer statement's conflict clause would also apply to the trigger.
     insert = "INSERT INTO ship_changes (part, row)"
     forget = f"DELETE FROM ship_changes WHERE part = '{table}' AND row"  # noqa: S608 - our own tables
     return f"""
@@ -59,13 +59,13 @@ def _note_all(table: str) -> str:
 
 
 def shipped_tables(database: DatabaseName) -> dict[str, tuple[str, ...]]:
-    """The tables of a database that are shipped, each with the columns that are not."""
+    """Return the replicated tables of a database, each with its excluded columns."""
     return {part.table: part.left_out for part in PARTS if part.database == database and not part.derived}
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedRow:
-    """A row as it is now, by its table and number; None for one that is gone. `change` is its entry's number."""
+    """The current row of a table and number; None for a deleted one. `change` is the number of its entry."""
 
     change: int
     table: str
@@ -74,44 +74,44 @@ class ChangedRow:
 
 
 class ShipChanges:
-    """The entries of one database, of the tables that have them; each with the columns that are not shipped."""
+    """Access the entries of one database for its replicated tables, each with its excluded columns."""
 
     def __init__(self, database: Database, tables: Mapping[str, Collection[str]]) -> None:
         self._db = database
         self._tables = tables
 
     async def newest(self) -> int:
-        """The newest entry's number, 0 where there is none."""
+        """Return the newest entry's number, 0 if there is none."""
         return int(await self._db.fetch_value("SELECT coalesce(max(change), 0) FROM ship_changes"))
 
     async def count(self, after: int = 0) -> int:
-        """How many rows wait, behind an entry."""
+        """Return the number of rows pending after an entry."""
         return int(await self._db.fetch_value("SELECT count(*) FROM ship_changes WHERE change > ?", (after,)))
 
     async def after(self, change: int, up_to: int = LARGEST_ROW_ID, *, size: int) -> list[ChangedRow]:
-        """The next rows behind an entry, oldest change first, all as of one moment: at least one if there is one.
+        """Return the next rows after an entry in one snapshot, oldest change first; at least one if there is any.
 
         It ends with the row that makes them larger than `size` bytes.
         """
         return await self._db.read(partial(self._read, change=change, up_to=up_to, size=size))
 
     async def waiting(self) -> dict[str, list[int]]:
-        """The numbers of all rows that wait, by table."""
+        """Return the numbers of all pending rows by table."""
         found: dict[str, list[int]] = {}
         for row in await self._db.fetch_all("SELECT part, row FROM ship_changes ORDER BY change"):
             found.setdefault(row[0], []).append(row[1])
         return found
 
     async def drop(self, up_to: int) -> None:
-        """The store has these."""
+        """Delete entries that the replica has."""
         await self._db.execute("DELETE FROM ship_changes WHERE change <= ?", (up_to,))
 
     async def note_all(self) -> None:
-        """Everything there is waits again."""
+        """Mark all rows as pending again."""
         await self._db.transact(self.note_all_in)
 
     def note_all_in(self, tx: sqlite3.Connection) -> None:
-        """The same in a transaction of the caller's."""
+        """Mark all rows as pending in the caller's transaction."""
         tx.execute("DELETE FROM ship_changes")
         for table in self._tables:
             tx.execute(_note_all(table))

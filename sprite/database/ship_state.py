@@ -1,8 +1,8 @@
-"""How far a store elsewhere has what this sprite has, and what is shipped beside the tables: rows of workspace.db.
+"""Replication state, and replicated things that are not in tables: rows of workspace.db.
 
-Positions number what is shipped. One is issued durably before anything is sent under it, so that it never stands for
-two things. They grow with the time (microseconds since 1970): a disk that was set back issues none that it had issued
-before, and so finds that a store ahead of it names one that it does not know.
+Positions number the replicated rows. A position is issued durably before anything is sent under it, so that it
+never has two meanings. Positions grow with the time (microseconds since 1970). So a restored disk never issues an
+old position again, and detects a replica that is ahead of it by an unknown position.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from sprite.database.connection import LARGEST_ROW_ID, Database
 from sprite.database.ship_changes import triggers
 
-#: Rows that stand for things outside the databases, by their part and name.
+#: Table of replicated things outside the databases, by their part and name.
 ROWS = "ship_rows"
 
-#: Beside the rows of tables: files and what is true of the whole, by name, with what is known of each as JSON. A name
-#: is no file's: see `sprite/shipping/files.py`.
+#: Beside table rows: files and global facts by name, with their details as JSON. No name is a file's name: see
+#: `sprite/shipping/files.py`.
 SHIP_STATE = (
     """
     CREATE TABLE ship_state (
@@ -48,17 +48,17 @@ SHIP_STATE = (
     + triggers(ROWS)
 )
 
-#: The part of a tombstone: it waits until a store has overwritten what was forgotten.
+#: The part of tombstones: each waits until the replica has overwritten the forgotten text.
 TOMBSTONES = "tombstones"
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """How a store elsewhere stands to this sprite.
+    """State of the replica relative to this sprite.
 
-    `numbering` identifies the sequence of positions, `acked` is the position that the store has (0: none ever),
-    `acked_at` when it last said so (Unix seconds), `store` its identity. `is_anew`: what is there was not noted anew to
-    its end. `baseline`: everything is shipped once more, from this position on.
+    `numbering` identifies the sequence of positions. `acked` is the position that the replica has (0: none ever),
+    `acked_at` the time of that acknowledgement (Unix seconds), `store` the replica's identity. `is_anew`: marking
+    all rows as pending has not finished. `baseline`: everything is sent again from this position on.
     """
 
     numbering: str
@@ -70,28 +70,28 @@ class Followed:
 
 
 class ShipState:
-    """The verbs of all of it."""
+    """Read and update the replication state."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def followed(self) -> Followed:
-        """How far the store is."""
+        """Return the state of the replica."""
         row = await self._db.fetch_one("SELECT numbering, acked, acked_at, is_anew, baseline, store FROM ship_state")
         assert row is not None  # noqa: S101 - the migration made it
         return Followed(row[0], row[1], row[2], bool(row[3]), row[4], row[5])
 
     async def has_issued(self, position: int) -> bool:
-        """Whether something may have been sent under this position that was not acknowledged."""
+        """Return whether something unacknowledged may have been sent under this position."""
         sql = "SELECT EXISTS (SELECT 1 FROM ship_issued WHERE ? BETWEEN first AND last)"
         return bool(await self._db.fetch_value(sql, (position,)))
 
     async def has_issued_any(self) -> bool:
-        """Whether a store may have anything that it did not acknowledge."""
+        """Return whether a replica may have unacknowledged data."""
         return bool(await self._db.fetch_value("SELECT EXISTS (SELECT 1 FROM ship_issued)"))
 
     async def issue(self, count: int) -> int:
-        """Takes so many positions in a row; returns the first."""
+        """Reserve this many consecutive positions; return the first."""
 
         def write(tx: sqlite3.Connection) -> int:
             sql = "SELECT max(acked, coalesce((SELECT max(last) FROM ship_issued), 0)) FROM ship_state"
@@ -102,7 +102,7 @@ class ShipState:
         return await self._db.transact(write)
 
     async def acknowledge(self, through: int, store: str | None) -> None:
-        """Note that a store of this identity (None: unknown) has everything up to this position."""
+        """Record that a replica of this identity (None: unknown) has everything up to this position."""
 
         def write(tx: sqlite3.Connection) -> None:
             sql = "UPDATE ship_state SET acked = max(acked, ?), acked_at = ?, store = ?"
@@ -114,36 +114,36 @@ class ShipState:
     # --- from the beginning ---
 
     async def begin_anew(self) -> None:
-        """The store asks for everything; `begun_anew` ends it, once the other databases have noted all."""
+        """Start over because the replica asks for everything. `begun_anew` completes it after the other databases."""
 
         def write(tx: sqlite3.Connection) -> None:
-            # The store may come once more with a position that it has from before.
+            # The replica may return with an earlier position.
             tx.execute("INSERT OR REPLACE INTO ship_issued SELECT 1, acked FROM ship_state WHERE acked > 0")
             tx.execute("UPDATE ship_state SET is_anew = 1, acked = 0, baseline = NULL")
-            # Which chunks of files the store has is not known any more.
+            # The chunks of files that the replica has are now unknown.
             tx.execute("DELETE FROM ship_rows WHERE facts IS NULL OR part = 'files'")
 
         await self._db.transact(write)
 
     async def begun_anew(self, baseline: int) -> None:
-        """All is noted; what the store has from before this position and does not get again is gone."""
+        """Set the baseline: older data of the replica that is not sent again is deleted."""
         await self._db.transact(lambda tx: tx.execute("UPDATE ship_state SET is_anew = 0, baseline = ?", (baseline,)))
 
     async def rebased(self) -> None:
-        """The store was told the baseline."""
+        """Clear the baseline after the replica received it."""
         await self._db.execute("UPDATE ship_state SET baseline = NULL")
 
     # --- rows of what is in no table ---
 
     async def rows(self, part: str) -> dict[str, str]:
-        """What is known of each thing of a part that is there."""
+        """Return the facts of each existing thing of a part."""
         rows = await self._db.fetch_all(
             "SELECT name, facts FROM ship_rows WHERE part = ? AND facts IS NOT NULL", (part,)
         )
         return {row[0]: row[1] for row in rows}
 
     async def put(self, part: str, changed: Mapping[str, str], gone: Collection[str] = ()) -> None:
-        """Notes things as they now are, as JSON, and things that are gone."""
+        """Store the current facts of things as JSON, and mark others as gone."""
 
         def write(tx: sqlite3.Connection) -> None:
             tx.executemany(
@@ -159,24 +159,24 @@ class ShipState:
             await self._db.transact(write)
 
     async def let_go(self, ids: Collection[int]) -> None:
-        """The store has these rows: what is gone, and tombstones that it has heard, are not needed any more."""
+        """Delete acknowledged rows of things that are gone, and of tombstones."""
 
         def write(tx: sqlite3.Connection) -> None:
             sql = "DELETE FROM ship_rows WHERE id = ? AND (facts IS NULL OR part = ?)"
             for number in ids:
                 if tx.execute(sql, (number, TOMBSTONES)).rowcount:
-                    # That it went is nobody's business.
+                    # This deletion need not be replicated.
                     tx.execute("DELETE FROM ship_changes WHERE part = ? AND row = ?", (ROWS, number))
 
         if ids:
             await self._db.transact(write)
 
     async def tombstones(self) -> int:
-        """How many forgets the store has not carried out."""
+        """Return the number of forgets that the replica has not confirmed."""
         sql = "SELECT count(*) FROM ship_rows WHERE part = ? AND facts IS NOT NULL"
         return int(await self._db.fetch_value(sql, (TOMBSTONES,)))
 
 
 def is_position(position: int) -> bool:
-    """Whether a number can be a position at all."""
+    """Return whether a number can be a position."""
     return 0 <= position <= LARGEST_ROW_ID

@@ -1,4 +1,4 @@
-"""What curation has cost, from the log's own rows: calls in vain included. US dollars; times are Unix seconds."""
+"""Cost of curation from the log's rows, including failed calls. US dollars; times are Unix seconds."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ SECONDS_PER_DAY = 86_400.0
 
 
 def seconds_since_midnight() -> float:
-    """Since the day began by which spending is capped (UTC)."""
+    """Return the seconds since the start of the UTC day, the period of the spending limit."""
     return time.time() % SECONDS_PER_DAY
 
 
 class Spending:
-    """The verbs of what calls have cost."""
+    """Read the cost of calls."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def curation_counts(self) -> tuple[int, int, float | None]:
-        """(curated batches, calls of unknown price, when the last batch was)."""
+        """Return (curated batches, calls of unknown price, time of the last batch)."""
         row = await self._db.fetch_one(
             "SELECT count(*), (SELECT count(*) - count(cost_usd) FROM model_calls), max(created_at) "
             "FROM curations WHERE kind = 'batch'"
@@ -29,12 +29,12 @@ class Spending:
         return (row[0], row[1], row[2]) if row else (0, 0, None)
 
     async def lost_calls(self) -> tuple[int, float]:
-        """(calls that were paid for and gave nothing, what they cost in US dollars as far as prices are known)."""
+        """Return (paid calls without a curation, their known cost in US dollars)."""
         row = await self._db.fetch_one("SELECT count(*), coalesce(sum(cost_usd), 0.0) FROM lost_calls")
         return (int(row[0]), float(row[1])) if row else (0, 0.0)
 
     async def total(self, since: float = 0.0) -> float:
-        """What curation has cost since a time, in US dollars, as far as prices are known."""
+        """Return the known cost of curation since a time, in US dollars."""
         return float(
             await self._db.fetch_value(
                 "SELECT coalesce(sum(cost_usd), 0.0) FROM model_calls WHERE created_at >= ?", (since,)
@@ -42,7 +42,7 @@ class Spending:
         )
 
     async def tokens(self) -> tuple[int, int]:
-        """What curation has read and written in all, in tokens, cached ones included."""
+        """Return the total input and output tokens of curation, including cached ones."""
         row = await self._db.fetch_one(
             "SELECT coalesce(sum(coalesce(json_extract(usage_json, '$.input_tokens'), 0) "
             "+ coalesce(json_extract(usage_json, '$.cache_creation_input_tokens'), 0) "
@@ -53,7 +53,7 @@ class Spending:
         return (int(row[0]), int(row[1])) if row else (0, 0)
 
     async def by_day(self, days: int) -> list[tuple[str, float, int]]:
-        """(day in UTC, US dollars, calls) of the newest days on which a model was called, newest first."""
+        """Return (UTC day, US dollars, calls) of the newest days with model calls, newest first."""
         rows = await self._db.fetch_all(
             "SELECT date(created_at, 'unixepoch') AS day, coalesce(sum(cost_usd), 0.0), count(*) FROM model_calls "
             "GROUP BY day ORDER BY day DESC LIMIT ?",
@@ -62,9 +62,9 @@ class Spending:
         return [(str(row[0]), float(row[1]), int(row[2])) for row in rows]
 
     async def by_session(self, sessions: int) -> list[tuple[str, float, int, float]]:
-        """(session, when it started, turns, US dollars) of the newest sessions, newest first.
+        """Return (session, start time, turns, US dollars) of the newest sessions, newest first.
 
-        A batch over several sessions is shared out among its turns.
+        The cost of a batch over several sessions is divided among its turns.
         """
         rows = await self._db.fetch_all(
             "WITH newest AS (SELECT id, started_at, observation_count FROM sessions ORDER BY started_at DESC LIMIT ?) "

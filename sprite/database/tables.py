@@ -1,6 +1,6 @@
-"""Whole tables, row by row: read in the order in which they were written, and filled from elsewhere.
+"""Whole tables, row by row: read in the order in which they were written, and filled from another source.
 
-Knows no table by name. A row is a mapping of its columns to what SQLite stores: null, integer, real, text or a blob.
+Knows no table by name. A row is a mapping of its columns to SQLite values: null, integer, real, text or a blob.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from sprite.protocol.archive import Row, Value
 
-#: What a column of a declared type may hold; SQLite itself would take anything.
+#: Allowed types of a column by its declared type; SQLite itself would take anything.
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "INTEGER": (int,),
     "REAL": (int, float),
@@ -24,9 +24,9 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table of an open database, but for the columns that are `left_out`: those are 0 where it is filled.
+    """A table of an open database without the `left_out` columns, which are 0 when it is filled.
 
-    A row that fills it may be without those that came `later`: they are null.
+    A row to fill in may lack the columns in `later`; they become null.
     """
 
     connection: sqlite3.Connection
@@ -37,26 +37,26 @@ class Table:
 
     @cached_property
     def columns(self) -> dict[str, str]:
-        """The type of each column, in their order."""
+        """The type of each column, in column order."""
         found = self.connection.execute(f"PRAGMA table_info({self.name})").fetchall()
         return {row[1]: row[2] for row in found if row[1] not in self.left_out}
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return int(self.connection.execute(f"SELECT count(*) FROM {self.name}").fetchone()[0])  # noqa: S608 - our own
 
     def rows(self) -> Iterator[dict[str, Value]]:
-        """Every row."""
+        """Yield every row."""
         names = list(self.columns)
         sql = f"SELECT {', '.join(names)} FROM {self.name} ORDER BY {self.order}"  # noqa: S608 - our own tables
         for row in self.connection.execute(sql):
             yield dict(zip(names, row, strict=True))
 
     def fill(self, rows: Iterable[Row]) -> Iterator[int]:
-        """Replaces what the table has, in the caller's transaction; yields 1 for each row that was written.
+        """Replace the table's rows in the caller's transaction; yield 1 for each written row.
 
-        ValueError for a row that the table cannot have. What the triggers refuse to everybody else is done here: they
-        guard a log, and this one is being made.
+        Raises ValueError for an invalid row. Triggers that refuse changes are suspended: they protect an existing
+        log, and this one is being created.
         """
         guards = self.connection.execute(
             "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ? AND sql LIKE '%RAISE(ABORT%'",

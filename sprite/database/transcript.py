@@ -1,7 +1,6 @@
 """transcript.db: the log. Observations and curations are appended and never changed.
 
-Owns the rows of the log; knows nothing of models or files.
-Times are Unix seconds.
+Owns the rows of the log; knows nothing of models or files. Times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from sprite.database.turn_journal import TurnJournal
 from sprite.database.user_files import Entry, UserFilesLog, keep_look
 
 Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
-#: Whose turn it was: a person's mission, one the CLI started by itself (a background task is done), a schedule's, or
-#: what another program asked for.
+#: Origin of a turn: a person's mission, one that the CLI started itself (background work ended), a schedule's, or
+#: another program's request.
 Trigger = Literal["user", "task", "schedule", "program"]
 
-#: An FTS5 expression that no row matches.
+#: An FTS5 expression that matches no row.
 NOTHING = '"\u2205"'
 _OBSERVATION = (
     "id, timestamp, session_id, sequence_num, user_message, tool_calls_json, agent_response, processed, "
@@ -42,7 +41,7 @@ _OBSERVATION = (
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One conversation, from its first mission to its end."""
+    """A conversation, from its first mission to its end."""
 
     id: str
     started_at: float
@@ -55,7 +54,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class NewObservation:
-    """A turn as it ended, about to be written. `tool_calls` are the wire's tool calls, already cut."""
+    """A turn that ended and is not written yet. `tool_calls` are the wire's tool calls, already cut."""
 
     session_id: str
     user_message: str
@@ -65,21 +64,21 @@ class NewObservation:
     mission_id: str | None = None
     trigger: Trigger = "user"
     notice: str = ""
-    #: Its person asked that it is not remembered.
+    #: Whether its person asked not to remember it.
     off_record: bool = False
-    #: What tools' results had that is not kept: see `sprite/memory/unkept.py`.
+    #: Parts of tool results that are not stored: see `sprite/memory/unkept.py`.
     unkept: Mapping[str, Any] = field(default_factory=dict)
-    #: Of which project it is: a root's path on its machine, or a repository's address; None for the person's own.
+    #: The turn's project: a root path on its machine, or a repository's address; None for the person's own.
     project: str | None = None
-    #: Which program it was said to, as "claude-code"; None for this sprite.
+    #: The program it was said to, such as "claude-code"; None for this sprite.
     source: str | None = None
-    #: Which program's words `user_message` has, where `trigger` is "program"; None for the person's.
+    #: The program that wrote `user_message`, if `trigger` is "program"; None for the person.
     asked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedTurn:
-    """A turn that another program recorded; `key` names it for good, whichever copy of its log it is read from."""
+    """A turn that another program recorded. `key` identifies it in every copy of that program's log."""
 
     key: str
     started_at: float
@@ -89,7 +88,7 @@ class ImportedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A turn in the log; `processed` is WAITING, CURATED, QUARANTINED or OFF_RECORD."""
+    """A logged turn; `processed` is WAITING, CURATED, QUARANTINED or OFF_RECORD."""
 
     id: int
     timestamp: float
@@ -103,7 +102,7 @@ class Observation:
     mission_id: str | None
     trigger: Trigger
     notice: str
-    #: What tools' results had that is not kept, by tool call: see `sprite/memory/unkept.py`.
+    #: Parts of tool results that are not stored, by tool call: see `sprite/memory/unkept.py`.
     unkept: dict[str, Any] = field(default_factory=dict)
     project: str | None = None
     source: str | None = None
@@ -111,7 +110,7 @@ class Observation:
 
 
 class TranscriptDB:
-    """The log's verbs."""
+    """Read and append the log's sessions and observations."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -127,7 +126,7 @@ class TranscriptDB:
     # --- what it is ---
 
     async def mark(self, until: int = LARGEST_ROW_ID) -> LogMark:
-        """Which log this is, and how far it goes; of its curations, up to one and with it."""
+        """Return the identity and end of this log; of its curations, up to and including one."""
         row = await self._db.fetch_one(
             "SELECT (SELECT id FROM log_identity), coalesce(t.id, 0), coalesce(t.timestamp, 0), "
             "coalesce(c.id, 0), coalesce(c.created_at, 0) FROM (SELECT 1) "
@@ -140,7 +139,7 @@ class TranscriptDB:
         return LogMark(*row)
 
     async def reaches(self, mark: LogMark) -> bool:
-        """Whether the newest turn and curation of a mark are in this log, as they were."""
+        """Return whether the newest turn and curation of a mark are in this log, unchanged."""
         found = await self._db.fetch_value(
             "SELECT (?1 = 0 OR EXISTS (SELECT 1 FROM observations WHERE id = ?1 AND timestamp = ?2)) "
             "AND (?3 = 0 OR EXISTS (SELECT 1 FROM curations WHERE id = ?3 AND created_at = ?4))",
@@ -151,7 +150,7 @@ class TranscriptDB:
     # --- sessions ---
 
     async def start_session(self, session_id: str) -> Session:
-        """Opens a session, now."""
+        """Open a session now."""
         now = time.time()
         await self._db.execute(
             "INSERT INTO sessions (id, started_at, last_active_at) VALUES (?, ?, ?)", (session_id, now, now)
@@ -159,25 +158,25 @@ class TranscriptDB:
         return Session(session_id, now, None, 0, 0, None, now)
 
     async def open_session(self) -> Session | None:
-        """The newest session that has not ended, or None."""
+        """Return the newest session that has not ended, or None."""
         row = await self._db.fetch_one(
             "SELECT * FROM sessions WHERE ended_at IS NULL ORDER BY started_at DESC, rowid DESC LIMIT 1"
         )
         return Session(**dict(row)) if row else None
 
     async def end_sessions(self) -> None:
-        """Ends every open session, now."""
+        """End every open session now."""
         await self._db.execute("UPDATE sessions SET ended_at = ? WHERE ended_at IS NULL", (time.time(),))
 
     async def link_cli_session(self, session_id: str, cli_session_id: str) -> None:
-        """Notes under which id the CLI keeps this conversation, so that it can be resumed."""
+        """Record the CLI's id of this conversation, so that it can be resumed."""
         await self._db.execute(
             "UPDATE sessions SET cli_session_id = ? WHERE id = ? AND cli_session_id IS NOT ?",
             (cli_session_id, session_id, cli_session_id),
         )
 
     async def session_count(self) -> int:
-        """How many sessions there have been."""
+        """Return the number of sessions."""
         return int(await self._db.fetch_value("SELECT count(*) FROM sessions"))
 
     # --- observations ---
@@ -185,7 +184,7 @@ class TranscriptDB:
     async def add_observation(
         self, observation: NewObservation, *, turn_keys: Sequence[str] = (), at: float | None = None
     ) -> int:
-        """Writes a turn, removes its journal and counts it in its session, all or nothing; returns its id."""
+        """Write a turn, delete its journal and count it in its session, in one transaction; return its id."""
         timestamp = time.time() if at is None else at
 
         def write(tx: sqlite3.Connection) -> int:
@@ -196,7 +195,7 @@ class TranscriptDB:
         return await self._db.transact(write)
 
     async def add_look(self, observation: NewObservation, entries: Sequence[Entry], at: float, more: int) -> int:
-        """Writes the turn that tells of a look at the person's files, with what was seen; returns the turn's id."""
+        """Write the turn that reports changed user files, and the files seen; return the turn's id."""
 
         def write(tx: sqlite3.Connection) -> int:
             keep_look(tx, entries, at, more)
@@ -207,9 +206,9 @@ class TranscriptDB:
     # --- turns from elsewhere ---
 
     async def add_imported(self, turns: Sequence[ImportedTurn]) -> list[ImportedTurn]:
-        """Writes turns of other conversations with their sessions, all or nothing; returns those that were new.
+        """Write turns of other conversations with their sessions, in one transaction; return the new ones.
 
-        A turn whose key is in the log already is left out. Their sessions have ended, so none is ever taken up again.
+        A turn with a known key is skipped. Their sessions are ended, so that none is ever resumed.
         """
 
         def write(tx: sqlite3.Connection) -> list[ImportedTurn]:
@@ -237,19 +236,19 @@ class TranscriptDB:
         return await self._db.transact(write)
 
     async def imported_among(self, keys: Sequence[str]) -> set[str]:
-        """Which of these keys are in the log already."""
+        """Return those of these keys that are in the log."""
         rows = await self._db.fetch_all(
             "SELECT import_key FROM observations WHERE import_key IN (SELECT value FROM json_each(?))", (to_json(keys),)
         )
         return {row[0] for row in rows}
 
     async def cli_sessions(self) -> set[str]:
-        """Under which ids the CLI keeps conversations that were recorded here as they happened."""
+        """Return the CLI's ids of conversations that this sprite recorded itself."""
         rows = await self._db.fetch_all("SELECT cli_session_id FROM sessions WHERE cli_session_id IS NOT NULL")
         return {row[0] for row in rows}
 
     async def own_sessions(self, ids: Collection[str]) -> set[str]:
-        """Which of these sessions were recorded here as they happened: no program elsewhere adds to them."""
+        """Return those of these sessions that this sprite recorded itself: other programs must not add to them."""
         rows = await self._db.fetch_all(
             "SELECT id FROM sessions WHERE id IN (SELECT value FROM json_each(?)) AND (ended_at IS NULL "
             "OR cli_session_id IS NOT NULL OR EXISTS (SELECT 1 FROM observations "
@@ -259,44 +258,44 @@ class TranscriptDB:
         return {row[0] for row in rows}
 
     async def session_ids(self) -> set[str]:
-        """The ids of all sessions, as Claude Code has them where they are from its logs."""
+        """Return the ids of all sessions; those imported from Claude Code keep its ids."""
         return {row[0] for row in await self._db.fetch_all("SELECT id FROM sessions")}
 
     # --- reading observations ---
 
     async def observation(self, observation_id: int) -> Observation | None:
-        """One turn."""
+        """Return a turn, or None."""
         rows = await self._observations("WHERE id = ?", (observation_id,))
         return rows[0] if rows else None
 
     async def turn_of(self, mission_id: str) -> Observation | None:
-        """The turn of a mission, or None if it has no observation."""
+        """Return the turn of a mission, or None if it has no observation."""
         rows = await self._observations("WHERE mission_id = ?", (mission_id,))
         return rows[0] if rows else None
 
     async def observations_between(self, first: int, last: int) -> list[Observation]:
-        """The turns of an inclusive id range, oldest first."""
+        """Return the turns of an inclusive id range, oldest first."""
         return await self._observations("WHERE id BETWEEN ? AND ? ORDER BY id", (first, last))
 
     async def observations_after(self, observation_id: int, limit: int) -> list[Observation]:
-        """Turns above an id, oldest first."""
+        """Return turns above an id, oldest first."""
         return await self._observations("WHERE id > ? ORDER BY id LIMIT ?", (observation_id, limit))
 
     async def observations_before(self, observation_id: int | None, limit: int) -> list[Observation]:
-        """The newest turns (below an id), newest first."""
+        """Return the newest turns (below an id), newest first."""
         return await self._observations(
             "WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (observation_id, limit)
         )
 
     async def observations_of_session(self, session_id: str) -> list[Observation]:
-        """Every turn of a session, oldest first."""
+        """Return every turn of a session, oldest first."""
         return await self._observations("WHERE session_id = ? ORDER BY id", (session_id,))
 
     async def heard(self, first: int, last: int, match: str, *, limit: int, recent: int) -> list[Observation]:
-        """The turns of an inclusive id range with those before it that may have said it first, oldest first.
+        """Return the turns of an inclusive id range and earlier turns that may be their source, oldest first.
 
-        Those are the newest `limit` that match an FTS5 expression, and of the `recent` ones before the range those that
-        saw more than the log keeps.
+        Earlier turns are the newest `limit` that match an FTS5 expression. Among the `recent` ones before the
+        range, those with unstored tool results are added.
         """
         return await self._observations(
             "WHERE id BETWEEN ?1 AND ?2 OR (id >= ?1 - ?3 AND id < ?1 AND unkept_json <> '{}') "
@@ -306,9 +305,9 @@ class TranscriptDB:
         )
 
     async def conversation(self, observation_id: int, before: int, after: int) -> list[Observation]:
-        """A turn with so many of its session before and after it, in their order; empty if there is no such turn.
+        """Return a turn with its neighbours in the session, in order; empty if there is no such turn.
 
-        What is off the record is passed over.
+        `before` and `after` are numbers of turns. Turns off the record are skipped.
         """
         return await self._observations(
             "WHERE processed <> 3 AND EXISTS (SELECT 1 FROM observations WHERE id = ?1 AND processed <> 3) AND "
@@ -321,7 +320,7 @@ class TranscriptDB:
         )
 
     async def projects(self, limit: int) -> list[tuple[str, int, float]]:
-        """(key, turns, time of the newest) of every project, the one with the newest turn first."""
+        """Return (key, turns, time of the newest turn) of every project, most recent first."""
         rows = await self._db.fetch_all(
             "SELECT p.project, p.turns, o.timestamp FROM (SELECT project, count(*) AS turns, max(id) AS newest "
             "FROM observations WHERE project IS NOT NULL GROUP BY project) p JOIN observations o ON o.id = p.newest "
@@ -331,37 +330,37 @@ class TranscriptDB:
         return [(row[0], row[1], row[2]) for row in rows]
 
     async def observations_of(self, ids: Sequence[int]) -> dict[int, Observation]:
-        """These turns by id, as far as they exist."""
+        """Return those of these turns that exist, by id."""
         found = await self._observations("WHERE id IN (SELECT value FROM json_each(?))", (to_json(list(ids)),))
         return {turn.id: turn for turn in found}
 
     async def waiting(self, limit: int) -> list[Observation]:
-        """The oldest turns that wait to be curated and stand side by side, oldest first: what one batch may span."""
+        """Return the oldest adjacent turns that wait for curation, oldest first: the possible span of a batch."""
         return side_by_side(await self._observations("WHERE processed = 0 ORDER BY id LIMIT ?", (limit,)))
 
     async def curated(self) -> list[Observation]:
-        """Every curated turn, oldest first."""
+        """Return every curated turn, oldest first."""
         return await self._observations("WHERE processed = 1 ORDER BY id", ())
 
     async def newest_waiting(self, limit: int) -> list[Observation]:
-        """The newest turns that are not curated yet, oldest first."""
+        """Return the newest uncurated turns, oldest first."""
         rows = await self._observations("WHERE processed = 0 ORDER BY id DESC LIMIT ?", (limit,))
         return rows[::-1]
 
     async def newest_waiting_here(self, limit: int) -> list[Observation]:
-        """The newest turns said to this sprite that are not curated yet, oldest first."""
+        """Return the newest uncurated turns said to this sprite, oldest first."""
         rows = await self._observations("WHERE processed = 0 AND source IS NULL ORDER BY id DESC LIMIT ?", (limit,))
         return rows[::-1]
 
     async def newest_waiting_of(self, project: str, limit: int) -> list[Observation]:
-        """The newest turns of a project that are not curated yet, oldest first."""
+        """Return the newest uncurated turns of a project, oldest first."""
         rows = await self._observations(
             "WHERE project = ? AND processed = 0 ORDER BY id DESC LIMIT ?", (project, limit)
         )
         return rows[::-1]
 
     async def counts(self) -> tuple[int, int, int]:
-        """(turns, turns that wait to be curated, id of the last turn before all that wait or 0)."""
+        """Return (turns, turns that wait for curation, id of the last turn before all waiting ones or 0)."""
         row = await self._db.fetch_one(
             "SELECT (SELECT count(*) FROM observations), "
             "(SELECT count(*) FROM observations WHERE processed = 0), "
@@ -371,7 +370,7 @@ class TranscriptDB:
         return (row[0], row[1], row[2]) if row else (0, 0, 0)
 
     async def reach(self) -> tuple[int, int]:
-        """(id of the last turn before all that wait to be curated, how many wait)."""
+        """Return (id of the last turn before all waiting ones, number of waiting turns)."""
         row = await self._db.fetch_one(
             "SELECT coalesce((SELECT min(id) - 1 FROM observations WHERE processed = 0), "
             "(SELECT max(id) FROM observations), 0), (SELECT count(*) FROM observations WHERE processed = 0)"
@@ -379,7 +378,7 @@ class TranscriptDB:
         return (row[0], row[1]) if row else (0, 0)
 
     async def waiting_count(self) -> int:
-        """How many turns wait to be curated."""
+        """Return the number of turns that wait for curation."""
         return int(await self._db.fetch_value("SELECT count(*) FROM observations WHERE processed = 0"))
 
     async def _observations(self, where: str, parameters: Sequence[Any]) -> list[Observation]:
@@ -395,10 +394,10 @@ class TranscriptDB:
         decisions: Mapping[int, str],
         tombstone: Mapping[str, Any],
     ) -> int:
-        """The one exception to "never changed": takes words out of rows, in one transaction with its tombstone.
+        """Remove text from rows, in one transaction with a tombstone: the only change to existing rows.
 
-        `responses` and `decisions` are the new ones of curations by id. Returns the tombstone's id. `purge` then
-        removes what the pages of the file still hold.
+        `responses` and `decisions` are the new values of curations by id. Returns the tombstone's id. Call `purge`
+        afterwards to clear the file's pages.
         """
 
         def write(tx: sqlite3.Connection) -> int:
@@ -436,7 +435,7 @@ class TranscriptDB:
         return await self._db.transact(write)
 
     async def purge(self) -> None:
-        """Rebuilds the file and its full text, so that no page holds what was forgotten."""
+        """Rebuild the file and its full text, so that no page contains forgotten text."""
         await self._db.purge(REINDEX)
 
 
@@ -452,7 +451,7 @@ def _observation(row: sqlite3.Row) -> Observation:
 
 
 def side_by_side(turns: Sequence[Observation]) -> list[Observation]:
-    """The leading turns without one between them that is left out: a curation's range holds no turn but its own."""
+    """Return the leading turns with consecutive ids, because a curation's range must contain only its own turns."""
     return [turn for at, turn in enumerate(turns) if turn.id == turns[0].id + at]
 
 
@@ -495,13 +494,13 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
 
 @asynccontextmanager
 async def open_transcript(path: Path) -> AsyncIterator[TranscriptDB]:
-    """Opens the log as its owner."""
+    """Open the log as its owner."""
     async with open_database(path, SCHEMA) as database:
         yield TranscriptDB(database)
 
 
 @asynccontextmanager
 async def read_transcript(path: Path) -> AsyncIterator[TranscriptDB]:
-    """Opens the log to read from, beside its owner."""
+    """Open the log for reading, beside its owner."""
     async with open_reader(path, SCHEMA) as database:
         yield TranscriptDB(database)

@@ -1,4 +1,4 @@
-"""The tables of transcript.db, and the triggers by which what is in the log stays as it is."""
+"""Tables of transcript.db, and triggers that protect the log against changes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The turns' full text: one row a turn, kept by triggers, so that it is complete however a turn is written.
+"""Full-text index of the turns: one row a turn, updated by triggers, so that every write is indexed.
 
-`observations_fts` keeps no text of its own: it indexes `observations_text`, a view of the log. `turn_outlines` has
-what ranking needs to know of many turns, without their words: reading it costs 0.8 us a turn, where a turn's own
-row can be hundreds of kilobytes. Its columns `chars` and `asks` are no longer read: the lengths of both sides, which
-FTS5 keeps, took their place, and taking columns out would rewrite the table of every workspace.
+`observations_fts` stores no text: it indexes `observations_text`, a view of the log. `turn_outlines` has the data
+for ranking many turns without their text. Reading it takes 0.8 us a turn, while a turn's own row can be hundreds of
+kilobytes. Its columns `chars` and `asks` are unused: the lengths of both sides, which FTS5 stores, replaced them,
+and removing columns would rewrite the table of every workspace.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from sprite.protocol.tools import SEARCH_CALL
 
 _T = TypeVar("_T")
 
-#: Searching memory is itself a tool call: its answer would match whatever its question matched, for ever.
+#: Excludes memory searches: their answer would match whatever their query matched, for ever.
 _ECHO = f'%"name":"{SEARCH_CALL}"%'
-#: Names, inputs and results of the tool calls. Damaged or foreign JSON has none.
+#: Names, inputs and results of the tool calls. Damaged or foreign JSON yields none.
 _TOOLS = f"""(SELECT group_concat(leaf.atom, ' ')
     FROM json_each(CASE json_type(tool_calls_json) WHEN 'array' THEN tool_calls_json ELSE '[]' END) AS call,
         json_tree(CASE WHEN call.type = 'object' AND call.value NOT LIKE '{_ECHO}' THEN call.value ELSE 'null' END)
             AS leaf
     WHERE leaf.type IN ('text', 'integer', 'real') AND leaf.key NOT IN ('tool_use_id', 'agent_id'))"""  # noqa: S608
-#: "8 May 2023", in UTC, so that a date asked for is found in turns that do not say it.
+#: "8 May 2023" in UTC, so that a query for a date finds turns that do not contain it.
 _MONTHS = "January  February March    April    May      June     July     August   SeptemberOctober  November December "
 _SAID_ON = f"""coalesce(CAST(strftime('%d', timestamp, 'unixepoch') AS INTEGER) || ' '
     || rtrim(substr('{_MONTHS}', 9 * strftime('%m', timestamp, 'unixepoch') - 8, 9)) || ' '
     || strftime('%Y', timestamp, 'unixepoch'), '')"""
 _LAST_WORD = "rtrim(CASE agent_response WHEN '' THEN user_message ELSE agent_response END, char(10) || ' \"”)')"
 
-#: A turn with a pasted file is not longer than a page for ranking.
+#: Limit for a turn's length in ranking, about a page, for turns with a pasted file.
 MAX_CHARS = 4000
 
 _TEXT = "id, user_message, agent_response, tools, said_on"
 _INDEX = "INSERT INTO observations_fts (rowid, user_message, agent_response, tools, said_on)"
 
-#: What its person asked not to be remembered (`processed = 3`) is in no index: both are filled from these views.
+#: Turns off the record (`processed = 3`) are in no index: both are filled from these views.
 TURN_INDEX = f"""
 CREATE VIEW observations_text AS SELECT id, {spaced_sql("user_message")} AS user_message,
     {spaced_sql("agent_response")} AS agent_response, coalesce({_TOOLS}, '') AS tools, {_SAID_ON} AS said_on
@@ -82,7 +82,7 @@ BEGIN
 END;
 """  # noqa: S608 - our own tables
 
-#: Writes the full text anew; FTS5's own `rebuild` takes no view that reads JSON.
+#: Statements that rewrite the full text; FTS5's own `rebuild` does not support a view that reads JSON.
 REINDEX = (
     "INSERT INTO observations_fts (observations_fts) VALUES ('delete-all')",
     f"{_INDEX} SELECT {_TEXT} FROM observations_text",  # noqa: S608 - our own tables
@@ -90,23 +90,23 @@ REINDEX = (
 
 PERSON, REPLY, TOOLS, SAID_ON = "{user_message}", "{agent_response}", "{tools}", "{said_on}"
 SPOKEN = "{user_message agent_response}"
-#: Turns read for one word and one side. A word that more turns have says little beside rarer ones and does not choose
-#: turns. Where all words of a side are so frequent, the newest turns with two of them are read. The cut is made for
-#: each side: among 19,000 turns of an assistant that writes pages, one for both leaves 8 points less at 10.
+#: Turns read for one word and one side. A more frequent word adds little beside rarer ones and does not select turns.
+#: If all words of a side are so frequent, the newest turns with two of them are read. The limit applies per side:
+#: among 19,000 turns of an assistant that writes pages, one limit for both sides loses 8 points at 10.
 MAX_POSTINGS = 2000
-#: Places of words counted for one question: 0.15 us each. The words above are frequent ones, which count by presence.
+#: Word positions counted for one question: 0.15 us each. More frequent words count by presence only.
 COUNTED_ROWS = 50_000
-#: bm25's constants in FTS5 itself (https://sqlite.org/fts5.html#the_bm25_function).
+#: bm25's constants in FTS5 (https://sqlite.org/fts5.html#the_bm25_function).
 _K1, _B = 1.2, 0.75
-#: The reply's share of the frequency that bm25 sees: both sides' counts stand in one number, 12 bits apart.
+#: Weight of the reply in bm25's frequency: both sides' counts share one number, 12 bits apart.
 _REPLY_UNIT = 2.0**-12
-#: Rows, then words in each of the four columns.
+#: The number of rows, then of words in each of the four columns.
 _TOTALS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """The turns in which a word stands, side by side; `turns` is in how many anyone said it."""
+    """The turns that contain a word, by side; `turns` is the number of turns in which either side said it."""
 
     person: frozenset[int]
     reply: frozenset[int]
@@ -116,9 +116,9 @@ class Postings:
 
 
 class Outline(NamedTuple):
-    """A turn without its words; `person` and `reply` are its sides' lengths in words.
+    """A turn without its text; `person` and `reply` are the lengths of its sides in words.
 
-    Hundreds are made for every search, and a tuple is made three times as fast as a frozen dataclass.
+    Hundreds are created for every search, and a tuple is created three times as fast as a frozen dataclass.
     """
 
     id: int
@@ -130,7 +130,7 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a turn begins on both sides, where a log of several people says who speaks."""
+    """The beginning of a turn on both sides, where a log of several people names the speaker."""
 
     id: int
     user_message: str
@@ -139,7 +139,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """How long the two sides of a turn are, in words."""
+    """Mean lengths of the two sides of a turn, in words."""
 
     person: float
     reply: float
@@ -147,7 +147,7 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What one look into the index gives: postings by word, and how many turns there are to choose from."""
+    """The result of one lookup: postings by word, and the number of candidate turns."""
 
     postings: list[Postings]
     turns: int
@@ -155,24 +155,24 @@ class Looked:
 
 
 _NONE: frozenset[int] = frozenset()
-#: A word's counts by turn: how often the person said it, how often the reply.
+#: Counts of a word by turn: in the person's text, in the reply.
 Counts = dict[int, tuple[float, float]]
 
 
 class TurnLook:
-    """The index on the reader's own thread, for as long as one question takes."""
+    """Query the index on the reader's own thread, for the duration of one question."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def look_up(self, needles: Sequence[Sequence[str]], filters: Filters) -> Looked:
-        """The postings of each needle: any of some FTS5 phrases for one and the same word."""
+        """Return the postings of each needle; a needle is a list of FTS5 phrases for one word."""
         index = _filtered(filters)
         words = [any_of(needle) for needle in needles]
         person, person_counts = self._side(index, PERSON, words)
         reply, reply_counts = self._side(index, REPLY, words)
         tools, dated = self._some(index, TOOLS, words), self._some(index, SAID_ON, words)
-        # A year in which so much was said tells no turn from another.
+        # A date with so many turns does not distinguish them.
         dated = [turns if len(turns) < MAX_POSTINGS else frozenset() for turns in dated]
         postings = []
         for place, word in enumerate(words):
@@ -185,13 +185,13 @@ class TurnLook:
         return Looked(postings, _turns(self._connection, filters), Means(totals[1] / rows, totals[2] / rows))
 
     def _side(self, index: Index, side: str, words: Sequence[str]) -> tuple[list[frozenset[int]], list[int]]:
-        """The turns in which each word stands on one side, and in how many it does; 0 where that is not known."""
+        """Return each word's turns on one side, and their number; 0 if unknown."""
         connection = self._connection
-        # Under filters a word's frequency is not known beforehand, and all that pass are read.
+        # With filters, a word's frequency is unknown beforehand, so all rows that pass are read.
         counts = [0 if index.joined else index.count(connection, f"{side} : {word}") for word in words]
         rare = {place for place, count in enumerate(counts) if count <= MAX_POSTINGS}
         some = any(0 < count <= MAX_POSTINGS for count in counts) or bool(index.joined)
-        # Under filters any of them may stand there; a word that stands nowhere is no reason to leave others out.
+        # With filters, any word may occur; a word without occurrences must not exclude the others.
         there = [word for word, count in zip(words, counts, strict=True) if count or index.joined]
 
         def newest(needed: str) -> frozenset[int]:
@@ -203,19 +203,19 @@ class TurnLook:
             ], counts
         found = [newest(_with_another(word, there)) if word in there else _NONE for word in words]
         if not any(found):
-            # No turn has two of them.
+            # No turn contains two of them.
             found = [newest(word) if word in there else _NONE for word in words]
         return found, counts
 
     def _some(self, index: Index, column: str, words: Sequence[str]) -> list[frozenset[int]]:
-        """The newest turns in which each word stands in a column that seldom has any of them."""
-        # One look at all words spares one for each.
+        """Return the newest turns that contain each word in a column that rarely contains any."""
+        # One query for all words saves one query per word.
         if not words or not index.newest(self._connection, f"{column} : {any_of(words)}", 1):
             return [frozenset()] * len(words)
         return [frozenset(index.newest(self._connection, f"{column} : {word}", MAX_POSTINGS)) for word in words]
 
     def outlines(self, ids: Collection[int], filters: Filters) -> dict[int, Outline]:
-        """What is known of these turns, as far as they exist and pass the filters."""
+        """Return the outlines of those of these turns that exist and pass the filters."""
         where, parameters = filters.sql("at", "session_id", project=_of_projects("o.id"))
         sql = (
             "SELECT o.id, session_id, at, sz FROM json_each(?) AS wanted "  # noqa: S608 - our clause
@@ -228,10 +228,10 @@ class TurnLook:
         }
 
     def counts(self, needles: Sequence[Sequence[str]], rows: Sequence[int], ids: Collection[int]) -> list[Counts]:
-        """How often each needle stands in each of these turns; nothing for those too frequent to be counted.
+        """Return the count of each needle in each of these turns; empty for needles too frequent to count.
 
-        FTS5 gives no count by itself, but its bm25 does: for one phrase it is a known function of the phrase's weighted
-        frequency in the row, and the weights keep the two sides apart.
+        FTS5 returns no counts, but bm25 reveals them: for one phrase it is a known function of the phrase's
+        weighted frequency in the row, and the weights keep the two sides apart.
         """
         totals = self._totals()
         budget = COUNTED_ROWS
@@ -256,7 +256,7 @@ class TurnLook:
         scale = (idf if idf > 0 else 1e-6) * (_K1 + 1)
         mean = sum(totals[1:]) / totals[0]
         rows = self._rows(
-            # The plus keeps SQLite from looking for each id by itself, which would count the phrase each time.
+            # The plus stops SQLite from looking up each id separately, which would evaluate the phrase each time.
             f"SELECT f.rowid, -bm25(observations_fts, 1, {_REPLY_UNIT}, 0, 0), sz FROM observations_fts f "  # noqa: S608
             "CROSS JOIN observations_fts_docsize size ON size.id = f.rowid WHERE observations_fts MATCH ? "
             "AND f.rowid BETWEEN ? AND ? AND +f.rowid IN (SELECT value FROM json_each(?))",
@@ -269,15 +269,16 @@ class TurnLook:
             yield turn, (person, round((frequency - person) / _REPLY_UNIT))
 
     def _totals(self) -> list[int]:
-        """FTS5's own totals: rows, then words by column (https://sqlite.org/fts5.html, the structure of its tables)."""
+        """Return FTS5's totals: rows, then words by column (https://sqlite.org/fts5.html, structure of its tables)."""
         row = self._connection.execute("SELECT block FROM observations_fts_data WHERE id = 1").fetchone()
-        # An index that never had a row has no totals either.
+        # An index that never had a row has no totals.
         return _varints(row[0], _TOTALS) if row and row[0] else [0] * _TOTALS
 
     def vocabulary(self, initial: str) -> list[tuple[str, int]]:
-        """The stems of all turns that begin so, each with how many turns have it."""
+        """Return the stems of all turns with this initial, each with its number of turns."""
         connection = self._connection
-        # FTS5 shows its vocabulary through a table alone: a temporary one, which an ordinary reader may not make.
+        # FTS5 exposes its vocabulary only through a table: a temporary one, which a read-only connection cannot
+        # create.
         connection.execute("PRAGMA query_only=OFF")
         try:
             connection.execute(
@@ -291,7 +292,7 @@ class TurnLook:
         return [(term, turns) for term, turns in rows]
 
     def as_written(self, stem: str) -> str:
-        """How people wrote a stem of the vocabulary: most often in the newest turn that has it."""
+        """Return the most frequent written form of a stem in the newest turn that contains it."""
         newest = _filtered(Filters()).newest(self._connection, f'{SPOKEN} : "{stem}"', 1)
         sql = "SELECT user_message || ' ' || agent_response FROM observations WHERE id = ?"
         text = next((row[0] for turn in newest for row in self._rows(sql, (turn,))), "")
@@ -301,7 +302,7 @@ class TurnLook:
         return max(having, key=words.count, default=stem)
 
     def openings(self, ids: Collection[int], chars: int) -> list[Opening]:
-        """How these turns begin."""
+        """Return the beginnings of these turns."""
         rows = self._rows(
             "SELECT id, substr(user_message, 1, ?1), substr(agent_response, 1, ?1) FROM observations "
             "WHERE id IN (SELECT value FROM json_each(?2))",
@@ -310,7 +311,7 @@ class TurnLook:
         return [Opening(*row) for row in rows]
 
     def newest(self, filters: Filters, limit: int) -> list[int]:
-        """The ids of the newest turns that pass the filters."""
+        """Return the ids of the newest turns that pass the filters."""
         where, parameters = filters.sql("at", "session_id", project=_of_projects("turn_outlines.id"))
         sql = f"SELECT id FROM turn_outlines WHERE {where} ORDER BY at DESC, id DESC LIMIT ?"  # noqa: S608 - our clause
         return [row[0] for row in self._rows(sql, (*parameters, limit))]
@@ -322,13 +323,13 @@ class TurnLook:
 
 
 class TurnIndex:
-    """Which turns have which words."""
+    """Look up turns by their words."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def ask(self, work: Callable[[TurnLook], _T]) -> _T:
-        """Lets a function look things up, all in one hop: a hop each takes milliseconds where the machine is busy."""
+        """Run a function on the index in one hop, because each hop takes milliseconds on a busy machine."""
         return await self._db.read(lambda connection: work(TurnLook(connection)))
 
 
@@ -339,7 +340,7 @@ def _filtered(filters: Filters) -> Index:
 
 
 def _of_projects(turn: str) -> ProjectSql:
-    """The condition on a turn's id, read from the index alone: a turn's own row can be hundreds of kilobytes."""
+    """Return a condition on a turn's id that reads only the index: a turn's row can be hundreds of kilobytes."""
 
     def condition(keys: int, own: bool) -> str:
         parts = []
@@ -363,19 +364,19 @@ def _turns(connection: sqlite3.Connection, filters: Filters) -> int:
         sql = f"SELECT count(*) FROM turn_outlines WHERE {where}"  # noqa: S608 - our clause
         parameters = tuple(given)
     else:
-        # The newest id is as good as a count, and costs nothing at a million turns.
+        # The newest id approximates the count, and is cheap even for a million turns.
         sql, parameters = "SELECT coalesce(max(id), 0) FROM turn_outlines", ()
     return int(connection.execute(sql, parameters).fetchone()[0])
 
 
 def _with_another(word: str, words: Sequence[str]) -> str:
-    """The expression for the turns that have a word and another one of them."""
+    """Return the expression for turns with a word and another one of them."""
     others = [other for other in words if other != word]
     return f"({word} AND {any_of(others)})" if others else word
 
 
 def _varints(blob: bytes, number: int) -> list[int]:
-    """The first integers of a blob, as SQLite packs them: seven bits a byte, the last byte below 128."""
+    """Return the first integers of a blob in SQLite's format: seven bits a byte, the last byte below 128."""
     if (start := blob[:number]).isascii():  # one byte each, as the lengths of most texts are
         return list(start)
     found: list[int] = []

@@ -1,7 +1,7 @@
-"""The journal of the turn in the making: what a killed process leaves of a turn that never ended.
+"""The journal of unfinished turns, for recovery after a killed process.
 
-The table is transcript.db's; a turn's entries go in the transaction that writes its observation.
-Times are Unix seconds.
+The table is in transcript.db; a turn's entries are deleted in the transaction that writes its observation. Times
+are Unix seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sprite.database.connection import Database
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One event of a turn that has not ended."""
+    """One event of an unfinished turn."""
 
     turn_key: str
     session_id: str
@@ -27,26 +27,26 @@ class JournalEntry:
 
 
 class TurnJournal:
-    """The verbs of the journal."""
+    """Append, read and delete journal entries."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def append(self, turn_key: str, session_id: str, event: str, data: Mapping[str, Any]) -> None:
-        """Keeps one event of a turn, in one small insert, until the turn's observation is written."""
+        """Store one event of a turn until its observation is written."""
         await self._db.execute(
             "INSERT INTO turn_journal (turn_key, session_id, at, event, data_json) VALUES (?, ?, ?, ?, ?)",
-            # Escaped to ASCII, since what the CLI says can hold half a surrogate pair, which no file can.
+            # Escaped to ASCII: the CLI's text can contain half a surrogate pair, which UTF-8 cannot encode.
             (turn_key, session_id, time.time(), event, json.dumps(data, default=str)),
         )
 
     async def entries(self) -> list[JournalEntry]:
-        """What turns that never ended left behind, oldest first."""
+        """Return the events of turns that never ended, oldest first."""
         rows = await self._db.fetch_all(
             "SELECT turn_key, session_id, at, event, data_json FROM turn_journal ORDER BY id"
         )
         return [JournalEntry(r[0], r[1], r[2], r[3], json.loads(r[4])) for r in rows]
 
     async def drop(self, turn_key: str) -> None:
-        """Removes what a turn left behind that is in the log already."""
+        """Delete the entries of a turn that is already in the log."""
         await self._db.execute("DELETE FROM turn_journal WHERE turn_key = ?", (turn_key,))

@@ -1,7 +1,7 @@
-"""What the log was told of the person's files: the entries as of the last look, and what a person did since a turn.
+"""The person's files as known to the log: the entries of the last scan, and the person's deeds since a turn.
 
-The tables are transcript.db's, since a look's turn and what it was made of are written in one transaction.
-Times are Unix seconds but where they say nanoseconds.
+The tables are in transcript.db, because a scan's turn and its entries are written in one transaction. Times are
+Unix seconds unless they say nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Final, Literal
 
 from sprite.database.connection import Database
 
-#: What a person did to a file by themselves.
+#: A change that a person made to a file without the agent.
 Deed = Literal["uploaded", "deleted"]
 
-#: Of what people did between two turns so much is kept.
+#: Limit for deeds stored between two turns.
 MOST_DEEDS: Final = 1_000
 
 USER_FILES: Final = """
@@ -44,10 +44,10 @@ USER_FILES: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, or (`path` ends with a slash) a folder that is not looked into.
+    """A file, or (if `path` ends with a slash) a folder whose contents are not listed.
 
-    `path` is from the workspace, as Python has it from the disk. Times are in nanoseconds: of the content, and of the
-    entry itself, which a move changes, too.
+    `path` is relative to the workspace, as Python decodes it from the disk. Times are in nanoseconds: of the
+    content, and of the inode, which a move changes, too.
     """
 
     path: str
@@ -59,9 +59,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
-    """The entries of the last look by path, when it was, and how many more there were; none and 0 before the first.
+    """The last scan: its entries by path, its time, and the number of omitted entries; empty and 0 before the first.
 
-    `nameless` are the traces of those whose names a person had forgotten: see `trace_of`.
+    `nameless` are the traces of files whose names a person had forgotten: see `trace_of`.
     """
 
     entries: dict[str, Entry]
@@ -72,7 +72,7 @@ class KnownFiles:
 
 @dataclass(frozen=True, slots=True)
 class FileDeed:
-    """Something that a person did to a file; `size` in bytes."""
+    """A change that a person made to a file; `size` in bytes."""
 
     id: int
     what: Deed
@@ -81,13 +81,13 @@ class FileDeed:
 
 
 class UserFilesLog:
-    """The verbs of both."""
+    """Read and write the known files and the person's deeds."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def known(self) -> KnownFiles:
-        """The last look."""
+        """Return the last scan."""
         look = await self._db.fetch_one("SELECT at, more FROM disk_look")
         rows = await self._db.fetch_all("SELECT path, size, modified_ns, changed_ns, inode FROM disk_entries")
         named = [Entry(os.fsdecode(row[0]), *row[1:]) for row in rows if not _is_trace(row[0])]
@@ -96,11 +96,11 @@ class UserFilesLog:
         return KnownFiles({entry.path: entry for entry in named}, at, more, nameless)
 
     async def keep(self, entries: Sequence[Entry], at: float, more: int) -> None:
-        """Replaces the last look where nothing of it has to be told."""
+        """Replace the last scan if it need not be reported."""
         await self._db.transact(lambda tx: keep_look(tx, entries, at, more))
 
     async def add_deed(self, what: Deed, path: str, size: int) -> None:
-        """Notes what a person did; beyond the bound the oldest are let go."""
+        """Record a person's deed; above the limit the oldest are deleted."""
 
         def write(tx: sqlite3.Connection) -> None:
             tx.execute(
@@ -112,18 +112,18 @@ class UserFilesLog:
         await self._db.transact(write)
 
     async def deeds(self) -> list[FileDeed]:
-        """What no turn has yet, oldest first."""
+        """Return the deeds that no turn contains yet, oldest first."""
         rows = await self._db.fetch_all("SELECT id, what, path, size FROM file_deeds ORDER BY id")
         return [FileDeed(row[0], row[1], os.fsdecode(row[2]), row[3]) for row in rows]
 
     async def drop_deeds(self, up_to: int) -> None:
-        """A turn has them."""
+        """Delete deeds that a turn contains."""
         await self._db.execute("DELETE FROM file_deeds WHERE id <= ?", (up_to,))
 
     async def forget(self, is_there: Callable[[str], bool], is_forgotten: Callable[[str], bool]) -> None:
-        """Lets go of the names of files that are no more, and of those that are to be forgotten.
+        """Delete the names of files that no longer exist, and of those to be forgotten.
 
-        A file that is still there leaves a trace, or the next look would tell its name anew.
+        An existing file leaves a trace, or the next scan would report its name again.
         """
         paths = {*(await self.known()).entries, *(deed.path for deed in await self.deeds())}
         gone = {path for path in paths if not is_there(path)}
@@ -132,7 +132,7 @@ class UserFilesLog:
         traces = [(trace_of(path), os.fsencode(path)) for path in forgotten]
 
         def write(tx: sqlite3.Connection) -> None:
-            # Not REPLACE, which deletes without asking the triggers.
+            # Not REPLACE, because it deletes without running the triggers.
             tx.executemany("DELETE FROM disk_entries WHERE path = ?", [(trace,) for trace, _ in traces])
             tx.executemany("UPDATE disk_entries SET path = ? WHERE path = ?", traces)
             tx.executemany("DELETE FROM disk_entries WHERE path = ?", unsaid)
@@ -142,17 +142,17 @@ class UserFilesLog:
 
 
 def trace_of(path: str) -> bytes:
-    """What is kept of a name that a person had forgotten: enough to know the file by, and no word of it."""
+    """Return the trace of a forgotten name: a hash that recognises the file without containing its name."""
     return b"\0" + hashlib.sha256(os.fsencode(path)).digest()
 
 
 def _is_trace(path: bytes) -> bool:
-    # No path has this byte.
+    # No path contains this byte.
     return path.startswith(b"\0")
 
 
 def keep_look(tx: sqlite3.Connection, entries: Sequence[Entry], at: float, more: int) -> None:
-    """Replaces the last look, in the transaction of whoever tells of it."""
+    """Replace the last scan in the caller's transaction."""
     columns = "path, size, modified_ns, changed_ns, inode"
     before = {row[0]: tuple(row) for row in tx.execute(f"SELECT {columns} FROM disk_entries")}  # noqa: S608 - ours
     now = {
@@ -161,7 +161,7 @@ def keep_look(tx: sqlite3.Connection, entries: Sequence[Entry], at: float, more:
         )
         for each in entries
     }
-    # Only what differs is written: every row that is, is shipped.
+    # Write only differences, because every written row is replicated.
     tx.executemany("DELETE FROM disk_entries WHERE path = ?", [(path,) for path in before if path not in now])
     tx.executemany(
         f"INSERT INTO disk_entries ({columns}) VALUES (?, ?, ?, ?, ?) "  # noqa: S608 - ours

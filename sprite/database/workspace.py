@@ -1,8 +1,8 @@
-"""workspace.db: what people see. Stacks, cards, chat, the mission inbox, and the durable events.
+"""workspace.db: data that people see. Stacks, cards, chat, the mission inbox, and the durable events.
 
-Everything an event implies (a mission's end, a line of chat, a card) is written in the event's own
-transaction, so that no crash can leave a client and the database with different stories. Long for that reason: what
-one transaction writes stands together.
+All effects of an event (a mission's end, a line of chat, a card) are written in its own transaction. So no crash
+can leave a client and the database in different states. The module is long because the parts of one transaction
+belong together.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from sprite.protocol.shapes import (
 )
 from sprite.protocol.shipping import Lease
 
-#: How often a schedule's mission is begun at most: once, and twice more where it was cut off.
+#: Limit for starting a schedule's mission: once, and twice more if it was cut off.
 MOST_ATTEMPTS = 3
-#: The events kept for replay; a client further behind gets a `gap` and a fresh state.
+#: Events kept for replay; a client further behind receives a `gap` and a fresh state.
 EVENTS_KEPT = 5000
 
 SCHEMA = Schema(
@@ -117,8 +117,8 @@ SCHEMA = Schema(
 class StoredMission:
     """A mission in the inbox.
 
-    From the database, `text` is discreet: what an interrupted process had of secrets and private words is gone with
-    it, and after a crash the agent gets the mission without them. Until then it is what the person wrote.
+    From the database, `text` is redacted: secrets and private words are lost with an interrupted process, and after
+    a crash the agent gets the mission without them. Until then it is the person's text.
     """
 
     id: str
@@ -127,23 +127,23 @@ class StoredMission:
     status: MissionStatus
     session_id: str | None
     origin: Origin = "person"
-    #: The action that a schedule's mission is about, and the due time that it is for.
+    #: The action and the due time of a schedule's mission.
     action_id: int | None = None
     due: float | None = None
-    #: The program whose words these are; None for the person's own.
+    #: The program that wrote the text; None for the person.
     asked_by: str | None = None
-    #: How often it was begun; 0 while it has never been.
+    #: Number of starts; 0 before the first.
     attempt: int = 0
 
     @property
     def may_begin_again(self) -> bool:
-        """Whether it may start once more if it is cut off before its first tool call."""
+        """Whether it may restart if it is cut off before its first tool call."""
         return self.origin == "schedule" and self.attempt < MOST_ATTEMPTS
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledMission:
-    """A schedule's mission as it stands; `error` are the words of the error it ended with, `error_code` names that."""
+    """State of a schedule's mission; `error` is the text of its final error, `error_code` its code."""
 
     id: str
     action_id: int
@@ -156,7 +156,7 @@ class ScheduledMission:
 
 @dataclass(frozen=True, slots=True)
 class TurnBegan:
-    """An event's effect: a turn that no message asked for has begun."""
+    """Effect: a turn that no message began has started."""
 
     mission_id: str
     origin: Origin
@@ -165,9 +165,9 @@ class TurnBegan:
 
 @dataclass(frozen=True, slots=True)
 class MissionMoved:
-    """An event's effect: a mission changed its status. Its text goes when it ends: chat has it.
+    """Effect: a mission changed its status. Its text is deleted when it ends, because the chat has it.
 
-    `cost_usd` is what it cost, where that is known, and `error_code` names the error that it ended with.
+    `cost_usd` is its cost, if known, and `error_code` names its final error.
     """
 
     mission_id: str
@@ -179,7 +179,7 @@ class MissionMoved:
 
 @dataclass(frozen=True, slots=True)
 class ChatAdded:
-    """An event's effect: a line of chat; `tools` come as discreet as the log has them."""
+    """Effect: a line of chat; `tools` arrive redacted, as in the log."""
 
     role: Literal["user", "assistant", "error"]
     text: str
@@ -191,9 +191,10 @@ class ChatAdded:
 
 @dataclass(frozen=True, slots=True)
 class CardSaved:
-    """An event's effect: a card as the agent now has it.
+    """Effect: a card as saved by the agent.
 
-    `base` are the versions of the blocks it was made from. A block that the person has changed since stays as theirs.
+    `base` are the versions of the blocks it was made from. A block that the person has changed since keeps their
+    version.
     """
 
     card: Card
@@ -205,8 +206,8 @@ Effect = TurnBegan | MissionMoved | ChatAdded | CardSaved
 
 _TOOLS = msgspec.json.Decoder(list[UsedTool])
 
-#: Where people's words stand: (table, key, column, the column with the mission it belongs to, if there is one); a
-#: column of JSON says so in its name.
+#: Columns with people's text: (table, key, column, column of the mission it belongs to, if any). JSON columns end in
+#: `_json`.
 TEXT_COLUMNS = (
     ("chat_messages", "id", "text", "mission_id"),
     ("chat_messages", "id", "tools_json", "mission_id"),
@@ -241,27 +242,27 @@ def _drop_events(tx: sqlite3.Connection, pruned_to: int) -> None:
 
 
 class WorkspaceDB:
-    """The verbs of what people see."""
+    """Read and write the data that people see."""
 
     def __init__(self, database: Database, epoch: str) -> None:
         self._db = database
         self.changes = ShipChanges(database, {**shipped_tables("workspace.db"), ROWS: ()})
         self.ship_state = ShipState(database)
-        #: Identifies this file's sequence of events; a new file is a new epoch.
+        #: Id of this file's sequence of events; a new file is a new epoch.
         self.epoch = epoch
-        #: Held by whoever changes the canvas, from reading a card until what became of it is published: so nobody's
-        #: change is written over, and the events have the order of the changes.
+        #: Held during a change of the canvas, from reading a card until its event is published. So no concurrent
+        #: change is overwritten, and events have the order of the changes.
         self.canvas_lock = asyncio.Lock()
 
     # --- the bridge that has this sprite ---
 
     async def lease(self) -> Lease | None:
-        """The newest lease that was ever kept; None before the first."""
+        """Return the newest lease that was ever stored; None before the first."""
         kept = await self._db.fetch_value("SELECT value FROM meta WHERE key = 'lease'")
         return None if kept is None else msgspec.json.decode(kept, type=Lease)
 
     async def keep_lease(self, lease: Lease) -> None:
-        """Keeps the newest lease, through a power cut, too."""
+        """Store the newest lease; it survives a power cut."""
         kept = msgspec.json.encode(lease).decode()
         await self._db.transact(
             lambda tx: tx.execute("INSERT OR REPLACE INTO meta VALUES ('lease', ?)", (kept,)), is_synced=True
@@ -270,7 +271,7 @@ class WorkspaceDB:
     # --- events ---
 
     async def last_seq(self) -> int:
-        """The newest event's number, 0 before the first."""
+        """Return the newest event's number, 0 before the first."""
         return int(
             await self._db.fetch_value(
                 "SELECT coalesce((SELECT max(seq) FROM events), "
@@ -279,7 +280,7 @@ class WorkspaceDB:
         )
 
     async def oldest_seq(self) -> int:
-        """The oldest event still kept, 0 if there is none."""
+        """Return the oldest stored event's number, 0 if there is none."""
         return int(
             await self._db.fetch_value(
                 "SELECT coalesce((SELECT min(seq) FROM events), "
@@ -288,7 +289,7 @@ class WorkspaceDB:
         )
 
     async def record(self, events: Sequence[tuple[int, bytes]], effects: Sequence[Effect]) -> None:
-        """Writes events and what they imply, all or nothing."""
+        """Write events and their effects in one transaction."""
 
         def write(tx: sqlite3.Connection) -> None:
             tx.executemany("INSERT INTO events (seq, frame) VALUES (?, ?)", events)
@@ -298,22 +299,22 @@ class WorkspaceDB:
         await self._db.transact(write)
 
     async def events_after(self, seq: int, limit: int = 200) -> list[tuple[int, bytes]]:
-        """Kept events above a number, oldest first."""
+        """Return stored events above a number, oldest first."""
         rows = await self._db.fetch_all(
             "SELECT seq, frame FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit)
         )
         return [(row[0], row[1]) for row in rows]
 
     async def prune_events(self) -> None:
-        """Drops events beyond the number kept."""
+        """Delete events beyond the number to keep."""
         await self._db.execute("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?", (EVENTS_KEPT,))
 
     # --- missions ---
 
     async def accept_mission(self, mission: StoredMission, said: str | None = None) -> bool:
-        """Puts a mission (its `text` discreet) into the inbox, with its line of chat; False if its id is known.
+        """Store a mission (its `text` redacted) in the inbox, with its chat line. Return False if its id is known.
 
-        `said` is what the line says, where that is not the mission's text.
+        `said` is the text of the line, if it differs from the mission's text.
         """
 
         def write(tx: sqlite3.Connection) -> bool:
@@ -334,7 +335,7 @@ class WorkspaceDB:
         return await self._db.transact(write)
 
     async def open_missions(self) -> list[StoredMission]:
-        """Missions that have not ended, in order."""
+        """Return missions that have not ended, in order."""
         rows = await self._db.fetch_all(
             "SELECT id, text, stack_id, status, session_id, origin, action_id, due, asked_by, attempt FROM missions "
             "WHERE status IN ('queued', 'running') ORDER BY position"
@@ -342,13 +343,13 @@ class WorkspaceDB:
         return [StoredMission(**dict(row)) for row in rows]
 
     async def begin_none_again(self) -> None:
-        """Lets no mission that has begun begin again: what its turn did may not be known here."""
+        """Prevent running missions from restarting, because the effects of their turns may be unknown here."""
         await self._db.execute("UPDATE missions SET attempt = ? WHERE status = 'running'", (MOST_ATTEMPTS,))
 
     # --- missions of schedules ---
 
     async def scheduled_missions(self) -> list[ScheduledMission]:
-        """The missions of schedules that wait, run, or have ended without their action being told, in order."""
+        """Return schedules' missions that wait, run, or have ended without being noted in their action, in order."""
         rows = await self._db.fetch_all(
             "SELECT id, action_id, due, received_at, status, error_code, (SELECT text FROM chat_messages line "
             "WHERE line.mission_id = missions.id AND role = 'error' ORDER BY line.id DESC LIMIT 1) AS error "
@@ -357,11 +358,11 @@ class WorkspaceDB:
         return [ScheduledMission(**dict(row)) for row in rows]
 
     async def mark_told(self, mission_id: str) -> None:
-        """The action knows how its mission ended."""
+        """Mark that the action's history contains the mission's end."""
         await self._db.execute("UPDATE missions SET told = 1 WHERE id = ?", (mission_id,))
 
     async def failures_of(self, action_id: int, limit: int) -> list[str | None]:
-        """The error codes of an action's newest missions, newest first; None for one that ended otherwise."""
+        """Return the error codes of an action's newest missions, newest first; None for those without an error."""
         rows = await self._db.fetch_all(
             "SELECT error_code FROM missions WHERE origin = 'schedule' AND action_id = ? "
             "ORDER BY position DESC LIMIT ?",
@@ -370,9 +371,9 @@ class WorkspaceDB:
         return [row[0] for row in rows]
 
     async def spent_by_schedules(self, since: float) -> float:
-        """What missions of schedules that ended since a time have cost, in US dollars.
+        """Return the cost in US dollars of schedules' missions that ended since a time.
 
-        One whose cost is not known, since it was cut off, counts as one that is, on the average.
+        A mission of unknown cost, because it was cut off, counts with the average.
         """
         return float(
             await self._db.fetch_value(
@@ -385,7 +386,7 @@ class WorkspaceDB:
     # --- forgetting ---
 
     async def texts(self) -> list[SeenText]:
-        """Everything that people see in words, but for the events."""
+        """Return all text that people see, except events."""
         found: list[SeenText] = []
         for table, key, column, mission in TEXT_COLUMNS:
             rows = await self._db.fetch_all(
@@ -395,13 +396,13 @@ class WorkspaceDB:
         return found
 
     async def event_frames(self) -> list[bytes]:
-        """The frames of all events."""
+        """Return the frames of all events."""
         return [row[0] for row in await self._db.fetch_all("SELECT frame FROM events ORDER BY seq")]
 
     async def forget(self, missions: Collection[str], cards: Collection[str], rewritten: Sequence[SeenText]) -> None:
-        """Takes words out of chat, cards and inbox (`rewritten` are texts as they will be), and drops all events.
+        """Remove text from chat, cards and inbox, and delete all events. `rewritten` are texts with their new content.
 
-        A client that resumes later finds its events pruned and gets the state as it now is.
+        A client that resumes later finds its events pruned and receives the current state.
         """
         last_seq = await self.last_seq()
 
@@ -412,13 +413,13 @@ class WorkspaceDB:
                 tx.executemany(f"DELETE FROM {table} WHERE card_id = ?", [(card_id,) for card_id in cards])  # noqa: S608
             for new in rewritten:
                 tx.execute(f"UPDATE {new.table} SET {new.column} = ? WHERE {new.key} = ?", (new.text, new.row))  # noqa: S608 - ours
-            # One number is left out, so that also a client who had seen the newest event gets the state anew.
+            # Skip one number, so that a client with the newest event also receives the whole state.
             _drop_events(tx, last_seq + 1)
 
         await self._db.transact(write)
 
     async def purge(self) -> None:
-        """Rebuilds the file, so that no page holds what was forgotten, without the events that came meanwhile."""
+        """Rebuild the file without later events, so that no page contains forgotten text."""
         last_seq = await self.last_seq()
         await self._db.transact(lambda tx: _drop_events(tx, last_seq))
         await self._db.purge()
@@ -426,17 +427,17 @@ class WorkspaceDB:
     # --- canvas ---
 
     async def stacks(self) -> list[Stack]:
-        """Every stack, oldest first."""
+        """Return every stack, oldest first."""
         rows = await self._db.fetch_all("SELECT stack_id, name, archived FROM stacks ORDER BY created_at, rowid")
         return [Stack(row[0], row[1], archived=bool(row[2])) for row in rows]
 
     async def stack(self, stack_id: str) -> Stack | None:
-        """One stack."""
+        """Return a stack, or None."""
         row = await self._db.fetch_one("SELECT stack_id, name, archived FROM stacks WHERE stack_id = ?", (stack_id,))
         return Stack(row[0], row[1], archived=bool(row[2])) if row else None
 
     async def create_stack(self, name: str) -> str:
-        """Adds a stack of the person's; returns its id."""
+        """Add a stack by the person; return its id."""
 
         def write(tx: sqlite3.Connection) -> str:
             stack_id = _add_stack(tx, name)
@@ -446,7 +447,7 @@ class WorkspaceDB:
         return await self._db.transact(write)
 
     async def stack_for(self, stack_id: str | None) -> str:
-        """The stack asked for if it is open, else the newest open one, else a new one named Canvas."""
+        """Return the requested stack if it is open, else the newest open one, else a new one named Canvas."""
         found: str | None = await self._db.fetch_value(
             "SELECT stack_id FROM stacks WHERE archived = 0 "
             "ORDER BY stack_id = ? DESC, created_at DESC, rowid DESC LIMIT 1",
@@ -455,7 +456,7 @@ class WorkspaceDB:
         return await self._db.transact(lambda tx: _add_stack(tx, "Canvas")) if found is None else found
 
     async def change_stack(self, stack_id: str, *, name: str | None = None, archived: bool | None = None) -> bool:
-        """Renames, archives or restores a stack, as the person asks; False if there is none."""
+        """Rename, archive or restore a stack at the person's request. Return False if there is none."""
 
         def write(tx: sqlite3.Connection) -> bool:
             before = tx.execute("SELECT name, archived FROM stacks WHERE stack_id = ?", (stack_id,)).fetchone()
@@ -474,17 +475,17 @@ class WorkspaceDB:
         return await self._db.transact(write)
 
     async def cards(self) -> list[Card]:
-        """Every card, oldest first."""
+        """Return every card, oldest first."""
         rows = await self._db.fetch_all("SELECT * FROM cards ORDER BY created_at, rowid")
         return [_card(row) for row in rows]
 
     async def newest_cards(self) -> list[Card]:
-        """Every card, the one that was changed last first."""
+        """Return every card, most recently changed first."""
         rows = await self._db.fetch_all("SELECT * FROM cards ORDER BY updated_at DESC, rowid DESC")
         return [_card(row) for row in rows]
 
     async def open_cards(self, limit: int) -> tuple[list[Card], int]:
-        """The cards on open stacks that were changed last, newest first, and how many there are in all."""
+        """Return the most recently changed cards on open stacks, newest first, and their total number."""
         of_open = "FROM cards JOIN stacks USING (stack_id) WHERE cards.archived = 0 AND stacks.archived = 0"
 
         def read(tx: sqlite3.Connection) -> tuple[list[Card], int]:
@@ -495,12 +496,12 @@ class WorkspaceDB:
         return await self._db.read(read)
 
     async def card(self, card_id: str) -> Card | None:
-        """One card."""
+        """Return a card, or None."""
         row = await self._db.fetch_one("SELECT * FROM cards WHERE card_id = ?", (card_id,))
         return _card(row) if row else None
 
     async def make_card(self, card: Card) -> None:
-        """Puts a person's new card on the canvas."""
+        """Store a person's new card."""
 
         def write(tx: sqlite3.Connection) -> None:
             _apply(tx, CardSaved(card))
@@ -509,9 +510,9 @@ class WorkspaceDB:
         await self._db.transact(write)
 
     async def change_block(self, card_id: str, block_id: str, data: dict[str, Any], seen: int) -> Card | None:
-        """Gives a block the data that a person wrote over its version `seen`; returns the card as it then is.
+        """Replace a block's data at version `seen` by a person's data; return the changed card.
 
-        None, and nothing changes, where the card or the block is gone, or the block has another version by now.
+        Return None and change nothing if the card or the block is gone, or the block has another version.
         """
 
         def write(tx: sqlite3.Connection) -> Card | None:
@@ -530,7 +531,7 @@ class WorkspaceDB:
         return await self._db.transact(write)
 
     async def move_card(self, card_id: str, position: Point | None, size: Size | None) -> bool:
-        """Places a card where a person put it; False if there is none."""
+        """Move or resize a card at the person's request. Return False if there is none."""
 
         def write(tx: sqlite3.Connection) -> bool:
             before = _card_in(tx, card_id)
@@ -550,7 +551,7 @@ class WorkspaceDB:
         return await self._db.transact(write)
 
     async def archive_card(self, card_id: str, *, archived: bool) -> bool:
-        """Takes a card off the canvas or puts it back, as the person asks; False if there is none."""
+        """Archive or restore a card at the person's request. Return False if there is none."""
 
         def write(tx: sqlite3.Connection) -> bool:
             before = _card_in(tx, card_id)
@@ -566,17 +567,17 @@ class WorkspaceDB:
         return await self._db.transact(write)
 
     async def canvas_changes(self, after: int = 0) -> list[CanvasChange]:
-        """What the person did that the agent was not told, above a number, oldest first."""
+        """Return the person's changes above a number that the agent was not told, oldest first."""
         return await self._db.read(lambda tx: canvas_journal.changes_after(tx, after))
 
     async def canvas_changes_told(self, up_to: int) -> None:
-        """The agent knows of the person's changes up to that one."""
+        """Delete the changes up to a number, because the agent was told."""
         await self._db.transact(lambda tx: canvas_journal.forget_changes(tx, up_to))
 
     # --- chat ---
 
     async def chat(self, limit: int, before: int | None = None) -> list[ChatMessage]:
-        """The newest lines of chat (below an id), oldest first."""
+        """Return the newest lines of chat (below an id), oldest first."""
         rows = await self._db.fetch_all(
             "SELECT line.id, role, line.text, at, mission_id, line.origin, tools_json, status, line.asked_by "
             "FROM chat_messages AS line LEFT JOIN missions ON missions.id = mission_id "
@@ -617,7 +618,7 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
                 "blocks_json, archived, created_at, updated_at) "
                 "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9) "
                 "ON CONFLICT (card_id) DO UPDATE SET title = ?3, card_type = ?4, blocks_json = ?7, "
-                # A person may have taken it off the canvas meanwhile; only they bring it back.
+                # A person may have archived it meanwhile; only they restore it.
                 "archived = archived OR ?8, updated_at = ?9",
                 (
                     card.card_id,
@@ -634,11 +635,11 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
 
 
 def _with_persons(there: list[Block], new: list[Block], base: Mapping[str, int]) -> list[Block]:
-    """The agent's blocks, but for those that the person changed since the agent read them: these stay, in place."""
+    """Return the agent's blocks, except those that the person changed since the agent read them."""
     kept = {block.id: block for block in there if block.by == "person" and block.version > base.get(block.id, 0)}
     blocks = [kept.pop(block.id, block) for block in new]
     for block in kept.values():
-        # The agent took it out; it goes back behind what stood before it.
+        # The agent removed it; insert it after its former predecessors.
         before = {other.id for other in there[: there.index(block)]}
         blocks.insert(max((at for at, other in enumerate(blocks, 1) if other.id in before), default=0), block)
     return blocks
@@ -672,7 +673,7 @@ def _card(row: sqlite3.Row) -> Card:
         stack_id=row["stack_id"],
         title=row["title"],
         card_type=row["card_type"],
-        # An older sprite took any number; a card that nobody can reach is placed as if nobody had moved it.
+        # An older sprite took any number; a card out of reach is placed as if it was never moved.
         position=position if position is not None and is_place(position) else None,
         size=size if size is not None and is_size(size) else None,
         blocks=[Block(**block) for block in json.loads(row["blocks_json"])],
@@ -682,7 +683,7 @@ def _card(row: sqlite3.Row) -> Card:
 
 @asynccontextmanager
 async def open_workspace(path: Path) -> AsyncIterator[WorkspaceDB]:
-    """Opens what people see as its owner; a new file gets a new epoch."""
+    """Open the workspace database as its owner; a new file gets a new epoch."""
     async with open_database(path, SCHEMA) as database:
         await database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (str(uuid.uuid4()),))
         epoch = str(await database.fetch_value("SELECT value FROM meta WHERE key = 'epoch'"))
@@ -693,6 +694,6 @@ async def open_workspace(path: Path) -> AsyncIterator[WorkspaceDB]:
 
 @asynccontextmanager
 async def read_workspace(path: Path) -> AsyncIterator[WorkspaceDB]:
-    """Opens it to read from, beside its owner."""
+    """Open the workspace database for reading, beside its owner."""
     async with open_reader(path, SCHEMA) as database:
         yield WorkspaceDB(database, str(await database.fetch_value("SELECT value FROM meta WHERE key = 'epoch'")))
