@@ -1,1 +1,1 @@
-"""The wire, version 1: what may be said, and the bytes it travels as. The bridge imports it too."""
+"""The wire protocol, version 1: messages and their encoding. The bridge imports it, too."""

@@ -1,9 +1,8 @@
-"""What stands where in an archive: its files, their names and meaning, and the manifest (pure).
+"""Layout of an archive: its files, their names and meaning, and the manifest (pure).
 
-A ZIP file of JSON Lines and Markdown. `manifest.json`, its last entry, names every other one with size and SHA-256.
-A row of a table is one JSON object of its columns; a value that is no text is `{"base64": ...}`.
-
-A sprite writes archives and reads them; the bridge makes one of a log that was shipped to it.
+A ZIP file of JSON Lines and Markdown. `manifest.json`, its last entry, lists every other file with size and
+SHA-256. A row of a table is one JSON object of its columns; a value that is not text is `{"base64": ...}`. A sprite
+writes and reads archives; the bridge creates one from a replicated log.
 """
 
 from __future__ import annotations
@@ -15,32 +14,32 @@ from typing import Final, Literal
 
 import msgspec
 
-#: What a column holds, and a row by its columns.
+#: A column's value, and a row by its columns.
 Value = str | int | float | bytes | None
 Row = Mapping[str, Value]
 
-#: Raised when a reader of today could not make sense of an archive any more.
+#: Increased when current readers could no longer read an archive.
 FORMAT: Final = 1
 README: Final = "README.md"
 MANIFEST: Final = "manifest.json"
-#: The first entry begins with it, uncompressed: so an archive is known by its first bytes, also where it was cut off.
+#: The uncompressed start of the first entry. It identifies an archive by its first bytes, even a truncated one.
 TITLE: Final = "# A sprite's archive\n"
 FILES: Final = "files"
 MEMORY: Final = "memory"
-#: The longest row, as JSON. The log cuts what tools said; a person may paste a book.
+#: Limit for a row as JSON. The log cuts tool results, but a person may paste a book.
 LONGEST_ROW: Final = 256 * 1024 * 1024
 
-#: Linux opens no longer one.
+#: Linux's limit for a path.
 LONGEST_PATH: Final = 4096
-#: What of a file's name is put into an archive, in bytes: an import makes it below folders of its own.
+#: Limit for a file name in an archive, in bytes: an import prepends its own folders.
 LONGEST_KEPT_PATH: Final = 3500
 _LONGEST_NAME: Final = 255
-#: No archive has more files.
+#: Limit for the files of an archive.
 MOST_ENTRIES: Final = 2_000_000
 MOST_DEEP: Final = 100
-#: What is ours of a workspace.
+#: Sprite's folder in a workspace.
 OURS: Final = ".os"
-#: Permissions as people set them, with none that lend a file its owner's rights; and the times that a disk can keep.
+#: Ordinary permission bits, without set-user-id and the like; and the latest time that a disk can store.
 MOST_MODE: Final = 0o777
 LATEST_NS: Final = 2**62
 
@@ -49,9 +48,9 @@ DatabaseName = Literal["transcript.db", "workspace.db", "memory.db"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A table and the file of the archive that holds its rows, in the order in which they were written.
+    """A table, and the file of the archive with its rows in the order in which they were written.
 
-    What is `derived` is there to be read: an import makes it anew from the log.
+    A `derived` part is for readers only: an import rebuilds it from the log.
     """
 
     path: str
@@ -59,14 +58,14 @@ class Part:
     table: str
     words: str
     order: str = "rowid"
-    #: Columns that say something of this machine's disk alone.
+    #: Columns that describe this machine's disk only.
     left_out: tuple[str, ...] = ()
     derived: bool = False
-    #: Columns that came when rows had been shipped already: what a store has from before is without them. Null, then.
+    #: Columns added after rows had been replicated. Older replicas lack them; they become null.
     later: tuple[str, ...] = ()
 
 
-#: In the order in which an import fills them: what is referred to comes first.
+#: In the order in which an import fills them: referenced tables come first.
 PARTS: Final = (
     Part("log/identity.jsonl", "transcript.db", "log_identity", "which log this is, for good"),
     Part("log/sessions.jsonl", "transcript.db", "sessions", "conversations, from their first message to their end"),
@@ -123,7 +122,7 @@ PARTS: Final = (
     Part("memory/versions.jsonl", "memory.db", "file_versions", "every version of the memory files", derived=True),
 )
 
-#: The files of the memory folder by their name on disk, and what they are called in an archive.
+#: The files of the memory folder by their name on disk, and their names in an archive.
 MEMORY_FILES: Final = {
     **{name: name for name in ("soul.md", "os.md", "tools.md", "user.md", "files.md", "context.md")},
     "shipped.json": "shipped.json",
@@ -147,7 +146,7 @@ class TableFile(msgspec.Struct, frozen=True):
 
 
 class PlainFile(msgspec.Struct, frozen=True):
-    """A file as it is on disk; `mode` are its permission bits, `modified_ns` is in nanoseconds since 1970."""
+    """A file as on disk; `mode` are its permission bits, `modified_ns` is in nanoseconds since 1970."""
 
     path: str
     size: int
@@ -165,13 +164,13 @@ class Folder(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that is in an archive beside itself and the README."""
+    """List of all files in an archive except itself and the README."""
 
-    #: First, so that a reader who knows a lower number reads no further.
+    #: First, so that a reader of an older format stops here.
     format: int
-    #: How many migrations each database had.
+    #: Number of migrations of each database.
     schemas: dict[DatabaseName, int]
-    #: All that there are, or all that are not derived: a bridge, which has the log alone, cannot show the others.
+    #: All tables, or all that are not derived: a bridge has only the log and cannot include the others.
     tables: list[TableFile]
     memory: list[PlainFile]
     files: list[PlainFile]
@@ -179,12 +178,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def everything(self) -> list[TableFile | PlainFile]:
-        """Every file that has to be there."""
+        """All files that must exist."""
         return [*self.tables, *self.memory, *self.files]
 
 
 class FormatOnly(msgspec.Struct, frozen=True):
-    """What a manifest of any format has."""
+    """The part of a manifest that every format has."""
 
     format: int
 
@@ -193,14 +192,14 @@ _ROWS: Final = msgspec.json.Decoder(dict[str, str | int | float | Blob | None])
 
 
 def to_line(row: Row) -> bytes:
-    """A row as JSON, with its end of line. ValueError for a number that JSON does not have."""
+    """Return a row as a line of JSON with its newline. Raises ValueError for a number that JSON lacks."""
     if any(isinstance(value, float) and value - value != 0 for value in row.values()):
         raise ValueError("a number is infinite, which JSON does not have")
     return msgspec.json.encode({k: Blob(v) if isinstance(v, bytes) else v for k, v in row.items()}) + b"\n"
 
 
 def from_line(line: bytes) -> dict[str, Value]:
-    """The row of a line; ValueError says what is wrong with it."""
+    """Return the row of a line. Raises ValueError with the reason if it is invalid."""
     try:
         row = _ROWS.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -209,26 +208,26 @@ def from_line(line: bytes) -> dict[str, Value]:
 
 
 def is_plain(path: str) -> bool:
-    """Whether a path leads down from where it starts, and to one place only."""
+    """Return whether a path leads only downwards and has one meaning."""
     return (
         len(path) <= LONGEST_PATH and "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
     )
 
 
 def is_ours(path: str) -> bool:
-    """Return whether a path leads into `.os/`, also on a disk that does not tell `.OS` from it."""
+    """Return whether a path leads into `.os/`, even on a case-insensitive disk."""
     return folded(path.split("/", maxsplit=1)[0]) == OURS
 
 
 def folded(path: str) -> str:
-    """Return what paths have in common that a disk may take for the same: case and composition do not count."""
+    """Return a path in the form that a disk may use for comparison, ignoring case and composition."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 
 def why_not_kept(path: str) -> str | None:
-    """Why one of the person's files cannot be in an archive by this path from the workspace; None where it can.
+    """Return why a person's file cannot be in an archive under this path; None if it can.
 
-    An agent makes files by any name; a path that comes from elsewhere may also lead anywhere.
+    An agent may use any file name, and a foreign path may lead anywhere.
     """
     try:
         longest = max(len(part.encode()) for part in path.split("/"))
@@ -242,17 +241,17 @@ def why_not_kept(path: str) -> str | None:
 
 
 def kept_mode(mode: int) -> int:
-    """Permission bits as an archive has them."""
+    """Return permission bits as stored in an archive."""
     return mode & MOST_MODE
 
 
 def kept_time(modified_ns: int) -> int:
-    """A time as an archive has it: the nearest that a reader takes. Anybody can give a file one of a year 9999."""
+    """Return a time as stored in an archive, limited to the readable range. A file may claim the year 9999."""
     return max(-LATEST_NS, min(modified_ns, LATEST_NS))
 
 
 def readme(*, shows_derived: bool = True) -> str:
-    """What people read who open an archive without a sprite."""
+    """Return the README for people who open an archive without a sprite."""
     derived = " (made of the log; an import makes it anew)"
     tables = [
         f"- `{part.path}`: {part.words}{derived if part.derived else ''}"

@@ -1,8 +1,7 @@
-"""Writes an archive into a stream: one pass, forwards only, as much in memory as a row and a chunk of a file.
+"""Write an archive into a stream in one forward pass; memory holds only a row and a chunk of a file.
 
-The same content gives the same bytes: entries have a fixed order and no times of their own. What a program needs to
-know beside the content (times, permissions) stands in the manifest. Knows no database and no disk: whoever has the rows
-and the files hands them over in the order of the layout.
+The same content gives the same bytes: entries have a fixed order and no times. Times and permissions are in the
+manifest. This module uses no database and no disk: the caller passes rows and files in the order of the layout.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from sprite.protocol.archive import (
     readme,
 )
 
-#: Rows are compressed by so much at a time, and files are best handed over so.
+#: Size of pieces in which rows are compressed and files should be passed.
 CHUNK_BYTES: Final = 1 << 18
-#: The earliest time that a ZIP file can tell.
+#: The earliest time that a ZIP file can represent.
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 _UNIX: Final = 3
-#: From this size on an entry's lengths are written in 64 bits; compressed it may be a little longer than it is.
+#: Entries from this size on use 64-bit lengths; compressed data may be slightly longer than its source.
 _LARGE_BYTES: Final = 2_000_000_000
 
 
 class _Forwards:
-    """A stream that is only written to, so that a file and a pipe get the same bytes."""
+    """A write-only stream, so that a file and a pipe get the same bytes."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
@@ -57,7 +56,7 @@ class _Forwards:
 
 
 class Entry:
-    """A file that is being written: its bytes so far are counted and hashed."""
+    """A file being written; its bytes are counted and hashed."""
 
     def __init__(self, out: BinaryIO) -> None:
         self.size = 0
@@ -66,28 +65,28 @@ class Entry:
 
     @property
     def sha256(self) -> str:
-        """The digest (hex) of what was written."""
+        """The SHA-256 (hex) of the written bytes."""
         return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:
-        """Adds bytes."""
+        """Append bytes."""
         self._out.write(data)
         self._digest.update(data)
         self.size += len(data)
 
 
 class Rows:
-    """A table that is being written, a line for each row."""
+    """A table being written, one line per row."""
 
     def __init__(self, entry: Entry) -> None:
-        #: How many were given.
+        #: The number of rows given.
         self.count = 0
         self._entry = entry
         self._held = list[bytes]()
         self._held_bytes = 0
 
     def add(self, line: bytes) -> bool:
-        """Adds a row as `to_line` gives it; whether this was a moment at which something was written."""
+        """Add a row from `to_line`. Return whether this wrote data."""
         self._held.append(line)
         self._held_bytes += len(line)
         self.count += 1
@@ -97,16 +96,17 @@ class Rows:
         return True
 
     def flush(self) -> None:
-        """Writes what is held."""
+        """Write the held rows."""
         if self._held:
             self._entry.write(b"".join(self._held))
         self._held, self._held_bytes = [], 0
 
 
 class ArchiveWriter:
-    """`with ArchiveWriter(stream) as archive:`; then tables, memory, files and folders, and `end`, in this order.
+    """Write an archive: `with ArchiveWriter(stream) as archive:`.
 
-    `shows_derived`: whether what the log says already is shown as well.
+    Then call `table`, `memory`, `file`, `folder` and `end`, in this order. `shows_derived` includes the tables that
+    can be rebuilt from the log.
     """
 
     def __init__(self, stream: BinaryIO, *, shows_derived: bool = True) -> None:
@@ -124,7 +124,7 @@ class ArchiveWriter:
 
     @contextmanager
     def table(self, path: str) -> Iterator[Rows]:
-        """The next table, in the order of PARTS."""
+        """Open the next table, in the order of PARTS."""
         with self._open(path, is_large=True) as entry:
             rows = Rows(entry)
             yield rows
@@ -132,7 +132,7 @@ class ArchiveWriter:
         self._tables.append(TableFile(path, entry.size, entry.sha256, rows.count))
 
     def memory(self, name: str, content: bytes, mode: int, modified_ns: int) -> None:
-        """A file of the memory folder, by its name there; in the order of MEMORY_FILES."""
+        """Add a file of the memory folder by its name there, in the order of MEMORY_FILES."""
         path = f"{MEMORY}/{MEMORY_FILES[name]}"
         self._zip.writestr(_entry(path), content)
         digest = hashlib.sha256(content).hexdigest()
@@ -140,18 +140,18 @@ class ArchiveWriter:
 
     @contextmanager
     def file(self, path: str, size: int, mode: int, modified_ns: int) -> Iterator[Entry]:
-        """One of the person's files, by its path in the workspace; `size` is how long it will be, about."""
+        """Open one of the person's files by its path in the workspace; `size` is its approximate length."""
         name = f"{FILES}/{path}"
         with self._open(name, is_large=size > _LARGE_BYTES) as entry:
             yield entry
         self._files.append(PlainFile(name, entry.size, entry.sha256, kept_mode(mode), kept_time(modified_ns)))
 
     def folder(self, folder: Folder) -> None:
-        """One of the person's folders; it may be empty."""
+        """Add one of the person's folders; it may be empty."""
         self._folders.append(Folder(folder.path, kept_mode(folder.mode), kept_time(folder.modified_ns)))
 
     def end(self, schemas: Mapping[DatabaseName, int]) -> Manifest:
-        """Writes the manifest, after which nothing can be added; `schemas`: how many migrations each database has."""
+        """Write the manifest and end the archive. `schemas` has the number of migrations of each database."""
         manifest = Manifest(FORMAT, dict(schemas), self._tables, self._memory, self._files, self._folders)
         self._zip.writestr(_entry(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         return manifest

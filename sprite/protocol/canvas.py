@@ -26,7 +26,7 @@ class CardSize(Payload, omit_defaults=False):
     height: _Length
 
 
-#: Why a number in one of them is refused.
+#: The refusal of an invalid number in one of them.
 OUT_OF_BOUNDS: dict[type[Payload], str] = {
     CardPlace: f"A card lies within {FARTHEST:,} pixels of the canvas' top left, in each direction.",
     CardSize: f"A card is between {SMALLEST} and {LARGEST:,} pixels wide and high.",

@@ -1,4 +1,4 @@
-"""The `agent_event` message: what the agent does, one type for each `event` (pure)."""
+"""The `agent_event` message: the agent's activity, one type for each `event` (pure)."""
 
 from __future__ import annotations
 

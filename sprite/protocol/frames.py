@@ -1,7 +1,7 @@
-"""Frames of protocol version 1: the bytes that messages travel as. Feed bytes, get messages; no I/O.
+"""Frames of protocol version 1: the encoding of messages. Feed bytes, get messages; no I/O.
 
-A frame is one JSON object on one line: `{"type", "id", "timestamp", "payload"}`, with `seq` on durable
-events and `reply_to` on answers. `timestamp` is Unix time in milliseconds, `id` a UUID of the sender's.
+A frame is one JSON object on one line: `{"type", "id", "timestamp", "payload"}`, with `seq` on durable events and
+`reply_to` on answers. `timestamp` is Unix time in milliseconds, `id` a UUID of the sender.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sprite.protocol.refusals import refusal
 
 
 class Envelope(Struct):
-    """A frame as read: the payload is still bytes, since its shape depends on `type`."""
+    """A frame as read: the payload is still bytes, because its shape depends on `type`."""
 
     type: str
     id: str = ""
@@ -45,7 +45,7 @@ class Envelope(Struct):
 
 
 class ClientMessage(Struct):
-    """A validated message of a client's."""
+    """A validated message of a client."""
 
     type: str
     id: str
@@ -53,7 +53,7 @@ class ClientMessage(Struct):
 
 
 class VisitorMessage(Struct):
-    """A validated message of a page's or a terminal's."""
+    """A validated message of a page or a terminal."""
 
     type: str
     id: str
@@ -61,7 +61,7 @@ class VisitorMessage(Struct):
 
 
 class ServerMessage(Struct):
-    """A validated message of the sprite's; `seq` on durable events, `reply_to` on answers, `timestamp` in ms."""
+    """A validated message of the sprite; `seq` on durable events, `reply_to` on answers, `timestamp` in ms."""
 
     type: str
     id: str
@@ -72,7 +72,7 @@ class ServerMessage(Struct):
 
 
 class RelayedMessage(Struct):
-    """A validated message as pages and terminals get it from the bridge."""
+    """A validated message as pages and terminals receive it from the bridge."""
 
     type: str
     id: str
@@ -91,11 +91,11 @@ class _Outgoing(Struct, omit_defaults=True):
 
 
 class _Side:
-    """The messages that one side may send, by name: their types, and a decoder for each."""
+    """The messages that one side may send: their types by name, and a decoder for each."""
 
     def __init__(self, types: dict[str, Any]) -> None:
         self.types = types
-        # Made once: the decoder of a union is costly to make.
+        # Created once, because the decoder of a union is expensive.
         self.decoders = {name: msgspec.json.Decoder(payload) for name, payload in types.items()}
 
 
@@ -105,7 +105,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def read_envelope(frame: bytes) -> Envelope:
-    """The envelope of one frame. FatalPeerError if it is no JSON object, PeerError if it has no `type`."""
+    """Return the envelope of a frame. Raises FatalPeerError if it is no JSON object, PeerError without `type`."""
     try:
         return _envelopes.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -118,9 +118,9 @@ def read_envelope(frame: bytes) -> Envelope:
 
 
 def _object(frame: bytes) -> dict[str, Any] | None:
-    """The JSON object a frame is, if it is one, by a reader that takes half a surrogate pair for a character.
+    """Return the frame's JSON object, or None. This reader accepts half of a surrogate pair as a character.
 
-    A browser sends one when it cuts a text inside an emoji: no text for us, but no broken framing either.
+    A browser sends one when it cuts a text inside an emoji: invalid text, but the framing is intact.
     """
     try:
         found = json.loads(frame.decode(), parse_constant=_no_number)
@@ -134,13 +134,13 @@ def _no_number(name: str) -> NoReturn:
 
 
 def decode_client(frame: bytes) -> ClientMessage:
-    """A client's message. PeerError for an unknown type or a payload that does not fit it."""
+    """Return a client's message. Raises PeerError for an unknown type or an unfitting payload."""
     envelope = read_envelope(frame)
     return ClientMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, _client))
 
 
 def decode_server(frame: bytes) -> ServerMessage:
-    """The sprite's message, as a client reads it; the errors of `decode_client`."""
+    """Return the sprite's message as a client reads it. Raises the errors of `decode_client`."""
     envelope = read_envelope(frame)
     return ServerMessage(
         type=envelope.type,
@@ -153,13 +153,13 @@ def decode_server(frame: bytes) -> ServerMessage:
 
 
 def decode_visitor(frame: bytes) -> VisitorMessage:
-    """A page's or a terminal's message, as the bridge reads it; the errors of `decode_client`."""
+    """Return a page's or a terminal's message as the bridge reads it. Raises the errors of `decode_client`."""
     envelope = read_envelope(frame)
     return VisitorMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, _visitor))
 
 
 def decode_relayed(frame: bytes) -> RelayedMessage:
-    """The bridge's message, as a page or a terminal reads it; the errors of `decode_client`."""
+    """Return the bridge's message as a page or a terminal reads it. Raises the errors of `decode_client`."""
     envelope = read_envelope(frame)
     return RelayedMessage(
         type=envelope.type,
@@ -200,7 +200,7 @@ def encode(
     reply_to: str | None = None,
     timestamp: float = 0,
 ) -> bytes:
-    """One frame, its newline included; `timestamp` in ms, now if it is 0."""
+    """Return one frame including its newline; `timestamp` in ms, 0 for now."""
     outgoing = _Outgoing(
         type=TYPE_NAMES[type(payload)],
         id=message_id or str(uuid.uuid4()),
@@ -212,12 +212,12 @@ def encode(
     try:
         return _encoder.encode(outgoing) + b"\n"
     except UnicodeEncodeError:
-        # Half a surrogate pair, from a model or a tool: it must not keep the event from its readers.
+        # Half a surrogate pair from a model or a tool must not prevent the event.
         return _encoder.encode(well_formed(msgspec.to_builtins(outgoing))) + b"\n"
 
 
 def well_formed(value: Any) -> Any:
-    """A JSON value in which every half of a surrogate pair, which no UTF-8 can hold, is a question mark."""
+    """Return a JSON value with each half of a surrogate pair, which UTF-8 cannot encode, as a question mark."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -226,7 +226,7 @@ def well_formed(value: Any) -> Any:
 
 
 class FrameDecoder:
-    """Bytes in, frames out; a partial line yields nothing, an oversized one ends the connection.
+    """Split bytes into frames. A partial line yields none; an oversized one ends the connection.
 
     `limit` is in bytes.
     """
@@ -237,22 +237,22 @@ class FrameDecoder:
         self._searched = 0
 
     def raise_limit(self, limit: int) -> None:
-        """Takes larger frames from here on: the peer is authenticated."""
+        """Accept larger frames from here on, because the peer is authenticated."""
         self._limit = limit
 
     def feed(self, data: bytes) -> None:
-        """Takes bytes as they come off the wire."""
+        """Add bytes from the connection."""
         self._buffer += data
 
     def next_frame(self) -> bytes | None:
-        """The next complete frame without its newline, or None. FatalPeerError over the limit.
+        """Return the next complete frame without its newline, or None. Raises FatalPeerError over the limit.
 
-        Blank lines are skipped: they are how a person with netcat says hello.
+        Blank lines are skipped: a person with netcat may send one.
         """
         while True:
             end = self._buffer.find(b"\n", self._searched)
             if end == -1:
-                # Where the search stopped is kept, so that a long frame in many pieces costs O(n).
+                # Remember the search position, so that a long frame in many pieces costs O(n).
                 self._searched = len(self._buffer)
                 if len(self._buffer) > self._limit:
                     raise FatalPeerError(self._too_long(), code="frame_too_large")
@@ -270,10 +270,10 @@ class FrameDecoder:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of every payload, with shared definitions.
+    """Return the JSON Schema of every payload, with shared definitions.
 
-    By who says it and its type: `client` and `server` between bridge and sprite, `visitor` and `relayed` between
-    pages (or terminals) and the bridge. What is always sent is required.
+    Grouped by sender and type: `client` and `server` between bridge and sprite, `visitor` and `relayed` between
+    pages (or terminals) and the bridge. Fields that are always sent are required.
     """
     sides = {"client": _client, "server": _server, "visitor": _visitor, "relayed": _relayed}
     types = [payload for side in sides.values() for payload in side.types.values()]
@@ -291,7 +291,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _defined(payload: Any, schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """A reference to a payload's definition; a tagged union is defined under the name of what its members are."""
+    """Return a reference to a payload's definition; a tagged union is named after its members' base class."""
     if not (members := get_args(payload)):
         return schema
     family = members[0].__base__

@@ -1,4 +1,4 @@
-"""Texts of others among lines of ours (pure): no line of theirs can pass for one of ours."""
+"""Foreign text among our lines (pure): no foreign line can pass for one of ours."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ INDENT = "  "
 
 
 def set_in(text: str) -> str:
-    """The text with every line but the first set in, whatever sign of Unicode's ends its lines.
+    """Return the text with all lines but the first indented, for every Unicode line separator.
 
-    A line that begins with `- [L3 PREFERENCE` or `[turn 9` is ours only where a line begins.
+    A line that begins with `- [L3 PREFERENCE` or `[turn 9` is ours only at the start of a line.
     """
     return f"\n{INDENT}".join(text.splitlines())
 
 
 def on_one_line(text: str) -> str:
-    """The text without line ends, for a list of which each line is an entry."""
+    """Return the text without line breaks, for a list with one entry per line."""
     return " ".join(text.split())

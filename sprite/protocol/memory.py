@@ -22,7 +22,7 @@ from sprite.protocol.rows import (
 )
 from sprite.protocol.shapes import ChatMessage, FileState, Payload, QuarantinedTurn
 
-#: What SQLite can number.
+#: SQLite's largest row number.
 LARGEST_ID = 2**63 - 1
 RowId = Annotated[int, Meta(ge=0, le=LARGEST_ID)]
 

@@ -1,4 +1,4 @@
-"""Wire messages of protocol version 1: what may be said, and its limits (pure). `frames.py` has the bytes."""
+"""Messages of protocol version 1 and their limits (pure). `frames.py` has the encoding."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from sprite.protocol.shipping import Lease, Ship, ShipAck, Shipped
 
 PROTOCOL_VERSION = 1
 
-#: One message must fit in memory many times over, on a small VM, for a hostile peer.
+#: A message from a hostile peer must fit many times into the memory of a small VM.
 MAX_FRAME_BYTES = 1024 * 1024
-#: What a client calls itself that wants to be shipped the log, and nothing else.
+#: Client name that only requests replication of the log.
 STORE = "store"
-#: What a client calls itself that only asks how the sprite is: no event reaches it, and nothing is prepared for it.
+#: Client name that only requests the status: it receives no events, and no agent is prewarmed for it.
 PROBE = "probe"
-#: Before authentication a peer gets little memory.
+#: An unauthenticated peer gets little memory.
 MAX_AUTH_FRAME_BYTES = 64 * 1024
 AUTH_TIMEOUT_SECONDS = 5.0
-#: A mission is a message of a person's, possibly with a pasted document.
+#: A mission is a person's message, possibly with a pasted document.
 MAX_MISSION_CHARS = 200_000
-#: The name of a program that asks is shown beside what it said.
+#: The name of an asking program is shown beside its message.
 MAX_ASKED_BY_CHARS = 40
 #: base64 of this many bytes fits a frame with room for its envelope.
 UPLOAD_CHUNK_BYTES = 512 * 1024
 MAX_UPLOAD_BYTES = 100 * 1024 * 1024
-#: The newest chat messages a client gets in `state_sync`.
+#: The newest chat messages in `state_sync`.
 CHAT_LIMIT = 200
-#: A single chat line is shown whole up to here; the turn in memory has all of it.
+#: Limit for a chat line; the turn in memory has the whole text.
 CHAT_TEXT_CHARS = 20_000
 
 
@@ -156,7 +156,7 @@ class ResumeFrom(Payload):
     last_seq: int | None = None
 
 
-#: A type, or the tagged union of several, for each name.
+#: A type, or the tagged union of several, by message name.
 CLIENT_TYPES: dict[str, Any] = {
     "auth": Auth,
     "mission": Mission,
@@ -172,9 +172,9 @@ CLIENT_TYPES: dict[str, Any] = {
     "ship_ack": ShipAck,
     "ping": Ping,
 }
-#: What a bridge alone says to a sprite, and a sprite to its bridge alone.
+#: Messages only between a bridge and its sprite.
 _OF_BRIDGES = {"auth", "ship", "ship_ack", "shipped"}
-#: What pages and terminals may send to the bridge.
+#: Messages that pages and terminals may send to the bridge.
 VISITOR_TYPES: dict[str, Any] = {
     "resume": ResumeFrom,
     **{name: payload for name, payload in CLIENT_TYPES.items() if name not in _OF_BRIDGES},
@@ -343,7 +343,7 @@ class CanvasUpdate(Payload):
 
     @classmethod
     def of(cls, command: CanvasCommand, card: Card) -> CanvasUpdate:
-        """What clients are told of a card."""
+        """Return the update that clients receive for a card."""
         return cls(
             command=command,
             card_id=card.card_id,
@@ -463,7 +463,7 @@ class LinkState(Payload, omit_defaults=False):
     as_of: float | None = None
 
 
-#: What pages and terminals hear from the bridge.
+#: Messages that the bridge sends to pages and terminals.
 RELAYED_TYPES: dict[str, Any] = {
     **{name: payload for name, payload in SERVER_TYPES.items() if name not in _OF_BRIDGES},
     "link": LinkState,

@@ -1,4 +1,4 @@
-"""Turns that other programs recorded, on their way into the log (pure). Times are Unix seconds."""
+"""Turns that other programs recorded, as sent to the log (pure). Times are Unix seconds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from msgspec import Struct, field
 
 from sprite.protocol.shapes import Payload
 
-#: What is beyond these bounds is refused in words, by who takes it. One call's: a frame holds less, so that a call of
-#: this size is handed on in several.
+#: The receiver refuses input above these limits. They apply to one call: a frame holds less, so a call of this size
+#: is forwarded in several frames.
 MAX_OBSERVED_TURNS = 500
 MAX_OBSERVED_BYTES = 8 * 1024 * 1024
-#: A name is shown beside each turn, and kept with it.
+#: The name is shown beside each turn and stored with it.
 MAX_SOURCE_CHARS = 40
 MAX_PROJECT_CHARS = 1_000
 MAX_EXTERNAL_ID_CHARS = 200

@@ -1,17 +1,17 @@
-"""The person's folders, and their files' names on the wire (pure).
+"""The person's folders, and the names of their files on the wire (pure).
 
-A file's name on disk is bytes. The wire is UTF-8, so a name that is none has its odd bytes there as the private-use
-characters U+F780 to U+F7FF, one each (as Cygwin does it); every other name is on the wire what it is on disk.
+A file name on disk is bytes, and the wire is UTF-8. Invalid bytes become the private-use characters U+F780 to
+U+F7FF, one each (as in Cygwin). Every other name is the same on the wire and on disk.
 """
 
 from __future__ import annotations
 
-#: The folders whose files are the person's: listed, shown, downloaded and deleted.
+#: Folders with the person's files: listed, shown, downloaded and deleted.
 FILE_FOLDERS = ("documents", "artifacts", "ocr", "extractions")
 
-#: Of a name, so much is shown.
+#: Limit for a name in messages.
 MAX_SHOWN_CHARS = 200
-#: What Python makes of an odd byte (PEP 383), and how far the wire's character for it is from that.
+#: Python's characters for invalid bytes (PEP 383), and their distance from the wire's characters.
 _FIRST_ODD, _LAST_ODD = 0xDC80, 0xDCFF
 _APART = 0xF780 - _FIRST_ODD
 _TO_WIRE = {odd: odd + _APART for odd in range(_FIRST_ODD, _LAST_ODD + 1)}
@@ -19,18 +19,18 @@ _TO_DISK = {wired: odd for odd, wired in _TO_WIRE.items()}
 
 
 def on_wire(path: str) -> str:
-    """A path as Python has it from the disk, in characters that UTF-8 has."""
+    """Return a path, as Python decodes it from the disk, in characters that UTF-8 can encode."""
     return path.translate(_TO_WIRE)
 
 
 def on_disk(path: str) -> tuple[str, ...]:
-    """What a path from the wire may be called on disk, the likeliest first: it may hold such a character itself."""
+    """Return the possible names on disk of a path from the wire, likeliest first: both readings are valid."""
     odd = path.translate(_TO_DISK)
     return (path,) if odd == path else (path, odd)
 
 
 def is_below_folders(path: str) -> bool:
-    """Whether a path names something in one of the folders, by its own parts and none that lead elsewhere."""
+    """Return whether a path names something in one of the folders, without parts that lead elsewhere."""
     folder, *parts = path.split("/")
     return (
         folder in FILE_FOLDERS
@@ -40,7 +40,7 @@ def is_below_folders(path: str) -> bool:
 
 
 def shown(path: str, most: int = MAX_SHOWN_CHARS) -> str:
-    """A path as it may stand in a text: on one line, without characters that cannot be seen, `most` of the others."""
+    """Return a path for display: one line, no invisible characters, at most about `most` characters."""
     text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
     if len(text) > most:

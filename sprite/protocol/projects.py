@@ -1,6 +1,6 @@
-"""A project's key (pure): its root's path on its machine, or its repository's address, shown as it was given.
+"""Project keys (pure): the root path on its machine, or the repository's address, shown as given.
 
-Nothing on disk is looked at: the machine may be another one.
+No path is looked up on disk, because the machine may be another one.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from sprite.errors import PeerError
 from sprite.protocol.observing import MAX_PROJECT_CHARS
 
 _SCHEMES = frozenset({"http", "https", "ssh", "git", "file"})
-#: `git@host:owner/repository`: the user of such an address is the service's, and no secret.
+#: `git@host:owner/repository`: the user of such an address is the service's, not a secret.
 _SCP_LIKE = re.compile(r"\A[\w.-]{1,64}@[\w.-]{1,253}:[^\s:@]+\Z")
 _DRIVE = re.compile(r"\A[A-Za-z]:[\\/]")
-#: Line ends of Unicode's beside the control characters, and the signs that turn the direction of text around.
+#: Unicode line separators beside the control characters, and the signs that change the text direction.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def project_key(text: str) -> str:
-    """The key as it is kept: without spaces around it and slashes at its end. PeerError, in words, if it is none."""
+    """Return the key without surrounding spaces and trailing slashes. Raises PeerError if it is invalid."""
     if len(text) > MAX_PROJECT_CHARS:
         raise _refused(f"it has {len(text):,} characters, {MAX_PROJECT_CHARS:,} are allowed")
     if any(unicodedata.category(sign) in _UNSEEN for sign in text):
@@ -45,14 +45,14 @@ def project_key(text: str) -> str:
 
 
 def project_or_name(text: str) -> str:
-    """The key, or the name of a project's folder, by which people may ask for it. PeerError if it is neither."""
+    """Return the key, or a folder name by which people may ask for it. Raises PeerError if it is neither."""
     return text if _is_name(text) else project_key(text)
 
 
 def others_project(given: str | None, own: str | None) -> str | None:
-    """The key of a project that is not the person's `own`, which is the sprite's workspace; None for that or none.
+    """Return the key of another project than the sprite's workspace `own`; None for that or for none.
 
-    PeerError if it is no key.
+    Raises PeerError if it is no key.
     """
     if given is None:
         return None

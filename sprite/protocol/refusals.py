@@ -1,6 +1,6 @@
-"""Why a tagged payload is refused, in words for a person (pure).
+"""Reasons for refusing a tagged payload, as text for people (pure).
 
-The decoder says what is wrong with the JSON. Where a field is missing, or no row has a number, here is what that means.
+The decoder reports errors in terms of JSON. This module explains missing fields and impossible row numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sprite.errors import PeerError
 from sprite.protocol.canvas import OUT_OF_BOUNDS
 from sprite.protocol.memory import LARGEST_ID, RowId
 
-#: (code, words) for a field without which there is nothing to act on; any other one is just missing.
+#: (code, words) for required fields with a meaning; other fields are just reported as missing.
 _MISSING = {
     ("canvas_interaction", "name"): ("bad_request", "A stack needs a name."),
     ("canvas_interaction", "stack_id"): ("not_found", "There is no such stack."),
@@ -23,7 +23,7 @@ _MISSING = {
 
 
 def refusal(kind: str, union: Any, payload: bytes, reason: str) -> PeerError | None:
-    """What a message of `kind`, one of a tagged `union`, lacks; None where the decoder's `reason` is about more."""
+    """Return the error for a message of `kind`, of a tagged `union`; None if the decoder's `reason` is another."""
     try:
         given = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -34,21 +34,21 @@ def refusal(kind: str, union: Any, payload: bytes, reason: str) -> PeerError | N
         config = member.__struct_config__
         if given.get(config.tag_field) == config.tag:
             faults = dict(_faults(kind, member, given))
-            # It ends with "required field `name`" or "at `$.name`"; of a number in a place, "at `$.name.x`".
+            # The reason ends with "required field `name`" or "at `$.name`"; for a number in a place, "at `$.name.x`".
             if any(reason.endswith((f" `{name}`", f"`$.{name}`")) for name in faults):
                 return next(iter(faults.values()))
     return None
 
 
 def _faults(kind: str, member: type[msgspec.Struct], given: dict[str, Any]) -> Iterator[tuple[str, PeerError]]:
-    """The fields at fault, in the order of the type, and what is wrong with each."""
+    """Yield the invalid fields in the order of the type, each with its error."""
     for field in msgspec.structs.fields(member):
         value = given.get(field.encode_name)
         numbers_a_row = RowId in (field.type, *get_args(field.type))
         if value is None and field.required:
             code, words = _MISSING.get((kind, field.name), ("bad_payload", f"{field.name!r} is missing."))
             yield field.name, PeerError(words, code=code)
-        # A boolean is no number, though Python takes it for one.
+        # A boolean is not a number here, although Python's bool is an int.
         elif numbers_a_row and type(value) is int and not 0 <= value <= LARGEST_ID:
             yield field.name, PeerError(f"There is no number {value}.", code="not_found")
         for shape, words in OUT_OF_BOUNDS.items():
@@ -58,7 +58,7 @@ def _faults(kind: str, member: type[msgspec.Struct], given: dict[str, Any]) -> I
 
 
 def _fits(value: Any, number: Any) -> bool:
-    """Whether a value, if it is a number at all, is within this type's bounds."""
+    """Return whether a value, if it is a number, is within this type's bounds."""
     try:
         msgspec.convert(value, number)
     except msgspec.ValidationError:

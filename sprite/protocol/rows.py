@@ -1,4 +1,4 @@
-"""What a look into memory shows: rows of its lists, one turn, its numbers (pure). Times are Unix seconds."""
+"""Rows of memory lists, single turns and statistics (pure). Times are Unix seconds."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ class Health(Struct):
     daily_cap_usd: float | None
     last_error: str | None
     quarantined: list[QuarantinedTurn]
-    #: What a person has to see to, in words; empty where all is well.
+    #: Problems that need a person, as text; empty if there are none.
     attention: list[str]
     drift: list[Drifted] = []
 

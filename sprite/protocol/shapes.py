@@ -1,4 +1,4 @@
-"""What messages are made of: the shapes of the wire that more than one message holds (pure)."""
+"""Shapes of the wire that several messages contain (pure)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Size(Payload, omit_defaults=False):
     height: float
 
 
-#: How far from its corner a canvas reaches, and how small and large a card on it may be, in pixels.
+#: Limits in pixels: how far a canvas reaches from its corner, and how small and large a card on it may be.
 FARTHEST = 1_000_000
 SMALLEST = 1
 LARGEST = 100_000
 
 
 def is_place(point: Point) -> bool:
-    """Whether a canvas reaches so far."""
+    """Return whether a place is within the canvas."""
     return abs(point.x) <= FARTHEST and abs(point.y) <= FARTHEST
 
 
 def is_size(size: Size) -> bool:
-    """Whether a card can be seen and passed at that size."""
+    """Return whether a card's size is usable."""
     return SMALLEST <= size.width <= LARGEST and SMALLEST <= size.height <= LARGEST
 
 
@@ -72,7 +72,7 @@ class Card(Struct):
     archived: bool
 
 
-#: What began a turn: a message (a person's, or a program's in their name), the agent by itself (its background work
+#: The origin of a turn: a message (of a person, or of a program in their name), the agent itself (its background work
 #: ended), or a schedule.
 Origin = Literal["person", "agent", "schedule"]
 
@@ -107,7 +107,7 @@ class ChatMessage(Struct):
     asked_by: str | None = None
 
 
-#: Work that goes on beside turns: a shell command, an agent, or what else the CLI may come to know.
+#: Kinds of background work: a shell command, an agent, or any other kind of the CLI.
 WorkKind = Literal["command", "agent", "task"]
 
 

@@ -1,23 +1,23 @@
-"""The log on its way into a store elsewhere (pure): rows, and the person's files in chunks. Times are Unix seconds.
+"""Replication messages (pure): rows of the log, and the person's files in chunks. Times are Unix seconds.
 
-Rows are of these tables; `id` names a row for good, also once it is gone:
+Rows belong to these tables; `id` identifies a row permanently, even after its deletion:
 
-- the tables of an archive, by their path there (`log/observations.jsonl`): `id` is a number, by which the rows of a
-  table have the order of the archive; `row` has the columns as an archive has them.
+- the tables of an archive, by their path there (`log/observations.jsonl`): `id` is a number that orders the rows as
+  in the archive; `row` has the archive's columns.
 - `memory/written.jsonl`: as in the archive, but `id` is the file's name.
 - `memory`: the files of the memory folder by their name on disk: `{content: {base64}, mode, modified_ns}`.
-- `files`, `folders`: the person's. `id` is the SHA-256 (hex) of the path, so that a name that is forgotten stands
+- `files`, `folders`: the person's. `id` is the SHA-256 (hex) of the path, so that a forgotten name is stored
   nowhere in clear: `{path, size, mode, modified_ns, chunks: [sha256, ...]}`, `{path, mode, modified_ns}`.
-- `manifest`: `schemas` (how many migrations each database has), `files_left_out` (`{over_limit, bytes}`: what does not
-  fit; `{unkept, named}`: how many files and folders have no place in an archive, and what is said of some), and
-  `baseline` (`{position}`): everything was shipped once more, and rows of an earlier position are gone.
+- `manifest`: `schemas` (number of migrations of each database) and `files_left_out`, which is `{over_limit, bytes}`
+  for files over the limit and `{unkept, named}` for files and folders without a place in an archive. With `baseline`
+  (`{position}`) everything was sent again, and rows of an earlier position are deleted.
 - `tombstones`: something was forgotten; `id` is the forget's number among the curations, `row` is `{rows: {table:
-  [id, ...]}}`, the rows it changed or deleted, as far as the store was not told of them yet. What was forgotten may
-  also stand in versions of rows from before, of any table, and in chunks: a store that keeps such overwrites all that
-  is older than the tombstone and no longer what the sprite has, before it acknowledges.
+  [id, ...]}}`, the changed or deleted rows that were not sent yet. Forgotten text may also be in older versions of
+  rows of any table, and in chunks. A replica with such versions overwrites all data that is older than the tombstone
+  and no longer current, before it acknowledges.
 
-A row that is too long for a frame has the one column `{"chunks": [sha256, ...]}`: the chunks, one after another, are
-the row as JSON. So is `whole_row`.
+A row that is too long for a frame has the one column `{"chunks": [sha256, ...]}`: the concatenated chunks are the
+row as JSON. `whole_row` assembles it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from msgspec import Struct, field
 
 from sprite.protocol.shapes import Payload
 
-#: No message holds more rows than this, as JSON: what a frame holds, and the rows' positions.
+#: Limit for the rows of a message, as JSON: the content of a frame, and the rows' positions.
 MOST_ROW_BYTES = 2 * 1024 * 1024
-#: No row that is put together of chunks is longer, as JSON. A few names of the same chunk could make gigabytes.
+#: Limit for a row assembled from chunks, as JSON. Repeated names of one chunk could make gigabytes.
 MOST_LONG_ROW_BYTES = 128 * 1024 * 1024
-#: No epoch is larger than the time in seconds and a hundred years more.
+#: The largest epoch is the time in seconds plus a hundred years.
 EPOCHS_AHEAD = 100 * 366 * 86_400
 
 
@@ -112,13 +112,13 @@ _ROWS = msgspec.json.Decoder(list[ShippedRow])
 
 
 class Packer:
-    """Packs the rows of one connection's messages: what came before helps, a turn repeats what its journal had."""
+    """Pack the rows of one connection's messages. Earlier data helps: a turn repeats its journal."""
 
     def __init__(self) -> None:
         self._zip = zlib.compressobj(6)
 
     def pack(self, shipped: Shipped) -> Shipped:
-        """The same message with its rows packed."""
+        """Return the same message with packed rows."""
         if not shipped.rows:
             return shipped
         data = self._zip.compress(msgspec.json.encode(shipped.rows)) + self._zip.flush(zlib.Z_SYNC_FLUSH)
@@ -126,13 +126,13 @@ class Packer:
 
 
 class Unpacker:
-    """Reads what a `Packer` made, every message of a connection in order."""
+    """Unpack the output of a `Packer`, every message of a connection in order."""
 
     def __init__(self) -> None:
         self._unzip = zlib.decompressobj()
 
     def unpack(self, shipped: Shipped) -> Shipped:
-        """The same message with its rows as rows. ValueError where they cannot be read, or are far too many."""
+        """Return the same message with unpacked rows. Raises ValueError if they are invalid or too many."""
         if shipped.packed is None:
             return shipped
         try:
@@ -145,9 +145,9 @@ class Unpacker:
 
 
 def whole_row(row: dict[str, Any], chunk: Callable[[str], bytes], most: int = MOST_LONG_ROW_BYTES) -> dict[str, Any]:
-    """A row with its columns, put together of its chunks where it was too long.
+    """Return a row with its columns, assembled from its chunks if it was too long.
 
-    ValueError where it cannot be read, or has more than `most` bytes as JSON.
+    Raises ValueError if it is invalid or has more than `most` bytes as JSON.
     """
     if row.keys() != {"chunks"}:
         return row

@@ -1,4 +1,4 @@
-"""Work that is open for too long: how it is named, with its age (pure)."""
+"""Work that has been open for too long: its name and age (pure)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sprite.protocol.shapes import SlowWork
 
-#: Work that takes longer is named with its age.
+#: Work that takes longer is reported with its age.
 SLOW_SECONDS = 60.0
 _MINUTE, _HOUR = 60, 3600
 _WORDS = {
@@ -17,12 +17,12 @@ _WORDS = {
 
 
 def slow(work: Iterable[SlowWork], now: float) -> list[SlowWork]:
-    """Return the work that is open for longer than SLOW_SECONDS."""
+    """Return the work that has been open for longer than SLOW_SECONDS."""
     return [each for each in work if now - each.since > SLOW_SECONDS]
 
 
 def oldest(work: Iterable[SlowWork]) -> list[SlowWork]:
-    """Return the oldest work of each kind, in the order in which the kinds are listed."""
+    """Return the oldest work of each kind, in the fixed order of the kinds."""
     found: dict[str, SlowWork] = {}
     for each in sorted(work, key=lambda one: one.since):
         found.setdefault(each.kind, each)
@@ -30,12 +30,12 @@ def oldest(work: Iterable[SlowWork]) -> list[SlowWork]:
 
 
 def slow_words(work: Iterable[SlowWork], now: float) -> list[str]:
-    """Name each piece of work, in words for people."""
+    """Return a text for people for each piece of work."""
     return [_WORDS[each.kind].format(age(now - each.since)) for each in work]
 
 
 def age(seconds: float) -> str:
-    """Return a length of time in words: "75 s", "3 min", "2 h 5 min"."""
+    """Return a duration as text: "75 s", "3 min", "2 h 5 min"."""
     whole = max(0, int(seconds))
     if whole < 2 * _MINUTE:
         return f"{whole} s"

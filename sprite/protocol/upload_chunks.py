@@ -1,4 +1,4 @@
-"""A file as the messages that hand it over (pure)."""
+"""Split a file into upload messages (pure)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sprite.protocol.messages import UPLOAD_CHUNK_BYTES, FileUpload
 
 
 def upload_chunks(name: str, data: bytes) -> Iterator[FileUpload]:
-    """Yields the messages in their order, at least one; the answer to the last says where the file is by then."""
+    """Yield the messages in order, at least one. The answer to the last contains the file's path."""
     upload_id = str(uuid.uuid4())
     last = max(0, (len(data) - 1) // UPLOAD_CHUNK_BYTES)
     for index in range(last + 1):

@@ -1,4 +1,4 @@
-"""A file that is there as a whole or not at all: written aside, and put in its place in one step."""
+"""Atomic files: written to a temporary file, then renamed in one step."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: Path, *, force: bool, error: Callable[[str], Exception]) -> Iterator[BinaryIO]:
-    """A new file that its owner alone may read, there as a whole once the block has ended well, or not at all.
+    """Yield a new file, readable only by its owner; it appears complete when the block ends well, or not at all.
 
-    `error` is raised, with words for a person, where there is one already and `force` does not say to replace it, or
-    where it cannot be written. What was written can be read in the block.
+    Raises `error` with a text for people if the file exists without `force`, or cannot be written. The written data
+    can be read in the block.
     """
     _refuse_existing(path, force=force, error=error)
     try:
@@ -48,7 +48,7 @@ def _refuse_existing(path: Path, *, force: bool, error: Callable[[str], Exceptio
 
 
 def sync(path: Path) -> None:
-    """A file's bytes, or a folder's names, are on disk once this returns. OSError where they cannot be."""
+    """Flush a file's bytes, or a folder's names, to disk. Raises OSError on failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -57,7 +57,7 @@ def sync(path: Path) -> None:
 
 
 def clear(folder: Path, keep: Collection[str] = ()) -> None:
-    """Remove everything in a folder of ours but regular files of these names."""
+    """Remove everything in one of our folders except regular files with these names."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -1,1 +1,1 @@
-"""What other programs are offered by MCP: one set of tools and cards, for the bridge's door and the sprite's stdio."""
+"""MCP tools and cards for other programs: one set for the bridge's MCP endpoint and the sprite's stdio."""

@@ -1,7 +1,7 @@
-"""Cards of a canvas as other programs show them: HTML for hosts of MCP Apps, text for any other (pure).
+"""Canvas cards for other programs: HTML for hosts of MCP Apps, text for all others (pure).
 
-The HTML stands by itself: no script, nothing loaded from anywhere, everything that an agent or a person wrote escaped.
-Blocks are read as they come: an agent's computer may send anything.
+The HTML is self-contained: no script, no external resources, and all text by an agent or a person is escaped.
+Blocks are untrusted, because an agent's computer may send anything.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from urllib.parse import quote, unquote
 
 from sprite.protocol.shapes import Block, Card
 
-#: Of MCP Apps: https://modelcontextprotocol.io/seps/1865-mcp-apps-interactive-user-interfaces-for-mcp
+#: Defined by MCP Apps: https://modelcontextprotocol.io/seps/1865-mcp-apps-interactive-user-interfaces-for-mcp
 EXTENSION: Final = "io.modelcontextprotocol/ui"
 MIME_TYPE: Final = "text/html;profile=mcp-app"
-#: Every open card in one document; `CARD` and an id is one of them.
+#: All open cards in one document; `_CARD` and an id is one card.
 CANVAS_URI: Final = "ui://sprite/cards"
 _CARD: Final = "ui://sprite/card/"
 #: A host shows it in a frame, and a model may have to read it.
 MAX_HTML_CHARS: Final = 1_000_000
 _MAX_BLOCKS, _MAX_ROWS, _MAX_COLUMNS, _MAX_CELL_CHARS, _MAX_TEXT_CHARS = 200, 500, 50, 2_000, 50_000
 _MAX_PLAIN_CHARS = 10_000
-#: Told to the host beside the document's own policy: nothing is loaded, nothing is reached, nothing is framed.
+#: For the host, beside the document's own policy: no loading, no connections, no frames.
 CSP: Final[dict[str, list[str]]] = {
     "connectDomains": [],
     "resourceDomains": [],
@@ -55,22 +55,22 @@ _PAGE = """<!doctype html>
 
 
 def card_uri(card_id: str) -> str:
-    """The resource that shows a card."""
+    """Return the resource URI of a card."""
     return _CARD + quote(card_id, safe="")
 
 
 def card_of_uri(uri: str) -> str | None:
-    """The card that a resource shows; None where it is none of a card."""
+    """Return the card id of a resource URI, or None."""
     return unquote(uri.removeprefix(_CARD)) if uri.startswith(_CARD) else None
 
 
 def open_cards(cards: Iterable[Card]) -> list[Card]:
-    """The cards that a person sees."""
+    """Return the cards that are not archived."""
     return [card for card in cards if not card.archived]
 
 
 def cards_html(title: str, cards: Sequence[Card]) -> str:
-    """A document that shows these cards; what would make it too large is left out, and it says so."""
+    """Return a document with these cards; cards beyond the size limit are left out with a notice."""
     body, length, left = [], 0, 0
     for card in cards:
         drawn = _article(card)
@@ -87,7 +87,7 @@ def cards_html(title: str, cards: Sequence[Card]) -> str:
 
 
 def card_text(card: Card) -> str:
-    """A card as plain text, cut where it is very long."""
+    """Return a card as plain text, cut if it is very long."""
     lines = [f"[card: {_plain(card.title, 200)}]"]
     length = 0
     for block in card.blocks[:_MAX_BLOCKS]:
@@ -186,7 +186,7 @@ def _lines(block: Block) -> Iterator[str]:
 
 
 def _cells(data: dict[str, Any]) -> tuple[list[Any], list[list[Any]]]:
-    """A table's columns, and its rows in their order."""
+    """Return a table's columns, and its rows in their order."""
     columns = data.get("columns")
     columns = columns[:_MAX_COLUMNS] if isinstance(columns, list) else []
     rows: list[list[Any]] = []

@@ -1,6 +1,6 @@
-"""The tools and cards as an MCP server, for any transport: who asks, and what they may, comes with each request.
+"""The tools and cards as an MCP server for any transport; each request identifies its caller and scopes.
 
-Refusals are results in words, which a model can read and act on; a fault of ours is logged and said to be one.
+Refusals are results with text, which a model can read and act on. An internal error is logged and reported as one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from sprite.protocol.shapes import Card
 log = logging.getLogger(__name__)
 
 _UI = {"ui": {"csp": CSP, "prefersBorder": True}}
-#: A list that a host shows; the document of all cards has the others.
+#: Limit for the list in a host; the document of all cards has the others.
 _MAX_LISTED = 200
 _INSTRUCTIONS = (
     "The memory of this person's own agent: what they said and what was learned from it, everywhere they work. Search "
@@ -62,16 +62,16 @@ Context = ServerRequestContext[Any, Any]
 
 
 class CardSource(Protocol):
-    """Who knows the cards of the person's canvas."""
+    """A source of the cards on the person's canvas."""
 
     async def cards(self) -> list[Card]:
-        """The cards. PeerError, in words, where they cannot be had."""
+        """Return the cards. Raises PeerError with a text for people if they are unavailable."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """On whose behalf a request comes: what answers it, and the scopes that it has. `cards` where there is a canvas."""
+    """The caller of a request: the source that answers it, its scopes, and `cards` if there is a canvas."""
 
     source: Source
     scopes: Collection[str]
@@ -86,7 +86,10 @@ def offering(
     lacking: Callable[[Tool], str],
     has_cards: bool = False,
 ) -> Server[Any]:
-    """An MCP server of these tools. `caller_of` tells who sends a request; `lacking`, how to get a tool's scope."""
+    """Return an MCP server of these tools. `caller_of` identifies a request's sender.
+
+    `lacking` returns the text on how to get a tool's scope.
+    """
 
     async def list_tools(ctx: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
         tools = [_listed(tool, has_cards=has_cards) for tool in offered(caller_of(ctx).scopes)]
@@ -126,7 +129,7 @@ def offering(
         on_call_tool=call_tool,
         on_list_resources=list_resources if has_cards else None,
         on_read_resource=read_resource if has_cards else None,
-        # Headers that repeat an argument are for gateways; none of our arguments asks for one.
+        # Headers that repeat an argument are for gateways; none of our arguments needs one.
         get_tool_input_schema=lambda _name: None,
     )
     if has_cards:
@@ -135,7 +138,7 @@ def offering(
 
 
 async def _called(ctx: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> CallToolResult:
-    """The boundary at which what goes wrong becomes an answer."""
+    """Run a tool and turn every error into an answer."""
     steps = 0
 
     async def told(words: str) -> None:
@@ -171,7 +174,7 @@ def _listed(tool: Tool, *, has_cards: bool) -> McpTool:
         annotations=ToolAnnotations(
             title=tool.title,
             read_only_hint=tool.reads_only,
-            # The agent may do whatever its person allows it; a list only grows.
+            # The agent may do anything that its person allows; a list only grows.
             destructive_hint=tool.scope == "ask",
             idempotent_hint=tool.reads_only,
             open_world_hint=tool.scope == "ask",

@@ -1,6 +1,6 @@
-"""What each tool takes and gives (pure). Their JSON Schemas are made from these types.
+"""Arguments and results of each tool (pure); their JSON Schemas are generated from these types.
 
-Times are Unix seconds; beside them stands the same in words, since some clients show a model nothing but this.
+Times are Unix seconds, and also given as text, because some clients show a model only the structured result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, field
 from sprite.protocol.messages import MAX_MISSION_CHARS
 from sprite.protocol.rows import SearchHit
 
-#: A question is a sentence.
+#: A query is usually a sentence.
 MAX_QUERY_CHARS = 20_000
 MAX_CONTENT_CHARS = 2_000
 DEFAULT_HITS, MAX_HITS = 10, 100
@@ -26,11 +26,11 @@ _PROJECT = (
 
 
 class Arguments(Struct, forbid_unknown_fields=True):
-    """What a call gives; a name that is not known is refused, since it may be a misspelt one."""
+    """Arguments of a call. An unknown name is refused, because it may be misspelt."""
 
 
 class SearchMemory(Arguments):
-    """A question."""
+    """A query."""
 
     query: Annotated[
         str, Meta(description="in natural language, with filters where they help", max_length=MAX_QUERY_CHARS)
@@ -42,7 +42,7 @@ class SearchMemory(Arguments):
 
 
 class Around(Arguments):
-    """A turn, and how much of its conversation."""
+    """A turn, and the number of turns around it."""
 
     turn: Annotated[int, Meta(description="the turn's number, as a hit names it")]
     before: Annotated[int, Meta(description=f"how many turns before it, up to {MAX_AROUND}")] = DEFAULT_AROUND
@@ -50,7 +50,7 @@ class Around(Arguments):
 
 
 class ReadMemory(Arguments):
-    """Which file, and as of when."""
+    """The file, and the time of its version."""
 
     file: Annotated[
         str | None,
@@ -64,7 +64,7 @@ class ReadMemory(Arguments):
 
 
 class ListActions(Arguments):
-    """Nothing."""
+    """No arguments."""
 
 
 class AskSprite(Arguments):
@@ -76,7 +76,7 @@ class AskSprite(Arguments):
 
 
 class AddAction(Arguments):
-    """Something to be done."""
+    """A new action."""
 
     content: Annotated[str, Meta(description="what is to be done", min_length=1, max_length=MAX_CONTENT_CHARS)]
     due: Annotated[
@@ -92,11 +92,11 @@ class AddAction(Arguments):
 
 
 class Given(Struct):
-    """What a call gives beside its text."""
+    """The structured result of a call."""
 
 
 class ShownHit(SearchHit, omit_defaults=True, kw_only=True):
-    """A hit; `when` is its time in words."""
+    """A hit; `when` is its time as text."""
 
     when: str
 
@@ -111,10 +111,10 @@ class Hits(Given):
 
 
 class ShownTurn(Struct, omit_defaults=True):
-    """One turn: what was said, cut where it is very long, and the names of the tools that it used.
+    """One turn: its text, cut if very long, and the names of its tools.
 
-    `when` is its time in words. `project` is left out for the person's own, `source` for what was said to this agent.
-    `asked_by` is there where the words in `user` are not the person's: it names the program that said them.
+    `when` is its time as text. `project` is absent for the person's own, `source` for turns with this agent.
+    `asked_by` names the program that wrote the text in `user`, if the person did not.
     """
 
     id: int
@@ -151,7 +151,7 @@ class Files(Given):
 
 
 class ShownAction(Struct, omit_defaults=True):
-    """Something to be done. `due` is when it fires next, `when` that in words; `rrule` is its repeat, in zone `tz`."""
+    """An action. `due` is its next time, `when` that as text; `rrule` is its repeat, in zone `tz`."""
 
     id: int
     content: str
@@ -164,19 +164,19 @@ class ShownAction(Struct, omit_defaults=True):
 
 
 class ActionList(Given):
-    """The open actions, the next due first."""
+    """The open actions, next due first."""
 
     actions: list[ShownAction]
 
 
 class AddedAction(Given):
-    """The action that was made."""
+    """The new action."""
 
     action: ShownAction
 
 
 class ShownCard(Struct):
-    """A card that the agent drew: `uri` is the resource that shows it."""
+    """A card that the agent drew; `uri` is its resource."""
 
     card_id: str
     title: str
@@ -184,7 +184,7 @@ class ShownCard(Struct):
 
 
 class Reply(Given):
-    """How a mission ended, what the agent said, and the cards that it drew meanwhile."""
+    """The outcome of a mission, the agent's reply, and the cards that it drew meanwhile."""
 
     outcome: Literal["complete", "interrupted", "error"]
     reply: str

@@ -1,7 +1,7 @@
-"""The tools that other programs are offered: what each is for, which scope it takes, and what it does (pure).
+"""The tools for other programs: purpose, required scope and implementation of each (pure).
 
-The same at the bridge's door and on the sprite's stdio. Who answers them is a `Source`: the bridge asks a person's
-sprite over the wire, the stdio server looks into the stores itself.
+The bridge's MCP endpoint and the sprite's stdio offer the same tools. A `Source` answers them: the bridge asks a
+person's sprite over the wire, the stdio server reads the stores itself.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from sprite.protocol.offered.cards import card_text, card_uri
 from sprite.protocol.rows import ActionRow, LoggedTurn
 from sprite.protocol.shapes import Card
 
-#: What a token needs for a tool. The stdio server is given the same names with `--allow`.
+#: The scope that a token needs for a tool. `--allow` gives the stdio server the same names.
 Scope = Literal["memory:read", "ask", "actions"]
 Outcome = Literal["complete", "interrupted", "error"]
-#: A turn's words are shown up to here: a whole conversation has to fit one answer.
+#: Limit for a turn's text, because a whole conversation must fit one answer.
 _TURN_CHARS = 6_000
 _MAX_TOOLS, _TOOL_NAME_CHARS = 50, 120
-#: What was wrong is repeated up to here.
+#: Limit for the invalid value in an error message.
 _SHORT_CHARS = 80
-#: Of one mission, so many cards are shown with its answer.
+#: Cards shown with a mission's answer.
 _MAX_CARDS = 20
-#: The first moment of year 1 and the last of year 9999: what a calendar has.
+#: The calendar's first moment of year 1 and last of year 9999.
 _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
 
 _R = TypeVar("_R", bound=MemoryResult)
-#: Is told, in words, how a mission goes on.
+#: Receives the progress of a mission as text.
 Told = Callable[[str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class MissionEnd:
-    """How a mission ended: the agent's answer, or what went wrong in words; `drawn` are the cards that it drew."""
+    """The end of a mission: the agent's answer, or the error text; `drawn` are the cards that it drew."""
 
     outcome: Outcome
     text: str
@@ -66,20 +66,20 @@ class MissionEnd:
 
 
 class Source(Protocol):
-    """Who answers: one person's memory and agent."""
+    """One person's memory and agent, which answer the tools."""
 
     async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
-        """The answer to a memory request. PeerError, in words, where there is none."""
+        """Return the answer to a memory request. Raises PeerError with a text for people if there is none."""
         ...
 
     async def mission(self, text: str, told: Told) -> MissionEnd:
-        """Hands a mission to the agent and waits for its end; who stops waiting interrupts it. PeerError as above."""
+        """Send a mission to the agent and wait for its end; cancelling interrupts it. Raises PeerError as above."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a call gives: `text` for a model to read, `given` for programs."""
+    """The result of a call: `text` for a model, `given` for programs."""
 
     text: str
     given: shapes.Given
@@ -99,15 +99,15 @@ class Tool:
     reads_only: bool = True
 
     def input_schema(self) -> dict[str, Any]:
-        """The arguments, as JSON Schema."""
+        """Return the JSON Schema of the arguments."""
         return _schema(self.takes)
 
     def output_schema(self) -> dict[str, Any]:
-        """The structured result, as JSON Schema."""
+        """Return the JSON Schema of the structured result."""
         return _schema(self.gives)
 
     async def call(self, source: Source, arguments: dict[str, Any], told: Told) -> Said:
-        """Calls it. PeerError, in words, for arguments that do not fit, and where the source refuses."""
+        """Run the tool. Raises PeerError with a text for people for unfitting arguments and refusals."""
         try:
             asked = msgspec.convert(_well_formed(arguments), self.takes, strict=False)
         except (msgspec.ValidationError, RecursionError) as error:
@@ -116,7 +116,7 @@ class Tool:
 
 
 def offered(scopes: Collection[str]) -> list[Tool]:
-    """The tools that these scopes open."""
+    """Return the tools that these scopes permit."""
     return [tool for tool in TOOLS if tool.scope in scopes]
 
 
@@ -219,7 +219,7 @@ def _cut(text: str) -> str:
 
 
 def _moment(given: str | float) -> float:
-    """Unix seconds of what a caller named."""
+    """Return the Unix seconds of a caller's time."""
     words = f"{_short(given)!r} is no moment: give one such as 2026-11-20T15:00, or Unix seconds."
     try:
         # A number in quotation marks is a number.
@@ -236,12 +236,12 @@ def _moment(given: str | float) -> float:
 
 
 def clean(text: str) -> str:
-    """The text as JSON can carry it: lone surrogates become question marks."""
+    """Return the text in a form that JSON can carry: lone surrogates become question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _well_formed(value: Any) -> Any:
-    """Arguments, with every string as the wire can carry it."""
+    """Return arguments with every string in a form that the wire can carry."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
@@ -261,11 +261,11 @@ def _short(value: object) -> str:
 
 
 def _schema(type_: type[msgspec.Struct]) -> dict[str, Any]:
-    """JSON Schema with the object itself at its root, as MCP wants it."""
+    """Return a JSON Schema with the object itself at its root, as MCP requires."""
     schema = msgspec.json.schema(type_)
     defs = schema["$defs"]
     root: dict[str, Any] = defs.pop(schema["$ref"].removeprefix("#/$defs/"))
-    # What stands in them is for who reads the code.
+    # The descriptions in the types are for readers of the code.
     for part in (root, *defs.values()):
         part.pop("title", None)
         part.pop("description", None)

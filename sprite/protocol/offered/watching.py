@@ -1,6 +1,6 @@
-"""One mission as its asker follows it: what the sprite says goes in, words of progress and in the end the end come out.
+"""Follow one mission for its caller: feed the sprite's messages, get progress texts and finally the end.
 
-Pure: who connects to the sprite, and what is done with the words, is the caller's business.
+Pure: the caller owns the connection to the sprite, and uses the texts.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from sprite.protocol.offered.tools import MissionEnd, Outcome
 from sprite.protocol.shapes import Card, Payload
 
 _PROGRESS_CHARS = 300
-#: The newest cards of a mission that draws without end.
+#: Limit for the newest cards of a mission.
 _MAX_DRAWN = 50
-#: The input that tells a tool call from another of the same tool.
+#: The input that distinguishes calls of the same tool.
 _TELLING = ("command", "file_path", "path", "pattern", "query", "url", "title", "description")
 _LOST = "The answer was not heard, since the connection to the agent was lost meanwhile. The page shows it."
 
 
 class MissionWatch:
-    """Feed `hear` everything that the sprite says, in order; `end` is set once the mission has ended."""
+    """Track a mission. Pass every message of the sprite to `hear` in order; `end` is set once it has ended."""
 
     def __init__(self, mission_id: str) -> None:
         self._id = mission_id
         self._runs = False
         self._drawn: dict[str, Card] = {}
-        #: How it ended; None until then.
+        #: The end of the mission; None until then.
         self.end: MissionEnd | None = None
 
     def hear(self, payload: Payload) -> str | None:
-        """Words of progress, where this says something about the mission."""
+        """Return progress text if this message concerns the mission, else None."""
         if isinstance(payload, CanvasUpdate):
             self._draw(payload)
         elif isinstance(payload, StateSync):
@@ -75,7 +75,7 @@ class MissionWatch:
             del self._drawn[next(iter(self._drawn))]
 
     def _state(self, state: StateSync) -> None:
-        """A state instead of what was missed: the mission may have begun, or ended, meanwhile."""
+        """Handle a state in place of missed events: the mission may have begun or ended meanwhile."""
         if state.session.running_mission_id == self._id:
             self._runs = True
             return

@@ -1,4 +1,4 @@
-"""What a tool gives, as text that a model reads (pure). Texts of others are set in, so that none passes for ours."""
+"""Tool results as text for a model (pure). Foreign text is indented, so that it cannot pass for ours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sprite.protocol.rows import SearchHit
 
 
 def hits_text(hits: Sequence[SearchHit], notes: Iterable[str], indexed_through: int, waiting: int) -> str:
-    """Hits as a model reads them, and up to which turn there are learnings."""
+    """Return hits as text for a model, and the last turn with learnings."""
     reach = f"Learnings exist up to turn {indexed_through}; {waiting} newer turn(s) are not curated yet."
     if not hits:
         return " ".join(["Nothing found.", *notes, reach])
@@ -38,7 +38,7 @@ def _hit(hit: SearchHit) -> str:
 
 
 def turns_text(given: Turns) -> str:
-    """Turns of a conversation, oldest first."""
+    """Return turns of a conversation as text, oldest first."""
     return "\n".join(map(_turn, given.turns)) or "There is nothing around that turn."
 
 
@@ -53,7 +53,7 @@ def _turn(turn: ShownTurn) -> str:
 
 
 def files_text(given: Files) -> str:
-    """Files, each with its name above it where there are several."""
+    """Return files as text; each has its name above it if there are several."""
     if not given.files:
         return "There are no memory files yet."
     if len(given.files) == 1:
@@ -65,12 +65,12 @@ def files_text(given: Files) -> str:
 
 
 def actions_text(given: ActionList) -> str:
-    """The open actions, one to a line."""
+    """Return the open actions as text, one per line."""
     return "\n".join(map(_action, given.actions)) or "Nothing is open."
 
 
 def added_text(given: AddedAction) -> str:
-    """What was understood."""
+    """Return the added action as text."""
     return f"Added: {_action(given.action)}"
 
 
@@ -83,7 +83,7 @@ def _action(action: ShownAction) -> str:
 
 
 def reply_text(given: Reply, drawn: Sequence[str]) -> str:
-    """What the agent said; `drawn` are the cards that it drew, as text."""
+    """Return the agent's reply as text; `drawn` are its cards as text."""
     said = {
         "complete": given.reply or "The agent is done, and said nothing.",
         "interrupted": "The agent was stopped before it was done.",
@@ -112,12 +112,12 @@ def _day(at: float) -> str:
 
 
 def minute(at: float) -> str:
-    """A moment that has been."""
+    """Return a past moment as text."""
     moment = _local(at, UTC)
     return f"{moment} UTC" if moment else "at an unknown time"
 
 
 def due(at: float, tz: str | None) -> str:
-    """A moment to come, by the clock of a zone."""
+    """Return a future moment as text, in the local time of a zone."""
     moment = _local(at, _zone(tz))
     return f"{moment} {tz or 'UTC'}" if moment else "at a time that no calendar has"
