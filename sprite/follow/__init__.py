@@ -1,1 +1,1 @@
-"""Follows Claude Code's session logs as they grow, and hands each turn that has ended to a sprite."""
+"""Follow Claude Code's session logs as they grow, and deliver each ended turn to a sprite."""

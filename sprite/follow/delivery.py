@@ -1,4 +1,4 @@
-"""What becomes of the turns that were read: the form in which they travel, and what was said of them."""
+"""Delivery of turns: their format on the wire, and the results."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from sprite.memory.claude_code.turns import SOURCE
 from sprite.privacy.cutting import clean
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, ObservedTool, ObservedTurn
 
-#: What a turn may have so that a frame of the wire, and the log's own limit for what can be shown, hold it.
+#: Limit for a turn, so that it fits a frame and the log's limit for displayed turns.
 MOST_TURN_BYTES = 900_000
-#: To what long texts in a turn's tool calls are cut where it is larger than that, one after the other.
+#: Successive limits for long texts in the tool calls of a larger turn.
 _SHORTER = (1000, 400, 100)
 
 
 @dataclass(slots=True)
 class Delivered:
-    """Counts of turns: new in the log, known to it, and refused, with the reason by the turn's key."""
+    """Counts of turns: new in the log, already known, and refused, with the reason by the turn's key."""
 
     stored: int = 0
     known: int = 0
     refused: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, other: Delivered) -> None:
-        """Adds another's counts."""
+        """Add another's counts."""
         self.stored += other.stored
         self.known += other.known
         self.refused += other.refused
 
 
 class Delivery(Protocol):
-    """Where turns go. `deliver` returns when they are safe there, however long that takes."""
+    """A destination for turns. `deliver` returns when they are stored safely, however long that takes."""
 
     @property
     def waiting(self) -> int:
-        """How many calls with turns wait on this disk."""
+        """The number of calls with turns that wait on this disk."""
 
     async def deliver(self, turns: Sequence[ImportedTurn]) -> Delivered:
-        """Hands turns over, oldest first."""
+        """Deliver turns, oldest first."""
 
     async def work(self) -> Delivered:
-        """Does what is due of the rest; called now and then."""
+        """Do pending work; called periodically."""
 
 
 def messages(turns: Sequence[ImportedTurn], most_bytes: int) -> Iterator[Observe]:
-    """Packs turns, in their order, into messages of one project each, of so many bytes and MAX_OBSERVED_TURNS at most.
+    """Yield messages of one project each, limited to `most_bytes` and MAX_OBSERVED_TURNS, in order.
 
-    A turn that is larger alone is shortened.
+    A larger single turn is shortened.
     """
     packed: list[ObservedTurn] = []
     project: str | None = None
@@ -69,14 +69,14 @@ def messages(turns: Sequence[ImportedTurn], most_bytes: int) -> Iterator[Observe
 
 
 def halves(message: Observe) -> tuple[Observe, Observe]:
-    """Returns a message's turns in two messages."""
+    """Return a message's turns in two messages."""
     middle = len(message.turns) // 2
     first, second = message.turns[:middle], message.turns[middle:]
     return Observe(message.source, first, message.project), Observe(message.source, second, message.project)
 
 
 def observed(turn: ImportedTurn) -> ObservedTurn:
-    """Returns a turn as it travels: redacted and cut as the log has it, with the hashes of what was cut away."""
+    """Return a turn in wire format: redacted and cut as in the log, with the hashes of the removed words."""
     kept = turn.observation
     return ObservedTurn(
         external_id=turn.key,
@@ -94,17 +94,17 @@ def observed(turn: ImportedTurn) -> ObservedTurn:
 
 def _tool(call: Mapping[str, Any]) -> ObservedTool:
     tool = msgspec.convert(call, ObservedTool)
-    # A log's ids are anything; half a character cannot travel.
+    # A log's ids can be any text; half a surrogate pair cannot be sent.
     tool.tool_use_id = clean(tool.tool_use_id)
     tool.agent_id = None if tool.agent_id is None else clean(tool.agent_id)
     return tool
 
 
 def _fitted(turn: ObservedTurn) -> tuple[ObservedTurn, int]:
-    """Returns a turn that is no larger than a frame, and its bytes."""
+    """Return a turn that fits a frame, and its size in bytes."""
     size = len(msgspec.json.encode(turn))
     if size > MOST_TURN_BYTES and turn.unkept:
-        # What is not known of a result trusts nothing in it.
+        # Without these hashes, no text of the result is trusted.
         turn.unkept = {call: {"words": "", "blind": True} for call in turn.unkept}
         size = len(msgspec.json.encode(turn))
     for most in _SHORTER:

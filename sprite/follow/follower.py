@@ -1,7 +1,7 @@
-"""Watches logs and hands over each turn that has ended, in one loop: look, read, hand over, rest.
+"""Watch logs and deliver each ended turn, in one loop: look, read, deliver, sleep.
 
-Two tiers of looks: the logs that were written to last are looked at several times a second, all folders only so often
-that it costs no more than a small share of a core.
+There are two tiers: the most recently written logs are checked several times a second. All folders are scanned only
+as often as takes a small share of a core.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from sprite.memory.projects import Projects
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.4
-#: So many logs are looked at each time: those that were written to last.
+#: Number of most recently written logs that are checked each time.
 WARM_LOGS = 200
 SCAN_SECONDS = 0.8
-#: What of a core looking into folders may take.
+#: Share of a core that scanning folders may take.
 SCAN_SHARE = 0.005
-#: A log that rests for so long is not held in memory any more, unless a turn of it goes on; and no more than so many.
+#: An idle log is dropped from memory after this time, unless a turn of it is open. At most this many are held.
 HELD_SECONDS = 600.0
 MOST_HELD = 64
 BATCH_TURNS = 500
-#: How much of the logs is read for one batch at most; what is kept of it is less.
+#: Limit for the data read for one batch; less of it is kept.
 BATCH_CHUNKS = 16 * 1024 * 1024 // CHUNK_BYTES
-#: Reading runs beside the loop, for so long at a time.
+#: Reading runs in a thread, for this long at a time.
 STEP_SECONDS = 0.2
-#: The most refusals and damaged lines that are said; the rest are counted.
+#: Refusals and damaged lines that are logged; the rest are counted.
 MAX_NAMED = 50
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a follower has seen and done."""
+    """Statistics of a follower."""
 
     delivered: Delivered = field(default_factory=Delivered)
     sessions: set[str] = field(default_factory=set)
@@ -57,16 +57,16 @@ class Tally:
 
 
 class _Known:
-    """A log that was found: as it is on disk, and as it was when it was read."""
+    """A log: its state on disk, and its state when it was read."""
 
     def __init__(self, found: Found, followed: FollowedLog, mark: Mark | None) -> None:
         self.found = found
         self.log = followed
-        #: Whether it is a session's log; None until it was looked into.
+        #: Whether it is a session log; None until it was checked.
         self.is_log: bool | None = None if mark is None else True
         #: Whether it appeared while others were followed.
         self.is_new = False
-        #: When its session began.
+        #: Start of its session.
         self.began = (0.0, 0.0)
         self.read: Found | None = None
         if mark is not None and not mark.is_open:
@@ -74,12 +74,12 @@ class _Known:
 
     @property
     def is_due(self) -> bool:
-        """Whether it has changed, or something that was read of it may have ended."""
+        """Whether it has changed, or a turn that was read may have ended."""
         return self.is_log is not False and (self.found != self.read or (self.log.is_held and self.log.is_open))
 
 
 class Follower:
-    """`catch_up` hands over what there is, `run` does that for ever. `tell` gets lines for people."""
+    """Follow logs: `catch_up` delivers what there is, `run` repeats that for ever. `tell` gets lines for people."""
 
     def __init__(
         self, settings: Settings, roots: list[Path], delivery: Delivery, marks: Marks, tell: Callable[[str], object]
@@ -91,7 +91,7 @@ class Follower:
         self._marks = marks
         self._tell = tell
         self._known: dict[Path, _Known] = {}
-        #: The subagents' logs that stand beside those of their sessions, by session.
+        #: Logs of subagents beside those of their sessions, by session.
         self._agents: dict[str, set[Path]] = {}
         self._warm: list[_Known] = []
         self._next_scan = 0.0
@@ -100,24 +100,24 @@ class Follower:
         self._batch_marks: dict[Path, Mark] = {}
         self._chunks = 0
         self.tally = Tally()
-        #: Told of each piece of a log that was read, in bytes.
+        #: Called with the size in bytes of each log that was read.
         self.on_bytes: Callable[[int], object] = lambda _count: None
 
     async def run(self) -> None:
-        """Follows until it is cancelled."""
+        """Follow until cancelled."""
         while True:
             await self.catch_up()
             self.tally.delivered.add(await self._delivery.work())
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> tuple[int, int]:
-        """Looks for logs; returns how many there are, and how many bytes are to be read."""
+        """Look for logs; return their number and the number of bytes to read."""
         await asyncio.to_thread(self._scan)
         self._is_started = True
         return len(self._known), sum(known.found.size for known in self._known.values() if known.is_due)
 
     async def catch_up(self) -> None:
-        """Hands over every turn that has ended by now, those of the session that began first before all others."""
+        """Deliver every turn that has ended, in the order in which their sessions began."""
         try:
             for known in await asyncio.to_thread(self._due):
                 await self._follow(known)
@@ -126,7 +126,7 @@ class Follower:
             self._marks.save()
 
     async def catch_up_whole(self) -> None:
-        """The same, and waits for turns that have ended just now."""
+        """Do the same, and wait for turns that have ended just now."""
         await self.catch_up()
         if any(known.log.is_settling for known in self._known.values()):
             await asyncio.sleep(SETTLED_AFTER_SECONDS)
@@ -135,7 +135,7 @@ class Follower:
 
     @property
     def open_turns(self) -> int:
-        """How many logs hold something that has not ended."""
+        """The number of logs with an open turn."""
         return sum(known.is_log is True and known.log.is_open for known in self._known.values())
 
     # --- looking ---
@@ -170,7 +170,7 @@ class Follower:
         self._warm = newest[:WARM_LOGS]
 
     def _is_log(self, known: _Known) -> bool:
-        """Looks into a log that is new; of what is none yet it waits for more."""
+        """Check a new log; if it is too short to decide, wait for more."""
         if known.is_log is None:
             found = known.found
             try:
@@ -191,7 +191,7 @@ class Follower:
     def _take(self, known: _Known, about: LogFile) -> None:
         path = known.found.path
         if about.agent_id is not None:
-            # An older version's: it is read with its session.
+            # A log of an older version: it is read with its session.
             known.is_log = False
             self._agents.setdefault(about.session_id, set()).add(path)
             return
@@ -215,7 +215,7 @@ class Follower:
         self._let_go()
 
     def _step(self, turns: Iterator[ImportedTurn | None]) -> bool:
-        """Reads for a moment; returns whether there is no more."""
+        """Read for a moment; return whether there is no more."""
         until = time.monotonic() + STEP_SECONDS
         for turn in turns:
             if turn is None:
@@ -230,7 +230,7 @@ class Follower:
         found = known.found
         try:
             if found != known.read:
-                # What is appended from now on is read at the next look.
+                # Data appended from now on is read at the next check.
                 known.read = found
                 yield from known.log.read()
                 self.on_bytes(found.size)
@@ -251,7 +251,7 @@ class Follower:
             self._marks.set(path, mark)
 
     def _let_go(self) -> None:
-        """Forgets the contents of logs that rest, and of those that rest longest where there are many."""
+        """Drop the contents of idle logs, and of the longest idle ones if there are too many."""
         held = [known.log for known in self._known.values() if known.log.is_held]
         held.sort(key=lambda followed: followed.grown_at)
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Cuts what is appended to a log into lines (pure): feed bytes, get whole lines and where each begins."""
+"""Split data appended to a log into lines (pure): feed bytes, get whole lines and their offsets."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from sprite.memory.claude_code.entries import MAX_LINE_BYTES
 
 
 class Lines:
-    """`feed` returns the lines that its bytes complete; None stands for one that is too long to be held in memory."""
+    """Split bytes into lines. `feed` yields the completed lines; None stands for one that is too long."""
 
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self._limit = limit
         self._parts: list[bytes] = []
         self._held = 0
-        #: Where the line begins that is not whole yet.
+        #: Offset of the incomplete line.
         self.at = 0
-        #: Up to where bytes were fed.
+        #: Offset of the end of the fed bytes.
         self.fed = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes | None]]:
-        """Takes the next bytes of the file; yields (offset of its first byte, line without its end)."""
+        """Add the next bytes of the file; yield (offset of its first byte, line without its newline)."""
         begin = 0
         while (end := data.find(b"\n", begin)) >= 0:
             self._hold(data[begin:end])

@@ -1,6 +1,6 @@
-"""Hands turns to the sprite of a workspace on this machine: to the process that owns it, else straight into its log.
+"""Deliver turns to a workspace on this machine: to the process that owns it, or directly into its log.
 
-The workspace is held only while a batch is written: a sprite may start at any moment.
+The workspace is locked only while a batch is written, because a sprite may start at any moment.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 5.0
-#: What a sprite says of a message that will never do.
+#: Error codes of a sprite for a message that can never be accepted.
 _WRONG = frozenset({"bad_request", "bad_payload", "bad_message", "too_large"})
 
 
 class LocalDelivery:
-    """See Delivery. It waits for a sprite that does not answer for as long as that takes."""
+    """See Delivery. It waits as long as a sprite does not answer."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -33,7 +33,7 @@ class LocalDelivery:
 
     @property
     def waiting(self) -> int:
-        """See Delivery: what was delivered is in the log."""
+        """See Delivery: everything delivered is in the log."""
         return 0
 
     async def deliver(self, turns: Sequence[ImportedTurn]) -> Delivered:
@@ -43,7 +43,7 @@ class LocalDelivery:
             try:
                 delivered = await self._try(turns)
             except (OSError, ValueError, OperatorError, PeerError, StorageError) as error:
-                # Either is true for a moment while a sprite starts or ends; a command may hold the workspace as well.
+                # Both occur briefly while a sprite starts or ends; a command may also hold the workspace.
                 self._say(str(error))
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -54,7 +54,7 @@ class LocalDelivery:
                 return delivered
 
     async def work(self) -> Delivered:
-        """See Delivery: there is no rest."""
+        """See Delivery: there is no pending work."""
         return Delivered()
 
     async def _try(self, turns: Sequence[ImportedTurn]) -> Delivered:
@@ -79,7 +79,7 @@ class LocalDelivery:
         except PeerError as error:
             if error.code not in _WRONG:
                 raise
-            # One that cannot be taken keeps no other back.
+            # One unacceptable turn must not block the others.
             if len(message.turns) == 1:
                 return Delivered(refused=[(message.turns[0].external_id, str(error))])
             delivered = Delivered()
@@ -89,7 +89,7 @@ class LocalDelivery:
         return Delivered(answer.stored, answer.known, [_named(refused) for refused in answer.refused])
 
     def _say(self, trouble: str) -> None:
-        """Says what is wrong once, not at each attempt."""
+        """Log a problem once, not at each attempt."""
         if trouble != self._trouble:
             self._trouble = trouble
             log.warning("turns cannot be handed over yet, and are kept: %s", trouble)

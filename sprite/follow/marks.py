@@ -1,6 +1,6 @@
-"""How far each log was read, kept on disk so that a follower that starts again need not read everything anew.
+"""Read positions of the logs, stored so that a restarted follower need not read everything again.
 
-Nothing depends on it: turns have keys, so that a lost or damaged file costs time and doubles nothing.
+They are only an optimisation: turns have keys, so a lost or damaged file costs time and creates no duplicates.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import msgspec
 
 log = logging.getLogger(__name__)
 
-#: More than any number of logs takes; a larger file is none of ours.
+#: Larger than for any number of logs; a larger file is not ours.
 _MAX_BYTES = 64 * 1024 * 1024
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Of one log: which file it was, and how far it is done.
+    """The read position in one log file.
 
-    `check` hashes its beginning and what stands before `size`. Turns that begin before `done` were handed over;
-    `is_open`: one went on, or may still be reported. `changed_ns` is in ns of Unix time.
+    `check` hashes its beginning and the bytes before `size`. Turns that begin before `done` were delivered.
+    `is_open`: a turn was open, or may still be reported. `changed_ns` is in ns of Unix time.
     """
 
     device: int
@@ -34,7 +34,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Marks:
-    """The marks of all logs, by path; `save` writes them, all or nothing."""
+    """The marks of all logs by path; `save` writes them atomically."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,15 +42,15 @@ class Marks:
         self._saved = dict(self._marks)
 
     def of(self, log_path: Path) -> Mark | None:
-        """Returns how far a log was read, if it is known."""
+        """Return the read position of a log, if known."""
         return self._marks.get(str(log_path))
 
     def set(self, log_path: Path, mark: Mark) -> None:
-        """Notes how far a log was read; durable after the next `save`."""
+        """Set the read position of a log; durable after the next `save`."""
         self._marks[str(log_path)] = mark
 
     def save(self) -> None:
-        """Writes what has changed. A disk that is full is no reason to stop: it only costs time later."""
+        """Write changed marks. A full disk is no reason to stop: it only costs time later."""
         if self._marks == self._saved:
             return
         fresh = self._path.with_suffix(".new")
@@ -63,7 +63,7 @@ class Marks:
         self._saved = dict(self._marks)
 
     def forget(self, log_path: Path) -> None:
-        """Drops the mark of a log that is there no more."""
+        """Delete the mark of a log that no longer exists."""
         self._marks.pop(str(log_path), None)
 
 

@@ -1,4 +1,4 @@
-"""Sends turns to a sprite behind a bridge elsewhere, by `POST /v1/observations`; while it is away they are spooled."""
+"""Send turns to a sprite behind a remote bridge by `POST /v1/observations`; spool them while it is away."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: For JSON's own signs around the turns.
+#: Reserve for JSON syntax around the turns.
 _MOST_BYTES = MAX_OBSERVED_BYTES - 64 * 1024
 #: A bridge may have to wake a machine first.
 _SECONDS = 90.0
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 60.0
-#: What a bridge may ask for at most.
+#: Limit for a bridge's Retry-After.
 _LONGEST_WAIT_SECONDS = 3600.0
 _SPOOL_PAUSE_SECONDS = 0.5
 _OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
-#: What is wrong with the call itself, or with one of its turns.
+#: Statuses that blame the call itself, or one of its turns.
 _WRONG = frozenset({400, 413, 422})
 _MAX_WORDS = 300
 _LOOPBACK_NAMES = frozenset({"localhost"})
@@ -54,7 +54,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 class RemoteDelivery:
-    """See Delivery. `async with`; `token` is asked before each call, so that a new one is used at once."""
+    """See Delivery. Use with `async with`; `token` is called before each request, so a new token is used at once."""
 
     def __init__(self, url: str, token: Callable[[], str], spool: Spool) -> None:
         self._url = f"{checked_url(url)}/v1/observations"
@@ -67,7 +67,7 @@ class RemoteDelivery:
 
     async def __aenter__(self) -> Self:
         http = await asyncio.to_thread(importlib.import_module, "httpx2")
-        # A redirection is not followed: the token is for this bridge.
+        # Redirects are not followed, because the token is for this bridge only.
         self._http = http.AsyncClient(
             timeout=http.Timeout(_SECONDS, connect=10.0), headers={"User-Agent": f"sprite-follow/{__version__}"}
         )
@@ -85,7 +85,10 @@ class RemoteDelivery:
         return len(self.spool)
 
     async def deliver(self, turns: Sequence[ImportedTurn]) -> Delivered:
-        """See Delivery: spooled, they are safe. Where too much waits, they stay in the logs until there is room."""
+        """See Delivery: spooled turns are safe.
+
+        If the spool is full, the turns stay in the logs until there is room.
+        """
         delivered = Delivered()
         for message in messages(turns, _MOST_BYTES):
             body = msgspec.json.encode(message)
@@ -95,7 +98,7 @@ class RemoteDelivery:
         return delivered
 
     async def work(self) -> Delivered:
-        """See Delivery: sends what waits, oldest first, until all is sent or it is no use for now."""
+        """See Delivery: send the waiting turns, oldest first, until all are sent or the bridge is unavailable."""
         delivered = Delivered()
         while time.monotonic() >= self._not_before and (oldest := self.spool.oldest()) is not None:
             path, body = oldest
@@ -118,7 +121,7 @@ class RemoteDelivery:
         return True
 
     async def _send(self, body: bytes) -> Delivered | None:
-        """Sends a body; None where it has to wait."""
+        """Send a body; return None if it has to wait."""
         response = await self._post(body)
         if response is None:
             return None
@@ -161,7 +164,7 @@ class RemoteDelivery:
         )
 
     async def _send_in_parts(self, body: bytes, why: str) -> Delivered | None:
-        """Sends a refused call's turns in halves, so that one that cannot be taken keeps no other back."""
+        """Send a refused call's turns in halves, so that one unacceptable turn does not block the others."""
         message = msgspec.json.decode(body, type=Observe)
         if len(message.turns) <= 1:
             return Delivered(refused=[(turn.external_id, why) for turn in message.turns])
@@ -169,7 +172,7 @@ class RemoteDelivery:
         for half in halves(message):
             part = await self._send(msgspec.json.encode(half))
             if part is None:
-                # All of it is sent again: what was taken is known by then.
+                # All of it is sent again later; the accepted turns are known by then.
                 return None
             delivered.add(part)
         return delivered
@@ -181,14 +184,14 @@ class RemoteDelivery:
         self._not_before = time.monotonic() + pause
 
     def _say(self, trouble: str) -> None:
-        """Says what is wrong once, not at each attempt."""
+        """Log a problem once, not at each attempt."""
         if trouble != self._trouble:
             self._trouble = trouble
             log.warning("turns wait on this disk: %s", trouble)
 
 
 def checked_url(url: str) -> str:
-    """Returns a bridge's address without a slash at its end. OperatorError, in words, where a token must not go."""
+    """Return a bridge's address without a trailing slash. Raises OperatorError if it is unsafe for a token."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -211,7 +214,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def token_from(file: Path | None, variable: str | None) -> Callable[[], str]:
-    """Returns what reads the person's token, anew each time from a file. OperatorError where there is none."""
+    """Return a reader of the person's token that reads a file each time. It raises OperatorError without a token."""
 
     def read() -> str:
         if file is None:

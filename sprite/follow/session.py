@@ -1,7 +1,7 @@
-"""One session's log as it grows, with the logs of its subagents: which of its turns have ended.
+"""One growing session log with the logs of its subagents, and its ended turns.
 
-It can be read from its beginning at any time: what a person said in confidence early in a session is kept out of its
-later turns, so that none is cut without having seen all before it. `done` keeps turns from being returned twice.
+It can be read again from its beginning at any time: private words early in a session are removed from its later
+turns, so each turn needs all earlier ones. `done` prevents turns from being returned twice.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from sprite.memory.claude_code.subagents import SubagentLogs
 from sprite.memory.claude_code.turns import OVER_AFTER_SECONDS, SessionTurns
 
 ProjectOf = Callable[[Any], str | None]
-#: Gets a log, the offset of a line in it, and what is wrong with that line.
+#: Receives a log, the offset of a line in it, and the problem with that line.
 OnDamage = Callable[[Path, int, str], object]
 
 
 class FollowedLog:
-    """A session's log. `read` what was appended, then ask for what is `settled`; both yield turns, oldest first."""
+    """A session log. Call `read` for appended data, then `settled`; both yield turns, oldest first."""
 
     def __init__(self, path: Path, project_of: ProjectOf, on_damage: OnDamage, mark: Mark | None = None) -> None:
         self.path = path
@@ -38,20 +38,20 @@ class FollowedLog:
         self._reading: _Reading | None = None
         #: Subagents' logs that older versions of the CLI put beside the session's.
         self.agents_beside: set[Path] = set()
-        #: When it last grew, on the monotonic clock.
+        #: Time of the last growth, on the monotonic clock.
         self.grown_at = time.monotonic()
         self._is_seen = False
 
     @property
     def is_open(self) -> bool:
-        """Whether something of it is still to come, as far as it was read."""
+        """Whether more is expected of it, as far as it was read."""
         if self._reading is None:
             return self._mark is None or self._mark.is_open
         return self._reading.is_open
 
     @property
     def is_settling(self) -> bool:
-        """Whether its last turn says that it has ended, and a moment later will be taken to have."""
+        """Whether its last turn reports its end, which counts a moment later."""
         return self._reading is not None and self._reading.is_settling
 
     @property
@@ -61,19 +61,22 @@ class FollowedLog:
 
     @property
     def mark(self) -> Mark | None:
-        """How far it was read and returned."""
+        """The position up to which it was read and returned."""
         return self._mark if self._reading is None else self._reading.mark()
 
     def identify(self) -> LogFile | None:
-        """Returns what log it is; None if it is none, or not yet. OSError or NotOursError if it cannot be read."""
+        """Return the kind of log; None if it is none, or not yet.
+
+        Raises OSError or NotOursError if it is unreadable.
+        """
         stream, about = open_log(self.path)
         with stream:
             return probe(stream, self.path, about.st_size)
 
     def read(self) -> Iterator[ImportedTurn | None]:
-        """Yields turns that what was appended has ended, and None after each piece that was read.
+        """Yield turns that the appended data ended, and None after each piece read.
 
-        OSError or NotOursError if it cannot be read.
+        Raises OSError or NotOursError if it cannot be read.
         """
         if self._reading is None:
             if self._mark is not None and not is_same(self.path, self._mark):
@@ -84,23 +87,24 @@ class FollowedLog:
         except ReplacedError:
             self._done = 0
             self._reading = self._begun()
-            # What has changed twice by now is read at the next look.
+            # A file that was replaced twice is read at the next check.
             with suppress(ReplacedError):
                 yield from self._reading.read(self.agents_beside)
         if self._reading.has_grown:
-            # What stood in it before it was first looked at has rested since it was written.
+            # Data that existed before the first check has been idle since it was written.
             rested = 0.0 if self._is_seen else self._reading.unchanged_for
             self.grown_at = time.monotonic() - rested
         self._is_seen = True
 
     def settled(self) -> Iterator[ImportedTurn | None]:
-        """Yields what has ended, by what was read and by how long ago that was written."""
+        """Yield turns that have ended, judging by the data and the time since it was written."""
         if self._reading is None:
             return
         if self._silence >= OVER_AFTER_SECONDS and self._reading.is_open:
-            # Its agents may have gone on without it.
+            # Its agents may have continued without it.
             yield from self.read()
-        # A clock that is set moves what the file says of itself: over is only what did not grow for so long here.
+        # Changing the clock changes the file's apparent age, so a turn is over only if it did not grow for that long
+        # here.
         yield from self._reading.settled(max(self._silence, self._reading.unchanged_for), self._silence)
 
     @property
@@ -108,7 +112,7 @@ class FollowedLog:
         return time.monotonic() - self.grown_at
 
     def let_go(self) -> None:
-        """Forgets all but how far it was read."""
+        """Drop everything but the read position."""
         if self._reading is not None:
             self._mark = self._reading.mark()
             self._done = self._mark.done
@@ -120,7 +124,7 @@ class FollowedLog:
 
 
 class _Reading:
-    """The state of one pass through a log, from its beginning to wherever it grows to."""
+    """The state of one pass through a log, from its beginning to its current end."""
 
     def __init__(self, path: Path, project_of: ProjectOf, on_damage: OnDamage, done: int) -> None:
         self._path = path
@@ -128,12 +132,12 @@ class _Reading:
         self._on_damage = on_damage
         self._tail = Tail(path)
         self._cutters: dict[str, SessionTurns] = {}
-        #: Where the turn begins that goes on, by session.
+        #: Offset of the open turn, by session.
         self._open_at: dict[str, int] = {}
         self._agents = SubagentLogs()
         self._agent_tails: dict[Path, Tail] = {}
         self._unlinked: set[Path] = set()
-        #: Turns that begin before this were returned by an earlier pass, whole or as far as they went.
+        #: Turns that begin before this offset were returned by an earlier pass, completely or in part.
         self._done = done
         self._is_past_done = done == 0
         self.has_grown = False
@@ -161,7 +165,7 @@ class _Reading:
 
     def read(self, agents_beside: set[Path]) -> Iterator[ImportedTurn | None]:
         self.has_grown = False
-        # What an agent did up to a line of the session is in the agent's log before that line is in the session's.
+        # An agent's log contains its work before the session's log contains the line that refers to it.
         size = self._path.stat().st_size
         yield from self._read_agents(agents_beside)
         for found in self._tail.read(size):
@@ -183,7 +187,7 @@ class _Reading:
             yield from cutter.settled(quiet, silence)
 
     def _pass_done(self) -> None:
-        """From here on nothing was returned before; a turn that was goes no further."""
+        """From here on, turns are new; end a turn that was already returned."""
         if not self._is_past_done:
             self._is_past_done = True
             for cutter in self._cutters.values():
@@ -232,10 +236,10 @@ class _Reading:
             try:
                 yield from self._read_agent(tail)
             except ReplacedError:
-                # Entries that were seen are passed over.
+                # Entries that were already read are skipped.
                 self._agent_tails[path] = Tail(path)
             except (OSError, NotOursError):
-                # Its session is whole without it.
+                # The session is usable without it.
                 continue
 
     def _read_agent(self, tail: Tail) -> Iterator[None]:
@@ -255,7 +259,7 @@ class _Reading:
 
 
 def _agent_logs(folder: Path) -> Iterator[Path]:
-    """Yields the logs below a session's folder, following no link."""
+    """Yield the logs below a session's folder, without following links."""
     if folder.is_symlink() or folder.parent.is_symlink():
         return
     for name, folders, files in os.walk(folder):

@@ -1,6 +1,6 @@
-"""Turns on their way to a bridge elsewhere, kept on disk until it has answered for them: a file per call, oldest first.
+"""Turns for a remote bridge, stored on disk until the bridge acknowledges them: one file per call, oldest first.
 
-Each file is the body of one call as it is sent. It is there whole or not at all, and only its owner may read it.
+Each file is the body of one call as sent. It is written atomically, and only its owner may read it.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-#: So much waits at most; what comes after stays in the session logs, and is read from there later.
+#: Limit for the spool; later turns stay in the session logs and are read from there.
 MOST_BYTES = 256 * 1024 * 1024
 _SUFFIX = ".json"
 
 
 class Spool:
-    """A folder of bodies; a new one goes behind all others."""
+    """A folder of bodies; a new one is queued behind all others."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in folder.glob("*.new"):
-            # Of one that was killed while it wrote: its turns are still to be read.
+            # Left by a process killed while writing; its turns will be read again.
             left.unlink(missing_ok=True)
         self._sizes = {path: path.stat().st_size for path in sorted(folder.glob(f"*{_SUFFIX}"))}
         self._next = max((int(path.stem) for path in self._sizes if path.stem.isdecimal()), default=0) + 1
@@ -30,11 +30,11 @@ class Spool:
         return len(self._sizes)
 
     def has_room(self, size: int) -> bool:
-        """Whether a body of so many bytes may be added; one alone always may."""
+        """Return whether a body of this size fits; a single one always does."""
         return not self._sizes or sum(self._sizes.values()) + size <= MOST_BYTES
 
     def add(self, body: bytes) -> None:
-        """Adds a body; it is on disk when this returns. OSError where the disk takes no more."""
+        """Add a body; it is on disk when this returns. Raises OSError if the disk fails."""
         path = self._folder / f"{self._next:012d}{_SUFFIX}"
         fresh = path.with_suffix(".new")
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
@@ -46,17 +46,17 @@ class Spool:
         self._sizes[path] = len(body)
 
     def oldest(self) -> tuple[Path, bytes] | None:
-        """Returns the body that goes next, or None."""
+        """Return the next body, or None."""
         for path in tuple(self._sizes):
             try:
                 return path, path.read_bytes()
             except FileNotFoundError:
-                # Somebody has tidied up.
+                # Another process or person deleted it.
                 del self._sizes[path]
         return None
 
     def remove(self, path: Path) -> None:
-        """Drops a body that was answered for."""
+        """Delete an acknowledged body."""
         path.unlink(missing_ok=True)
         self._sizes.pop(path, None)
 

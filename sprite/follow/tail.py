@@ -1,6 +1,6 @@
-"""Reads what was appended to one file, in bounded pieces, and notices when it is another file than before.
+"""Read data appended to one file in bounded pieces, and detect a replaced file.
 
-Nothing is believed of a path but what the open file says: a link, a pipe, a device or somebody else's file is refused.
+Only the open file is trusted, not its path: a link, a pipe, a device or another user's file is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sprite.follow.lines import Lines
 from sprite.follow.marks import Mark
 
 CHUNK_BYTES = 1 << 20
-#: What is looked at of a file's beginning, and of what stands before the place where reading goes on.
+#: Length of the checked parts: the file's beginning, and the bytes before the read position.
 _LOOK_BYTES = 256
 
 
@@ -25,8 +25,8 @@ class NotOursError(Exception):
 
 
 def open_log(path: Path) -> tuple[BinaryIO, os.stat_result]:
-    """Opens a regular file of ours. NotOursError, in words, for anything else; OSError if it cannot be opened."""
-    # Not blocking: opening a named pipe would wait for its other end.
+    """Open a regular file of this user. Raises NotOursError for anything else; OSError if it cannot be opened."""
+    # Nonblocking, because opening a named pipe would wait for its other end.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     stream = os.fdopen(descriptor, "rb")
     about = os.fstat(descriptor)
@@ -38,28 +38,28 @@ def open_log(path: Path) -> tuple[BinaryIO, os.stat_result]:
 
 
 def problem_of(about: os.stat_result) -> str | None:
-    """Returns why a file is not read, or None."""
+    """Return why a file is not read, or None."""
     if not stat.S_ISREG(about.st_mode):
         return "is no file"
     return None if about.st_uid == os.geteuid() else "belongs to somebody else"
 
 
 class Tail:
-    """One file as it grows."""
+    """Read one growing file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines = Lines()
         self._identity: tuple[int, int] | None = None
         self._check = _hash(b"", b"")
-        #: Size and time of the last change, as they were when it was read.
+        #: Size and modification time when it was read.
         self.size = 0
         self.changed_ns = 0
 
     def read(self, upto: int | None = None) -> Iterator[tuple[int, bytes | None] | None]:
-        """Yields the lines that were appended, and None after each piece that was read.
+        """Yield the appended lines, and None after each piece read.
 
-        ReplacedError, before any line, if what was read is not there any more.
+        Raises ReplacedError, before any line, if the data read before has changed.
         """
         stream, about = open_log(self.path)
         with stream:
@@ -79,7 +79,7 @@ class Tail:
             self.size, self.changed_ns = self.lines.fed, about.st_mtime_ns
 
     def mark(self, done: int, *, is_open: bool) -> Mark:
-        """Returns what is to be kept of it. It has been read."""
+        """Return the mark to store. The file must have been read."""
         device, inode = self._identity or (0, 0)
         return Mark(device, inode, self.size, self.changed_ns, self._check, done, is_open)
 
@@ -89,7 +89,7 @@ class ReplacedError(Exception):
 
 
 def is_same(path: Path, mark: Mark) -> bool:
-    """Returns whether what a mark says of a file's beginning still holds. OSError or NotOursError as `open_log`."""
+    """Return whether a mark still matches a file. Raises OSError or NotOursError like `open_log`."""
     stream, about = open_log(path)
     with stream:
         return (

@@ -1,6 +1,6 @@
-"""Which session logs there are below the followed paths, and which have changed since the last look.
+"""Find the session logs below the followed paths, with their current state.
 
-No link is followed below a path, and what belongs to somebody else is passed over, in words.
+Links below a path are not followed, and another user's files are skipped with a message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from sprite.follow.tail import problem_of
 from sprite.memory.claude_code.log_files import SUBAGENTS
 
-#: Claude Code's own folders are two deep; deeper ones are somebody's tree that happens to stand here.
+#: Claude Code's folders are two levels deep; a deeper one is an unrelated tree.
 MOST_DEPTH = 8
 
 OnRefusal = Callable[[Path, str], object]
@@ -22,7 +22,7 @@ OnRefusal = Callable[[Path, str], object]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A log as it is on disk now; `changed_ns` in ns of Unix time."""
+    """A log's current state on disk; `changed_ns` in ns of Unix time."""
 
     path: Path
     device: int
@@ -32,7 +32,7 @@ class Found:
 
 
 def found_at(path: Path) -> Found:
-    """Looks at one file. OSError if it is not there."""
+    """Return the state of one file. Raises OSError if it is missing."""
     return _found(path, path.stat(follow_symlinks=False))
 
 
@@ -41,15 +41,16 @@ def _found(path: Path, about: os.stat_result) -> Found:
 
 
 def scan(roots: list[Path], own: Path, refuse: OnRefusal) -> Iterator[Found]:
-    """Yields every `*.jsonl` of ours below the roots.
+    """Yield every `*.jsonl` of this user below the roots.
 
-    But those of subagents, which their session finds, and what is below `own`: the sprite records its agent itself.
+    Skips logs of subagents, which their session finds, and those below `own`, because the sprite records its agent
+    itself.
     """
     for root in roots:
         try:
             about = root.stat()
         except FileNotFoundError:
-            # It is waited for: Claude Code makes its folder when it is first used.
+            # Keep waiting for it: Claude Code creates its folder at first use.
             continue
         except OSError as error:
             refuse(root, f"cannot be read: {error.strerror}")
