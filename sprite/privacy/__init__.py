@@ -1,1 +1,1 @@
-"""What may be written down: redacts secrets, leaves out private passages, cuts long values. Imports only `errors`."""
+"""Redact secrets, drop private passages, and cut long values before text is stored. Imports only `errors`."""

@@ -1,8 +1,8 @@
-"""What a person has said in confidence since this process began, and how it is kept out of what is written down.
+"""Private words of a person since this process began, removed from all text that is stored.
 
-`redaction` knows a secret by its shape or its place. The agent repeats what it was told without either ("I used
-hunter2", "so you leave the company in May"): what was said in private is known here by its words, three in a row,
-and a password by itself. All of it is in memory only; after a restart shape and place are left.
+`redaction` recognises a secret by its shape or place. The agent repeats it without either ("I used hunter2", "so
+you leave the company in May"). So private text is recognised here by any three consecutive words, and a password by
+itself. This state is in memory only; after a restart only shape and place remain.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from sprite.privacy.redaction import (
     without_private,
 )
 
-#: Shorter words stand in too many texts by chance.
+#: Shorter words occur in too many texts by chance.
 _SHORTEST = 6
-#: So many letters have three words in a row that nobody says by chance ("I want to" has seven).
+#: Three consecutive words with at least this many letters rarely occur by chance ("I want to" has seven).
 _SHORTEST_RUN = 10
 _RUN = 3
-#: The oldest are forgotten: each word costs every text a search, and runs take room.
+#: The oldest are evicted: each word costs every text a search, and runs take memory.
 _MOST_WORDS = 200
 _MOST_RUNS = 20_000
 _WORD = re.compile(r"\w+")
 _TAG = re.compile(r"\A<[^>]*>|<[^>]*>\Z")
-#: A word that nobody uses by chance: letters with digits or signs among them.
+#: A word that does not occur by chance: letters mixed with digits or signs.
 _MADE_WORD = re.compile(r"(?=\S*[A-Za-z])(?=\S*[\d@#$%^&*_-]\S)[^\s\"'`,;()<>]{6,}")
 
 _Run = tuple[str, ...]
 
 
 class Confidences:
-    """What missions said in private: remembered as it is heard, and taken out of every text that is written down."""
+    """Remember private words of missions, and remove them from every text that is stored."""
 
     def __init__(self) -> None:
         self._words: OrderedDict[str, str] = OrderedDict()
         self._runs: OrderedDict[_Run, None] = OrderedDict()
-        #: Counts what was heard: what was made discreet under another number may have to be made so again.
+        #: Grows with each new private word. Text redacted at another version may have to be redacted again.
         self.version = 0
 
     def hear(self, mission: str, *, by_person: bool = True) -> None:
-        """Remembers what of a mission must not be written down wherever it turns up again.
+        """Remember the words of a mission that must not be stored anywhere.
 
-        One that is not `by_person` has secrets like any other, and nothing of it is private.
+        A mission that is not `by_person` has secrets like any other, but no private passages.
         """
         for start, end in private_spans(mission) if by_person else ():
             self._hear_private(_TAG.sub("", mission[start:end]).strip())
@@ -56,15 +56,15 @@ class Confidences:
                 self._remember(said[start:end], f"[redacted:{kind}]")
 
     def person(self, message: str) -> str:
-        """A person's message without secrets and without what it says in private."""
+        """Return a person's message without secrets and private passages."""
         return self.others(without_private(message))
 
     def others(self, text: str) -> str:
-        """Anybody else's text without secrets and without what the person said in private.
+        """Return other text without secrets and without the person's private words.
 
-        Only the person says what is private: a page that could would have its words read and not written down.
+        Only the person can mark text as private. Otherwise a web page could have its text read but not logged.
         """
-        # A long text is read in a thread, while another mission may be heard.
+        # A long text is processed in a thread, while another mission may add words.
         for words, mark in tuple(self._words.items()):
             if words in text:
                 text = text.replace(words, mark)
@@ -103,7 +103,7 @@ class Confidences:
 
 
 def _runs(text: str) -> list[tuple[_Run, int, int]]:
-    """Every three words in a row, in lower case, and where they stand."""
+    """Return every three consecutive words in lower case, with their positions."""
     words = list(_WORD.finditer(text))
     return [
         (tuple(word[0].lower() for word in words[i : i + _RUN]), words[i].start(), words[i + _RUN - 1].end())

@@ -1,4 +1,4 @@
-"""Cuts long values to what is kept and shown (pure).
+"""Cut long values to the stored and shown length (pure).
 
 Secrets are redacted before the cut, which could otherwise leave half of one.
 """
@@ -15,29 +15,29 @@ from sprite.privacy.redaction import (
     secret_members,
 )
 
-#: Returns a text as it may be written down.
+#: Returns a text in the form to store.
 Discreet = Callable[[str], str]
 
-#: The longest string kept of a tool call, including the note about the cut.
+#: Limit for a string of a tool call, including the note about the cut.
 MAX_STRING = 2000
-#: The most entries kept of a list or an object in a tool's input.
+#: Limit for the entries of a list or an object in a tool's input.
 MAX_ITEMS = 200
-#: The longest input shown to people, as JSON: at most four bytes a character, and a frame holds a mebibyte.
+#: Limit for an input shown to people, as JSON: at most four bytes a character, and a frame holds a mebibyte.
 MAX_SHOWN_CHARS = 100_000
 #: A private key of the longest kind in use, with a margin.
 LONGEST_SECRET = 20_000
-#: The deepest nesting kept of a tool's input.
+#: Limit for the nesting of a tool's input.
 MAX_DEPTH = 12
 
 
 def clean(text: str) -> str:
-    """Returns text that SQLite and JSON can hold: lone surrogates become question marks."""
+    """Return text that SQLite and JSON can store: lone surrogates become question marks."""
     return text.encode("utf-8", errors="replace").decode("utf-8")
 
 
 def cut(text: str, limit: int = MAX_STRING, discreet: Discreet = discreet) -> str:
-    """Returns the text as it may be written down; if it is longer than `limit`, its beginning and how much was cut."""
-    # Redacted before the cut, which could leave half of a secret. What lies far beyond the cut is not searched.
+    """Return the text to store; if it is longer than `limit`, its beginning and the length of the cut."""
+    # Redacted before the cut, which could leave half of a secret. Text far beyond the cut is not searched.
     text, left = text[: limit + LONGEST_SECRET], text[limit + LONGEST_SECRET :]
     said = discreet(clean(text))
     if left and len(said) < limit + LONGEST_SECRET // 2:
@@ -50,7 +50,7 @@ def cut(text: str, limit: int = MAX_STRING, discreet: Discreet = discreet) -> st
 
 
 def cut_value(value: Any, depth: int = 0, discreet: Discreet = discreet) -> Any:
-    """Returns a JSON value as it may be written down, with long strings, long lists and deep nesting cut."""
+    """Return a JSON value to store, with long strings, long lists and deep nesting cut."""
     if isinstance(value, str):
         return cut(value, discreet=discreet)
     if depth >= MAX_DEPTH and isinstance(value, dict | list):
@@ -72,21 +72,21 @@ def cut_value(value: Any, depth: int = 0, discreet: Discreet = discreet) -> Any:
 
 
 def shown_input(value: dict[str, Any], discreet: Discreet = discreet) -> dict[str, Any]:
-    """Returns a tool's input as people see it, cut to fit a frame whatever the agent wrote."""
+    """Return a tool's input to show to people, cut to fit a frame for any input."""
     kept: dict[str, Any] = cut_value(value, discreet=discreet)
     text = json.dumps(kept, ensure_ascii=False)
     return kept if len(text) <= MAX_SHOWN_CHARS else {"…": cut(text)}
 
 
 def _plain_number(value: Any) -> bool:
-    """Returns whether this is a number that JSON allows and every client can read."""
+    """Return whether this is a number that JSON allows and every client can read."""
     if isinstance(value, int):
         return -(2**63) <= value < 2**63
     return isinstance(value, float) and math.isfinite(value)
 
 
 def result_text(response: Any, discreet: Discreet = discreet) -> str:
-    """Returns a tool's result as text, from any of the shapes that the CLI's hooks and stream use."""
+    """Return a tool's result as text, from any of the formats of the CLI's hooks and stream."""
     if isinstance(response, str):
         return response
     if isinstance(response, list):

@@ -1,4 +1,4 @@
-"""Characters that nobody sees, copied along from pages: inside a key they hide it from whoever looks for its shape."""
+"""Invisible characters copied from web pages. Inside a key they would hide it from detection by shape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u206
 
 
 def seen_through(text: str, find: Callable[[str], list[Span]]) -> list[Span]:
-    """Returns what `find` finds in the text as it is seen, where it stands in the text as it is."""
+    """Run `find` on the text without invisible characters; return its spans as positions in the original text."""
     places = [at for at, character in enumerate(text) if not INVISIBLE.match(character)]
     seen = "".join(text[at] for at in places)
     return [(places[start], places[end - 1] + 1, kind) for start, end, kind in find(seen) if end > start]

@@ -1,4 +1,4 @@
-"""Keeps secrets out of logs: a filter for handlers, so that it sees other libraries' lines and tracebacks as well."""
+"""Keep secrets out of logs with a handler filter, which also covers other libraries' lines and tracebacks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _FORMATTER = logging.Formatter()
 
 
 class DiscreetFilter(logging.Filter):
-    """Lets every record through, with secrets and private passages taken out of its message and its traceback."""
+    """Pass every record, with secrets and private passages removed from its message and its traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Rewrites the record in place; always True."""
+        """Rewrite the record in place; always return True."""
         try:
             message = record.getMessage()
         except (TypeError, ValueError, KeyError):
@@ -22,7 +22,7 @@ class DiscreetFilter(logging.Filter):
         try:
             self._rewrite(record, message)
         except Exception as error:  # noqa: BLE001 - from here it would end the event loop, whose errors are logged
-            # Without the rules (they are files) nobody can say what may be written down.
+            # Without the rules (they are files) it is unknown what may be logged.
             record.msg, record.args = f"(a line that could not be checked for secrets: {type(error).__name__})", None
             record.exc_info = record.exc_text = record.stack_info = None
         return True

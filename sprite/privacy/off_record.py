@@ -1,8 +1,8 @@
-"""Whether a person asks, in their own words, that what they say now is not remembered (reads only its rules' file).
+"""Detect that a person asks not to remember what they say now (reads only its rules' file).
 
-It is about the message it stands in, and what comes of it. What was said before is taken back by forgetting; what
-memory should stop saying ("forget that I like tea") is a wish like any other, and curated. The phrases are data,
-`rules/wishes.toml`; here is how they are applied.
+It applies to the message that contains it, and to its results. Earlier statements are removed by forgetting. A
+request that memory stop saying something ("forget that I like tea") is an ordinary wish and is curated. The phrases
+are data, `rules/wishes.toml`; this module applies them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 from sprite.privacy.rule_files import Rule, WishFile, one_of, read
 
-#: What is shown, quoted or pasted is not said: code, lines of a mail, and words between quotation marks.
+#: Shown, quoted or pasted text is not the person's statement: code, quoted mail, and text in quotation marks.
 _SHOWN = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]{1,400}`|^[ \t]*>.*$"
     r"|\"[^\"\n]{1,400}\"|\u201c[^\u201d\n]{1,400}\u201d|«[^»\n]{1,400}»|„[^“”\n]{1,400}[“”]"
@@ -20,10 +20,10 @@ _SHOWN = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _CURLED = str.maketrans("\u2018\u2019", "''")
-#: A longer message is a paste with something around it: its first and its last paragraph are the person's.
+#: A longer message is a paste with text around it: only its first and its last paragraph are the person's.
 _LONGEST_SAID = 1500
 _PARAGRAPH = re.compile(r"\n\s*\n")
-#: One of these is in every wish, in lower case: most messages are done with here.
+#: Every such wish contains one of these in lower case, so most messages are decided here.
 _MARKERS = re.compile(
     r"off[ -]the[ -]record|remember|mem|m\u00e9mo|record|notes|\blogs?\b|merk|ged\u00e4chtnis|reti?en|esto\b"
     r"|lembre|guarde|ricord|onthoud|geheugen"
@@ -31,7 +31,7 @@ _MARKERS = re.compile(
 
 
 def is_off_record(message: str) -> bool:
-    """Returns whether the person's words ask that this message and what comes of it are not remembered."""
+    """Return whether the person asks not to remember this message and its results."""
     said = message.lower().translate(_CURLED)
     if not _MARKERS.search(said):
         return False
@@ -50,7 +50,7 @@ def _wish() -> re.Pattern[str]:
 
 
 def compiled_wishes(file: WishFile, rules: tuple[Rule, ...]) -> re.Pattern[str]:
-    """Compiles some of a file's wishes: any of them."""
+    """Return one pattern that matches any of these wishes of a file."""
     pattern = one_of(f"(?:{rule.regex})" for rule in rules)
     for name in ("start", "end", "memory"):
         pattern = pattern.replace(f"{{{name}}}", getattr(file, name))

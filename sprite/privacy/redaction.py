@@ -1,7 +1,7 @@
-"""What must not be written down: secrets, and what a person says in private (reads only the files of the rules).
+"""Redact text before it is stored: secrets, and a person's private passages (reads only the rule files).
 
-`redact` never raises, and its time is linear in the length of the text. Secrets are found before anything is cut, so
-that a cut never leaves half of one.
+`redact` never raises, and takes linear time. Secrets are found before any cut, so that a cut never leaves half of
+one.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from sprite.privacy.secret_tables import tables
 from sprite.privacy.seed_phrases import seed_phrases
 
 PRIVATE = "[private]"
-#: The shortest text that can hold a secret and what gives it away.
+#: Length of the shortest text that can contain a secret and its marker.
 _SHORTEST = 9
 _PRIVATE_TAG = re.compile(r"<\s{0,8}(/?)\s{0,8}private\s{0,8}>", re.IGNORECASE)
-#: The characters of tokens, and those that often stand between a token and its name.
+#: Characters of tokens, and those that often separate a token from its name.
 _RUN = re.compile(r"[A-Za-z0-9_+/=.~:%-]{16,}")
 _DIGITS = re.compile(r"\d")
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-#: The marks of an earlier pass; they stay as they are, and no part of them is a secret.
+#: Marks of an earlier pass; they stay unchanged, and no part of them is a secret.
 _REDACTED = re.compile(r"\[redacted:[a-z0-9-]+\]")
 
 Span = tuple[int, int, str]
-#: The deepest nesting of a JSON value that is written down.
+#: Limit for the nesting of a stored JSON value.
 _DEEPEST = 100
 
 
 def prepare() -> None:
-    """Reads and compiles every rule (60 ms), so that no turn has to."""
+    """Read and compile every rule (60 ms), so that no turn has to."""
     places()
     names()
     for rule in (*own_formats(), *library_formats()):
@@ -47,7 +47,7 @@ def prepare() -> None:
 
 
 def redact(text: str) -> str:
-    """Returns the text with every secret replaced by `[redacted:kind]`; idempotent."""
+    """Return the text with every secret replaced by `[redacted:kind]`; idempotent."""
     if len(text) < _SHORTEST:
         return text
     spans = secrets_in(text)
@@ -55,7 +55,7 @@ def redact(text: str) -> str:
 
 
 def secrets_in(text: str) -> list[Span]:
-    """Returns where secrets stand, (start, end, kind), sorted and disjoint; the first detector to find one names it."""
+    """Return the spans (start, end, kind) of secrets, sorted and disjoint; the first detector to match names one."""
     found = _found(text)
     if not text.isascii() and INVISIBLE.search(text):
         found += seen_through(text, _found)
@@ -121,7 +121,7 @@ def _merged(found: list[Span], text: str) -> list[Span]:
     if kept:
         found = _apart(found, kept)
     merged: list[Span] = []
-    # Sorted by start alone: of two spans with the same start, the one of the earlier detector names the secret.
+    # Sorted by start only, so that of two spans with the same start the earlier detector names the secret.
     for start, end, kind in sorted(found, key=lambda span: span[0]):
         if merged and start < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]), merged[-1][2])
@@ -131,7 +131,7 @@ def _merged(found: list[Span], text: str) -> list[Span]:
 
 
 def _apart(found: list[Span], kept: list[tuple[int, int]]) -> list[Span]:
-    """The spans that touch none of those to keep, which are sorted and disjoint."""
+    """Return the spans that touch none of the kept ones, which are sorted and disjoint."""
     ends = [end for _, end in kept]
 
     def is_apart(span: Span) -> bool:
@@ -150,7 +150,7 @@ def _replaced(text: str, spans: list[Span]) -> str:
 
 
 def private_spans(text: str) -> list[tuple[int, int]]:
-    """Returns where `<private>...</private>` stands, tags included; an unclosed tag reaches to the end."""
+    """Return the spans of `<private>...</private>`, tags included; an unclosed tag extends to the end."""
     spans: list[tuple[int, int]] = []
     depth = start = 0
     for tag in _PRIVATE_TAG.finditer(text) if "private" in text.lower() else ():
@@ -165,7 +165,7 @@ def private_spans(text: str) -> list[tuple[int, int]]:
 
 
 def without_private(text: str) -> str:
-    """Returns the text with `[private]` instead of each `<private>...</private>`."""
+    """Return the text with `[private]` instead of each `<private>...</private>`."""
     parts, at = [], 0
     for start, end in private_spans(text):
         parts += [text[at:start], PRIVATE]
@@ -174,12 +174,12 @@ def without_private(text: str) -> str:
 
 
 def discreet(text: str) -> str:
-    """Returns the text as it may be written down: without private passages and without secrets."""
+    """Return the text to store: without private passages and secrets."""
     return redact(without_private(text))
 
 
 def discreet_value(value: Any, discreet: Callable[[str], str] = discreet, depth: int = 0) -> Any:
-    """Returns a JSON value as it may be written down: strings are redacted, and so are members with a secret's name."""
+    """Return a JSON value to store: strings are redacted, and so are members with a secret's name."""
     if isinstance(value, str):
         return discreet(value)
     if depth > _DEEPEST:
@@ -196,9 +196,9 @@ def discreet_value(value: Any, discreet: Callable[[str], str] = discreet, depth:
 
 
 def secret_members(value: Mapping[Any, Any]) -> dict[Any, str]:
-    """Returns the marks that replace members whose name says that they are secret: `{"db_password": "x"}`.
+    """Return the marks that replace members with a secret's name: `{"db_password": "x"}`.
 
-    It also reads `{"name": "DB_PASSWORD", "value": "x"}`, the form of Kubernetes and Docker.
+    It also recognises `{"name": "DB_PASSWORD", "value": "x"}`, the form of Kubernetes and Docker.
     """
     marks: dict[Any, str] = {}
     for name, member in value.items():

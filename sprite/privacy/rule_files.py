@@ -1,7 +1,6 @@
-"""Reads the rules about secrets, which are data: `rules/*.toml`. What each field means is said at the top of the files.
+"""Read the rules about secrets from `rules/*.toml`. The top of each file explains its fields.
 
-Knows what a rule consists of; how rules find secrets is the business of `secret_formats`, `secret_places`,
-`secret_names` and `secret_values`.
+Knows the parts of a rule. `secret_formats`, `secret_places`, `secret_names` and `secret_values` apply them.
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ _F = TypeVar("_F", bound=msgspec.Struct)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a rule recognises, with examples; the test of the rules reads those."""
+    """A pattern for secrets with examples, which the test of the rules checks."""
 
     about: str
-    #: A regular expression; a list is one after the other.
+    #: A regular expression; a list is concatenated.
     pattern: str | list[str] = ""
-    #: Alternatives that stand for `{words}` in the patterns.
+    #: Alternatives for `{words}` in the patterns.
     words: tuple[str, ...] = ()
     matches: tuple[str, ...]
     ignores: tuple[str, ...]
 
     @property
     def regex(self) -> str:
-        """Returns the whole regular expression."""
+        """The whole regular expression."""
         return self.filled(self.pattern if isinstance(self.pattern, str) else "".join(self.pattern))
 
     def filled(self, pattern: str) -> str:
-        """Returns a pattern of this rule with its words in it."""
+        """Return a pattern of this rule with its words filled in."""
         return pattern.replace("{words}", "|".join(self.words))
 
 
 class Shape(Rule, frozen=True, kw_only=True):
-    """A secret with a form of its own."""
+    """A secret with a distinctive form."""
 
     kind: str
     markers: tuple[str, ...]
@@ -53,7 +52,7 @@ class ShapeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NameParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the names of rules begin with or have in them."""
+    """Prefixes and parts of rule names."""
 
     begins: tuple[str, ...]
     contains: tuple[str, ...]
@@ -67,7 +66,7 @@ class LibraryFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Place(Rule, frozen=True, kw_only=True):
-    """A secret that its surroundings give away."""
+    """A secret recognised by its surroundings."""
 
     kind: str
     markers: tuple[str, ...]
@@ -85,7 +84,7 @@ class Place(Rule, frozen=True, kw_only=True):
 
 
 class Half(Place, frozen=True, kw_only=True):
-    """A secret that stands near its other half."""
+    """A secret that is near its other half."""
 
     beside: str
 
@@ -110,13 +109,13 @@ class PlaceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NamePart(Rule, frozen=True, kw_only=True):
-    """A part of an assignment; `kind` is what its examples are redacted as."""
+    """A part of an assignment; its examples are redacted as `kind`."""
 
     kind: str
 
 
 class Word(NamePart, frozen=True, kw_only=True):
-    """A word by which names say that something is secret."""
+    """A word that marks a name as secret."""
 
     search: str
     markers: tuple[str, ...] = ()
@@ -149,7 +148,7 @@ class ValueFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WishFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """wishes.toml; the first three stand for what the patterns call by their names."""
+    """wishes.toml; the first three fields replace placeholders in the patterns."""
 
     start: str
     end: str
@@ -158,12 +157,12 @@ class WishFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(name: str, form: type[_F]) -> _F:
-    """Returns the rules of one file; raises ValidationError where a rule lacks a field or has an unknown one."""
+    """Return the rules of one file. Raises ValidationError if a rule lacks a field or has an unknown one."""
     import tomllib  # 5 ms that the listener need not wait for
 
     return msgspec.convert(tomllib.loads((_FOLDER / name).read_text("utf-8")), form)
 
 
 def one_of(patterns: Iterable[str]) -> str:
-    """Returns one regular expression for several, in their order; for none, one that matches nothing."""
+    """Return one regular expression for several, in order; for none, one that matches nothing."""
     return "|".join(dict.fromkeys(pattern for pattern in patterns if pattern)) or r"(?!)"

@@ -1,7 +1,7 @@
-"""The phrases that open a wallet (BIP 39): 12 to 24 words in a row, near a word that says so or alone on their line.
+"""Wallet seed phrases (BIP 39): 12 to 24 words in a row, near a cue or alone on their line.
 
-Known without the list of the 2,048 words: they have three to eight letters, and none is one of those that hold
-sentences together.
+They are recognised without the list of 2,048 words: its words have three to eight letters, and it contains none of
+the common function words.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Span = tuple[int, int, str]
 KIND = "seed-phrase"
 _LENGTHS = frozenset({12, 15, 18, 21, 24})
 _SHORTEST, _LONGEST = 12, 25
-#: What announces a phrase, within so many characters before it.
+#: Cues for a phrase within _NEAR characters before it.
 _CUE = re.compile(r"seed|mnemonic|(?:recovery|backup|secret|wallet)[ _-](?:phrase|words)|fromphrase|wallet")
 _NEAR = 120
 _MARKERS = ("seed", "mnemonic", "wallet", "phrase", "ckup words", "ret words")
@@ -22,22 +22,22 @@ _WORD = re.compile(r"[A-Za-z]+")
 _IS_CANDIDATE = re.compile(r"[a-z]{3,8}")
 #: Between two words: a space, commas and quotes of a list, the numbers of a numbered one.
 _GAP = re.compile(r"""(?:[ \t]|["'`]?,?\s{1,3}["'`]?|["'`],["'`])?(?:\s{0,4}\d{1,2}[.):]?\s{1,3})?""")
-#: Words of sentences, none of them in the list.
+#: Function words, none of them in the list.
 _GLUE = frozenset(
     "the and for are was were with from his her has had been not but its our who which their than does did could would "
     "should into onto also isn don it's let's goes went them these those".split()
 ) - {"also", "into"}
-#: A phrase alone on its line. The line feed first: so the search passes over everything else at once.
+#: A phrase alone on its line. The pattern starts with the line feed, so that the search skips other text fast.
 _ALONE = r"""[ \t>"'`]{0,8}((?:[a-z]{3,8} ){11,23}[a-z]{3,8})[ \t\r"'`.]{0,4}(?=\n|\Z)"""
 _LINE = re.compile(_ALONE)
 _NEXT_LINE = re.compile(rf"\n{_ALONE}")
-#: Endings that hardly any of the list's words has; more than a few, and it is a sentence or a list of something else.
+#: Endings that are rare in the list; more than a few mean a sentence or another list.
 _INFLECTED = re.compile(r"(?:[^aeiou]s|ed|ing)\Z")
 _MOST_INFLECTED = 2
 
 
 def seed_phrases(text: str, lower: str) -> Iterator[Span]:
-    """Yields the phrases. `lower` is the text in lower case."""
+    """Yield the spans of phrases. `lower` is the text in lower case."""
     yield from _lines(text)
     if not any(marker in lower for marker in _MARKERS):
         return
@@ -50,7 +50,7 @@ def seed_phrases(text: str, lower: str) -> Iterator[Span]:
 
 
 def _lines(text: str) -> Iterator[Span]:
-    """The lines that are a phrase and nothing else."""
+    """Yield the lines that are exactly a phrase."""
     first = _LINE.match(text)
     for line in (first, *_NEXT_LINE.finditer(text)) if first else _NEXT_LINE.finditer(text):
         if _could_be_phrase(line[1].split(" "), exact=True):
@@ -58,7 +58,7 @@ def _lines(text: str) -> Iterator[Span]:
 
 
 def _runs(text: str) -> Iterator[list[re.Match[str]]]:
-    """Every row of words that could be of the list, with nothing between them but what stands between words."""
+    """Yield every run of words that could be in the list, separated only as phrases are."""
     run: list[re.Match[str]] = []
     for word in _WORD.finditer(text):
         fits = _IS_CANDIDATE.fullmatch(word[0]) is not None and word[0] not in _GLUE
@@ -72,7 +72,7 @@ def _runs(text: str) -> Iterator[list[re.Match[str]]]:
 
 
 def _could_be_phrase(words: list[str], *, exact: bool) -> bool:
-    """Returns whether so many such words are a phrase; `exact`: in one of its lengths, as nothing else says so."""
+    """Return whether the words may be a phrase; `exact` allows only its regular lengths, because there is no cue."""
     if len(words) not in _LENGTHS and (exact or not _SHORTEST <= len(words) <= _LONGEST):
         return False
     inflected = sum(_INFLECTED.search(word) is not None for word in words)
