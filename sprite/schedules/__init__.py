@@ -1,1 +1,1 @@
-"""When actions are due: moments, time zones and repeats."""
+"""Due times of actions: moments, time zones and repeats."""

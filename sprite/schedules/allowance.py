@@ -1,4 +1,4 @@
-"""What schedules may spend: a share of the daily cap, counted by their missions (UTC days, US dollars)."""
+"""Spending limit for schedules: a share of the daily limit, counted by their missions (UTC days, US dollars)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sprite.database.workspace import WorkspaceDB
 
 
 class Allowance:
-    """Asked before each firing; `clock` gives Unix seconds."""
+    """Check the budget before each firing; `clock` returns Unix seconds."""
 
     def __init__(self, settings: Settings, workspace: WorkspaceDB, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
@@ -19,7 +19,7 @@ class Allowance:
         self._clock = clock
 
     async def refusal(self) -> str | None:
-        """Why nothing may be fired today any more, in words; None where something may."""
+        """Return why no more actions may fire today, as text; None if they may."""
         cap = self._settings.daily_usd
         if cap is None or self._settings.is_offline:
             return None
@@ -33,7 +33,7 @@ class Allowance:
         )
 
     def next_day(self) -> float:
-        """When there is a budget again."""
+        """Return the time of the next budget."""
         return self._day_began() + SECONDS_PER_DAY
 
     def _day_began(self) -> float:

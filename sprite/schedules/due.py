@@ -1,6 +1,6 @@
-"""When an action is due, as people and models write it -> Unix seconds (pure).
+"""Parse due times, as written by people and models, to Unix seconds (pure).
 
-A day alone is 09:00 of it. A moment without an offset is one on the wall clock of a zone that is named beside it.
+A day alone means 09:00. A moment without an offset is local time in the given zone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime, time, timedelta
 from sprite.errors import PeerError
 from sprite.schedules.zones import LATEST, local, moment
 
-#: When a day begins for who only names the day.
+#: The time of day for a date without a time.
 MORNING = time(9)
 _ISO = re.compile(
     r"(\d{4}-\d{2}-\d{2})(?:[T ]+(\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s?(Z|[+-]\d{2}:?\d{2})?)?", re.IGNORECASE
@@ -25,9 +25,9 @@ _HOW = "write a day or a moment, like 2026-12-01 or 2026-12-01 09:00, or in 20 m
 
 
 def parse_due(value: float | str, tz: str, now: float) -> float:
-    """A due time: Unix seconds as they are, or a text: a day, a moment, "in 2 hours", "tomorrow 09:00".
+    """Return a due time in Unix seconds from a number or a text: a day, a moment, "in 2 hours", "tomorrow 09:00".
 
-    PeerError (`bad_due`) where there is no such time; one that has passed is none of this function's business.
+    Raises PeerError (`bad_due`) for an invalid time. A past time is accepted.
     """
     at = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else _read(value, tz, now)
     if not math.isfinite(at) or at < 0 or at > LATEST:
@@ -44,7 +44,7 @@ def _read(value: object, tz: str, now: float) -> float:
 
 
 def _moment_in(text: str, tz: str, now: float) -> float:
-    """ValueError where the text says no moment."""
+    """Return the moment. Raises ValueError if the text is none."""
     if found := _ISO.fullmatch(text):
         day, clock, offset = found.groups()
         if offset is not None:

@@ -1,8 +1,8 @@
-"""How a schedule's mission ended -> what that means for its action (pure). Times are Unix seconds.
+"""The effect of a schedule mission's end on its action (pure). Times are Unix seconds.
 
-A one-time action is done with its mission, or failed; a repeat goes on in any case. Where the model could not be had
-(a budget used up, no network) nothing is lost: it is tried again, later each time, and given up after some tries. A
-turn that was stopped or crashed is not begun anew: what it had done by then is not known, and a person decides.
+A one-time action is done or failed with its mission; a repeat continues in any case. If the model was unavailable
+(budget used up, no network), the action is retried with growing delays and given up after some tries. A stopped or
+crashed turn is not restarted: its effects are unknown, so a person decides.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from sprite.database.workspace import ScheduledMission
 from sprite.schedules.words import moment_words
 from sprite.schedules.zones import DEFAULT_ZONE
 
-#: How long it waits before each try after the first; together they reach over a day's budget into the next.
+#: Delays before each retry; together they extend from one day's budget into the next.
 TRIED_AGAIN_SECONDS = (900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0)
-#: Errors of the model or the way to it, which pass by themselves.
+#: Temporary errors of the model or the connection to it.
 PASSING = frozenset(
     {"budget_used_up", "rate_limited", "overloaded", "model_error", "agent_error", "shortage"},
 )
@@ -26,7 +26,7 @@ PASSING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is noted of an action; `status` and `due` only where they change."""
+    """A note for the action's history; `status` and `due` only if they change."""
 
     what: str
     status: Literal["done", "failed"] | None = None
@@ -34,13 +34,13 @@ class Verdict:
 
 
 def verdict(action: Action, mission: ScheduledMission, failures: Sequence[str | None], now: float) -> Verdict | None:
-    """What becomes of an action whose mission has ended; None where there is nothing to tell.
+    """Return the effect of an ended mission on its action; None if there is none.
 
-    `failures` are the error codes of the action's newest missions, newest first, this one's among them; None stands
-    for one that ended otherwise.
+    `failures` are the error codes of the action's newest missions, newest first, including this one; None for those
+    without an error.
     """
     if action.status != "open":
-        # Somebody has closed it meanwhile: the agent in the turn itself, or a person, for whom it was taken back.
+        # It was closed meanwhile: by the agent in the turn itself, or by a person, which withdrew the mission.
         return None
     goes_on = action.due is not None
     if mission.status == "complete":

@@ -1,4 +1,4 @@
-"""Repeats as people type them, "weekday at 8" or "2 hours" -> RRULE (pure); a rule is taken as it is."""
+"""Parse repeats as people type them, "weekday at 8" or "2 hours", to RRULE (pure); a rule stays unchanged."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LIST = re.compile(r"\s*(?:,|\band\b)\s*|\s+")
 
 
 def rule_of(text: str) -> str:
-    """The rule that is meant: FREQ=... itself, "day", "weekday at 8", "monday and thursday at 9:30", "2 weeks".
+    """Return the rule for a text: FREQ=... itself, "day", "weekday at 8", "monday and thursday at 9:30", "2 weeks".
 
-    PeerError (`bad_repeat`, `too_often`) where none is.
+    Raises PeerError (`bad_repeat`, `too_often`) for an invalid one.
     """
     if "=" in text:
         parse_rule(text)

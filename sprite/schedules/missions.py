@@ -1,4 +1,4 @@
-"""What a schedule asks of the agent: the mission's id, its text, its line of chat (pure). Times are Unix seconds."""
+"""A schedule's message to the agent: its mission id, text and chat line (pure). Times are Unix seconds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sprite.schedules.words import moment_words, repeat_words, span_words
 from sprite.schedules.zones import DEFAULT_ZONE
 
 _MISSIONS = uuid.UUID("0b6f3f6e-5a0e-5a3c-9d0c-6f1f4f6c7f5e")
-#: Later than this is worth a word.
+#: Lateness from which it is mentioned.
 LATE_SECONDS = 60.0
-#: A tag of ours within the words of an action, as a model would still read it.
+#: Our tag inside an action's text, in any form that a model would still read as one.
 _TAG = re.compile(r"<(?=\s*/?\s*due_action\b)", re.IGNORECASE)
 _WHOSE = {
     "person": "It is the person's own standing request.",
@@ -26,12 +26,12 @@ _WHOSE = {
 
 
 def mission_id_of(action_id: int, due: float) -> str:
-    """The one mission of an action for a due time: whoever accepts it twice gets it once."""
+    """Return the id of an action's only mission for a due time, so that accepting it twice creates one."""
     return str(uuid.uuid5(_MISSIONS, f"{action_id} {due!r}"))
 
 
 def mission_text(action: Action, due: float, now: float) -> str:
-    """What the agent is told of an action whose time, `due`, has come."""
+    """Return the agent's message for an action that is due at `due`."""
     zone = action.tz or DEFAULT_ZONE
     facts = [f"due {moment_words(due, zone)}"]
     if lateness := late_words(due, now):
@@ -56,7 +56,7 @@ is noted by itself when the turn ends."""
 
 
 def chat_line(action: Action, due: float, now: float) -> str:
-    """What people see of it in the chat."""
+    """Return the action's line in the chat."""
     lateness = late_words(due, now)
     if not lateness:
         return action.content
@@ -64,5 +64,5 @@ def chat_line(action: Action, due: float, now: float) -> str:
 
 
 def late_words(due: float, now: float) -> str:
-    """How late it is in words, empty where it is not."""
+    """Return the lateness as text, empty if it is on time."""
     return f"{span_words(now - due)} late" if now - due >= LATE_SECONDS else ""

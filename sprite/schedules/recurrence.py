@@ -1,9 +1,9 @@
-"""Repeats (RFC 5545 RRULE): read, checked, and asked for their next moment (pure; moments are Unix seconds).
+"""Repeats (RFC 5545 RRULE): parse, check, and compute the next moment (pure; moments are Unix seconds).
 
-A repeat is computed on the wall clock of its zone, so that "every day at 9" stays at 9 when the clocks change. Days are
-enumerated by python-dateutil, times within a day here: a rule by minutes that fits no day would keep dateutil busy for
-minutes. Never asked for more than `_HORIZON_DAYS` candidate days, nor beyond the calendar's end, which is moved near:
-no rule, whoever wrote it, takes longer than some tenths of a second.
+A repeat is computed in its zone's local time, so that "every day at 9" stays at 9 when the clocks change.
+python-dateutil enumerates days, and this module times within a day: a rule by minutes that matches no day would
+occupy dateutil for minutes. At most `_HORIZON_DAYS` candidate days are examined, and the calendar's end is moved
+near. So any rule takes at most some tenths of a second.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dateutil.rrule import DAILY, HOURLY, MINUTELY, MONTHLY, WEEKLY, YEARLY, rru
 from sprite.errors import PeerError
 from sprite.schedules.zones import LATEST, local, moment
 
-#: No repeat fires more often.
+#: Minimum interval between two firings.
 LEAST_GAP_SECONDS = 300
 MAX_RULE_CHARS = 300
-#: A repeat that ends by itself after more times than this is one without an end, or one until a day.
+#: Limit for COUNT; use a rule without an end, or UNTIL, for more.
 MOST_TIMES = 1000
 MOST_INTERVAL = 1000
-#: Steps of at most so many days, and so many minutes, meet every minute of the day in fewer candidate days.
+#: Steps of at most this many days or minutes reach every minute of the day in fewer candidate days.
 _HORIZON_DAYS = 1100
-#: The calendar repeats after so many years, to the weekday: near its end, dateutil gives up soon.
+#: The calendar repeats after this many years, including weekdays. Near its end, dateutil stops early.
 _CYCLE_YEARS = 400
 _FREQUENCIES: dict[str, Literal[0, 1, 2, 3, 4, 5]] = {
     "YEARLY": YEARLY,
@@ -47,9 +47,9 @@ _UNTIL = re.compile(r"(\d{8})(?:T(\d{6})(Z)?)?")
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A rule that was read: each list sorted, empty where the rule does not say it.
+    """A parsed rule: each list sorted, empty if the rule lacks it.
 
-    `by_day` are (ordinal or 0, weekday from 0 for Monday); `until` is on the wall clock unless `until_is_utc`.
+    `by_day` are (ordinal or 0, weekday from 0 for Monday); `until` is local time unless `until_is_utc`.
     """
 
     frequency: str
@@ -67,13 +67,13 @@ class Repeat:
 
     @property
     def is_within_days(self) -> bool:
-        """Whether it counts hours or minutes, and not days."""
+        """Whether it counts hours or minutes instead of days."""
         return self.frequency in {"HOURLY", "MINUTELY"}
 
 
 @lru_cache(maxsize=256)
 def parse_rule(text: str) -> Repeat:
-    """A rule as text -> what it says. PeerError (`bad_repeat`) where it cannot be read, or is too dense."""
+    """Parse a rule. Raises PeerError (`bad_repeat`) if it is invalid, `too_often` if it is too dense."""
     if len(text) > MAX_RULE_CHARS:
         raise PeerError(f"A repeat has at most {MAX_RULE_CHARS} characters.", code="bad_repeat")
     try:
@@ -93,7 +93,7 @@ def parse_rule(text: str) -> Repeat:
 
 
 def first_after(rule: str, tz: str, after: float) -> float | None:
-    """When a rule that names no beginning fires first: on its days, at its hour or 09:00. None if it never does."""
+    """Return the first moment of a rule without a start: on its days, at its hour or 09:00. None if it never fires."""
     repeat = parse_rule(rule)
     start = local(after, tz).replace(second=0, microsecond=0)
     if not repeat.is_within_days:
@@ -104,16 +104,16 @@ def first_after(rule: str, tz: str, after: float) -> float | None:
 
 
 def next_after(rule: str, first: float, tz: str, after: float) -> float | None:
-    """The rule's next moment after another one; None if there is none.
+    """Return the rule's next moment after another one; None if there is none.
 
-    `first` is the action's first due time, from which intervals and counts are counted. It need not fit the rule
-    itself: it fires all the same, and is none of the rule's moments.
+    `first` is the action's first due time, the base for intervals and counts. It need not fit the rule: it fires in
+    any case, and is not one of the rule's moments.
     """
     return _first(parse_rule(rule), local(first, tz), tz, after)
 
 
 def missed(rule: str, first: float, tz: str, since: float, until: float, most: int = 1000) -> int:
-    """How many of the rule's moments lie after `since`, up to `until` and with it; `most` where they are more."""
+    """Return the number of the rule's moments in (since, until], at most `most`."""
     repeat, count, at = parse_rule(rule), 0, since
     for at in _moments(repeat, local(first, tz), tz, since):
         if at > until or count >= most:
@@ -127,7 +127,7 @@ def _first(repeat: Repeat, start: datetime, tz: str, after: float) -> float | No
 
 
 def _moments(repeat: Repeat, start: datetime, tz: str, after: float) -> Iterator[float]:
-    """The rule's moments from some time before `after` on."""
+    """Yield the rule's moments, starting some time before `after`."""
     until = repeat.until
     for wall in _walls(repeat, _forwarded(repeat, start, local(after, tz) - timedelta(days=2))):
         at = moment(wall, tz)
@@ -144,9 +144,9 @@ def _walls(repeat: Repeat, start: datetime) -> Iterator[datetime]:
 
 
 def _forwarded(repeat: Repeat, start: datetime, before: datetime) -> datetime:
-    """A beginning near a time and not after it, from which the same moments follow.
+    """Return a start near, but not after, a time, from which the same moments follow.
 
-    None nearer is looked for where moments are counted, or are so few that it does not matter.
+    Return the original start if moments are counted, or so few that it does not matter.
     """
     step = {"DAILY": 1440, "WEEKLY": 10_080, "HOURLY": 60, "MINUTELY": 1}.get(repeat.frequency)
     if step is None or repeat.count is not None or before <= start:
@@ -161,9 +161,9 @@ def _on_days(repeat: Repeat, start: datetime) -> Iterator[datetime]:
 
 
 def _within_days(repeat: Repeat, start: datetime) -> Iterator[datetime]:
-    """Steps of hours or minutes from the beginning that fall on the rule's days, hours and minutes."""
+    """Yield steps of hours or minutes from the start that fall on the rule's days, hours and minutes."""
     step = repeat.interval * (60 if repeat.frequency == "HOURLY" else 1)
-    # The beginning's minute holds for hours unless the rule names minutes: those are then looked for in each hour.
+    # The start's minute applies to all hours unless the rule names minutes: then those of each hour are examined.
     if repeat.frequency == "HOURLY" and repeat.by_minute:
         origin, minutes = start.replace(minute=0), repeat.by_minute
     else:
@@ -183,7 +183,7 @@ def _within_days(repeat: Repeat, start: datetime) -> Iterator[datetime]:
 
 
 def _rule(repeat: Repeat, start: datetime, frequency: str, interval: int, *, times: bool) -> Iterator[datetime]:
-    """Moments as dateutil has them, computed in the last cycle of the calendar and moved back."""
+    """Return dateutil's moments, computed in the last cycle of the calendar and moved back."""
     years = (MAXYEAR - start.year) // _CYCLE_YEARS * _CYCLE_YEARS
     found = rrule(
         _FREQUENCIES[frequency],
@@ -204,7 +204,7 @@ def _rule(repeat: Repeat, start: datetime, frequency: str, interval: int, *, tim
 
 
 def _read(text: str) -> Repeat:
-    """ValueError, with words, or KeyError where the text is no rule."""
+    """Parse a rule. Raises ValueError with a text, or KeyError, if it is invalid."""
     parts = _parts(text)
     frequency = parts.pop("FREQ", "")
     if frequency not in _FREQUENCIES:
@@ -291,7 +291,7 @@ def _days(text: str | None) -> tuple[tuple[int, int], ...]:
 
 
 def _until(text: str | None) -> tuple[datetime | None, bool]:
-    """(the last moment, whether it is in UTC); of a day alone, its end."""
+    """Return (the last moment, whether it is in UTC); for a day alone, its end."""
     if text is None:
         return None, False
     found = _UNTIL.fullmatch(text)
@@ -305,17 +305,17 @@ def _until(text: str | None) -> tuple[datetime | None, bool]:
 
 
 def _least_gap_minutes(repeat: Repeat) -> int:
-    """At most so few minutes lie between two moments."""
+    """Return a lower bound for the minutes between two moments."""
     if repeat.is_within_days:
         step = repeat.interval * (60 if repeat.frequency == "HOURLY" else 1)
         return max(step, 1) if not repeat.by_minute else max(_least(repeat.by_minute, 60), _step_beside(repeat, step))
     clocks = sorted(hour * 60 + minute for hour in repeat.by_hour or (0,) for minute in repeat.by_minute or (0,))
-    # Over midnight, too: 23:59 and 00:01.
+    # Including over midnight: 23:59 and 00:01.
     return _least(clocks, 1440)
 
 
 def _step_beside(repeat: Repeat, step: int) -> int:
-    """By minutes, a step that is wider than the minutes named holds as well; by hours, each hour has them all."""
+    """Return the step as a bound for minutely rules; in hourly rules each hour has all the minutes."""
     return step if repeat.frequency == "MINUTELY" else 1
 
 

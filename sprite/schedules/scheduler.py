@@ -1,8 +1,8 @@
-"""The scheduler: fires each action when it is due, once, as a mission of its own, and notes what became of it.
+"""The scheduler: fire each due action once as its own mission, and record the outcome.
 
-The mission's id is made of the action and its due time, and the inbox on disk takes an id once; then the log says that
-it fired, which moves the due time on. Killed in between, the next look finds the mission and says so. One mission of a
-schedule is under way at a time, so that a person's, which came meanwhile, is next.
+The mission's id derives from the action and its due time, and the inbox on disk accepts an id once. Then the log
+records that it fired, which advances the due time. After a kill in between, the next check finds the mission and
+records it. Only one schedule mission runs at a time, so that a person's mission that arrived meanwhile is next.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from sprite.schedules.zones import DEFAULT_ZONE
 
 log = logging.getLogger(__name__)
 
-#: No moment is slept for longer than this: clocks are set, and machines sleep through their timers.
+#: Maximum sleep: clocks are changed, and machines sleep through their timers.
 LOOK_SECONDS = 30.0
 
 
 class Scheduler:
-    """Looks when something is due, when a change is told, and every half minute. `clock` gives Unix seconds."""
+    """Check when an action is due, when one changes, and every half minute. `clock` returns Unix seconds."""
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class Scheduler:
         self._looking = asyncio.Lock()
         self._changed = asyncio.Event()
         self._closing = False
-        #: What people were told last.
+        #: The next due time that clients know.
         self._told: NextDue | None = None
         runtime.when_scheduled_ends(self.changed)
 
     def changed(self) -> None:
-        """Something may be due, or not any more, or a mission has ended; returns at once."""
+        """Trigger a check because an action or a mission changed; return at once."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Looks, again and again, until `stop`."""
+        """Check repeatedly until `stop`."""
         while not self._closing:
             self._changed.clear()
             seconds = await self.try_look()
@@ -78,12 +78,12 @@ class Scheduler:
                 continue
 
     def stop(self) -> None:
-        """Lets `run` end."""
+        """Let `run` end."""
         self._closing = True
         self._changed.set()
 
     async def try_look(self) -> float:
-        """Looks; returns in how many seconds to look again. A look that fails is tried again."""
+        """Check; return the seconds until the next check. A failed check is retried."""
         try:
             await self.look()
             next_due = await self._actions.next_due()
@@ -91,17 +91,17 @@ class Scheduler:
             log.warning("the schedule could not be looked at: %s", error)
             return LOOK_SECONDS
         except Exception:
-            # A fault with one action must not end all schedules; it is ours, so it is logged whole.
+            # A fault with one action must not end all schedules. It is a bug, so log its traceback.
             log.exception("the schedule could not be looked at")
             return LOOK_SECONDS
         left = LOOK_SECONDS if next_due is None else next_due.at - self._clock()
-        # What is due and waits, waits for a mission's end, which is told.
+        # A due action that waits is waiting for a mission's end, which triggers a check.
         return min(left, LOOK_SECONDS) if left > 0 else LOOK_SECONDS
 
     async def look(self) -> None:
-        """Notes what became of missions, and fires what is due next if none is under way."""
+        """Record the outcome of missions, and fire the next due action if none is running."""
         async with self._looking:
-            # What has ended is on the disk then.
+            # Afterwards the ends of missions are on disk.
             await self._feed.drain()
             under_way = [mission for mission in await self._missions() if not await self._settled(mission)]
             if not under_way:
@@ -109,7 +109,7 @@ class Scheduler:
             await self._tell_next()
 
     async def run_due(self) -> None:
-        """Has everything that is due run; returns when it has ended, and so have the missions before it."""
+        """Run everything that is due; return when it and the missions before it have ended."""
         for _ in range(MOST_SCHEDULED + 1):
             await self.look()
             await self._runtime.heartbeat()
@@ -149,7 +149,7 @@ class Scheduler:
     async def _note_fired(self, action: Action, mission_id: str, due: float, at: float) -> Action:
         fired = await self._actions.fired(action.id, due=due, mission_id=mission_id, late_by=max(0.0, at - due))
         if fired.status != "open":
-            # Somebody closed it in the moment in which it came due.
+            # It was closed at the moment when it became due.
             self._runtime.take_back(mission_id)
         return fired
 
@@ -162,10 +162,10 @@ class Scheduler:
     # --- what became of it ---
 
     async def _settled(self, mission: ScheduledMission) -> bool:
-        """Whether a mission has ended and its action knows."""
+        """Return whether a mission has ended and its action's history contains the end."""
         action = await self._action(mission.action_id)
         if action is not None and action.status == "open" and action.due == mission.due:
-            # Killed after the mission was taken, and before the log said so.
+            # Killed after the mission was stored and before the log recorded it.
             action = await self._note_fired(action, mission.id, mission.due, mission.received_at)
         if mission.status in {"queued", "running"}:
             if action is None or action.status != "open" or _is_moved(action):
@@ -191,7 +191,7 @@ class Scheduler:
         try:
             return await self._actions.action(action_id)
         except PeerError:
-            # Forgotten meanwhile.
+            # It was forgotten meanwhile.
             return None
 
     async def _tell_next(self) -> None:
@@ -202,5 +202,5 @@ class Scheduler:
 
 
 def _is_moved(action: Action) -> bool:
-    """Whether one that fires once was given another time while its mission waited."""
+    """Return whether a one-time action was rescheduled while its mission waited."""
     return action.rrule is None and action.due is not None

@@ -1,4 +1,4 @@
-"""When actions are due, in words for people and the agent (pure). Times are Unix seconds."""
+"""Due times as text for people and the agent (pure). Times are Unix seconds."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _SPANS = ((86_400, "day"), (3600, "hour"), (60, "minute"))
 
 
 def moment_words(at: float, tz: str) -> str:
-    """A moment on the wall clock there: "Tue 2026-12-01 09:00 Europe/Berlin"."""
+    """Return a moment in local time: "Tue 2026-12-01 09:00 Europe/Berlin"."""
     wall = local(at, tz)
     return f"{_DAY_NAMES[wall.weekday()][:3]} {wall:%Y-%m-%d %H:%M} {tz}"
 
 
 def due_words(due: float | None, rrule: str | None, tz: str | None) -> str:
-    """When it is due and how it repeats: "Tue 2026-12-01 09:00 Europe/Berlin, then every Monday"; empty if never."""
+    """Return due time and repeat: "Tue 2026-12-01 09:00 Europe/Berlin, then every Monday"; empty if never."""
     if due is None:
         return repeat_words(rrule) if rrule else ""
     when = moment_words(due, tz or DEFAULT_ZONE)
@@ -51,7 +51,7 @@ def due_words(due: float | None, rrule: str | None, tz: str | None) -> str:
 
 
 def span_words(seconds: float) -> str:
-    """A length of time in its largest unit, rounded down: "3 hours"."""
+    """Return a duration in its largest unit, rounded down: "3 hours"."""
     for length, unit in _SPANS:
         if seconds >= length:
             return _several(int(seconds // length), unit)
@@ -59,7 +59,7 @@ def span_words(seconds: float) -> str:
 
 
 def repeat_words(rule: str) -> str:
-    """A repeat in words: "every weekday at 08:00"; one that they would not say is given as it is written."""
+    """Return a repeat as text, "every weekday at 08:00", or the rule itself if that is not possible."""
     try:
         repeat = parse_rule(rule)
     except PeerError:

@@ -9,15 +9,15 @@ from zoneinfo import ZoneInfo
 from sprite.errors import PeerError
 
 DEFAULT_ZONE = "UTC"
-#: No time of an action lies beyond: room for a century of repeats, and for every calendar's arithmetic.
+#: Latest time of an action: room for a century of repeats, and for every calendar's arithmetic.
 LATEST = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
 _NAME = re.compile(r"[A-Za-z0-9_+-]{1,40}(/[A-Za-z0-9_+-]{1,40}){0,2}")
-#: Files beside the zones that are none, or that mean another zone on each machine.
+#: Files beside the zones that are no zones, or that mean another zone on each machine.
 _NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
 
 
 def known_zone(name: str) -> str:
-    """The name of a zone. PeerError where there is none of that name."""
+    """Return the name of a zone. Raises PeerError if it is unknown."""
     if not _is_zone(name):
         raise PeerError(
             f"There is no time zone {name[:60]!r}: name one like Europe/Berlin or UTC.", code="unknown_zone"
@@ -36,10 +36,10 @@ def _is_zone(name: str) -> bool:
 
 
 def local(moment: float, tz: str) -> datetime:
-    """A moment as the clock on a wall in that zone shows it, without its zone."""
+    """Return a moment as local time in that zone, without its zone."""
     return datetime.fromtimestamp(moment, ZoneInfo(tz)).replace(tzinfo=None, fold=0)
 
 
 def moment(wall: datetime, tz: str) -> float:
-    """When a clock on a wall shows this: the first time where it does so twice; an hour later where it never does."""
+    """Return the moment of a local time: the first if it occurs twice; an hour later if it never does."""
     return wall.replace(tzinfo=ZoneInfo(tz), fold=0).timestamp()
