@@ -1,1 +1,1 @@
-"""What is written here goes into a store elsewhere, so that it outlives this machine."""
+"""Replicate everything that is written here, so that it outlives this machine."""

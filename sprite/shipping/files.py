@@ -1,8 +1,8 @@
-"""The person's files on their way into a store: which there are, which of them fit, and their content in chunks.
+"""Replicate the person's files: select those that fit, and read their content in chunks.
 
-They are shipped as they are, as an export has them: a project comes back with its `.env`, and a store seals what it
-keeps. A file is known by the SHA-256 of its path: a forgotten name must not stay below `.os/` in what is noted here. No
-link is followed, also none that is put in a folder's place while we look.
+Files are sent unredacted, like in an export: a project comes back with its `.env`, and a replica encrypts its data.
+A file is identified by the SHA-256 of its path, because a forgotten name must not remain below `.os/`. Links are
+not followed, including one that replaces a folder during a scan.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from sprite.userfiles.no_links import folder_of
 
 log = logging.getLogger(__name__)
 
-#: A chunk as it travels, at most; and how long is read at a time, so that rows can go between.
+#: Limit for a chunk on the wire; and for the time of one read, so that rows can be sent in between.
 _CHUNK_SIZE = CHUNK_BYTES * 4 // 3 + 200
 _LONGEST_SECONDS = 0.3
-#: A file that was written to so shortly before it was read may be written to again without another time.
+#: A file that was written this shortly before reading may be written again without a new timestamp.
 _RACY_NS = 100_000_000
-#: JavaScript knows no larger number.
+#: JavaScript's largest exact integer.
 _MOST_SAID = 2**53
 
 
 class FileFacts(msgspec.Struct, frozen=True):
-    """A file as it was when it was shipped; times in nanoseconds, `chunks` by SHA-256 (hex)."""
+    """A file as it was when it was sent; times in nanoseconds, `chunks` by SHA-256 (hex)."""
 
     size: int
     mode: int
@@ -51,16 +51,17 @@ class FileFacts(msgspec.Struct, frozen=True):
 
 
 class FolderFacts(msgspec.Struct, frozen=True):
-    """A folder as it is."""
+    """A folder's metadata."""
 
     mode: int
     modified_ns: int
 
 
 class Omitted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of the person's files is not shipped: how many do not fit, and their bytes; how many nothing can be made of.
+    """Files that are not replicated: number and bytes of those over the limit, and number of unusable ones.
 
-    Those are `unkept`, for their names or since they cannot be read; `names` is the SHA-256 of what is said of them.
+    The latter are `unkept`, because of their names or because they are unreadable; `names` is the SHA-256 of their
+    list.
     """
 
     over_limit: int = 0
@@ -70,17 +71,17 @@ class Omitted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Unkept(LeftOut):
-    """What is left out and is a file or folder, in words that may be shown."""
+    """Collect left-out files and folders, with names that are safe to show."""
 
     def add(self, path: str, why: str) -> None:
-        """Counts one, and names it if there are few."""
+        """Count one, and name it if there are few."""
         if why not in NO_FILES:
             super().add(shown(path), why)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A file at a look."""
+    """A file at the time of a scan."""
 
     path: str
     size: int
@@ -90,7 +91,7 @@ class Seen:
     inode: int
 
     def is_as(self, facts: FileFacts | None) -> bool:
-        """Whether this is what was shipped."""
+        """Return whether this is the version that was sent."""
         return facts is not None and (
             (self.size, self.mode, self.modified_ns, self.changed_ns, self.inode)
             == (facts.size, facts.mode, facts.modified_ns, facts.changed_ns, facts.inode)
@@ -99,25 +100,25 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is there and is to be shipped, by the names of `name_of`, and what of it is left out."""
+    """The result of a scan: things to replicate by the names of `name_of`, and the omitted ones."""
 
     files: dict[str, Seen]
     folders: dict[str, FolderFacts]
     paths: dict[str, str]
     omitted: Omitted
-    #: Some of what is unkept, in words.
+    #: Some of the unkept files, as text.
     unkept: list[str]
 
 
 def name_of(path: str) -> str:
-    """What a file is called where its path must not stand."""
+    """Return the identifier of a file for places where its path must not appear."""
     return hashlib.sha256(path.encode()).hexdigest()
 
 
 def look(workspace: Path, limit: int) -> Look:
-    """Looks at everything but what is ours, and chooses what fits into `limit` bytes. Blocks.
+    """Scan everything outside `.os/`, and select files within `limit` bytes. Blocks.
 
-    The newest come first; what does not fit lets smaller ones behind it pass.
+    The newest come first; a file that does not fit is skipped for smaller ones.
     """
     found, folders, paths = list[Seen](), dict[str, FolderFacts](), dict[str, str]()
     unkept = _Unkept()
@@ -135,7 +136,7 @@ def look(workspace: Path, limit: int) -> Look:
         left -= seen.size
         chosen[name_of(seen.path)] = seen
         paths[name_of(seen.path)] = seen.path
-    # A file may be as long as it says without a byte on the disk.
+    # A sparse file may be long without a byte on disk.
     size = min(sum(seen.size for seen in omitted), _MOST_SAID)
     names = hashlib.sha256("\n".join(unkept.named).encode()).hexdigest() if unkept.count else ""
     return Look(chosen, folders, paths, Omitted(len(omitted), size, unkept.count, names), unkept.named)
@@ -155,9 +156,9 @@ def _of(path: str, entry: os.stat_result) -> Seen:
 
 
 class Reading:
-    """A file being read, chunk by chunk; afterwards `facts` are what was read, or None where it changed meanwhile.
+    """Read a file chunk by chunk; afterwards `facts` is its state, or None if it changed meanwhile.
 
-    OSError where it cannot be read, or is none any more. Blocks.
+    Raises OSError if it is unreadable or not a file any more. Blocks.
     """
 
     def __init__(self, workspace: Path, path: str) -> None:
@@ -169,7 +170,7 @@ class Reading:
         self._read = 0
 
     def next(self) -> tuple[str, bytes] | None:
-        """The next chunk with its SHA-256, None at the end."""
+        """Return the next chunk with its SHA-256, None at the end."""
         data = os.read(self._descriptor, min(CHUNK_BYTES, self._before.size - self._read))
         if data:
             self._read += len(data)
@@ -177,20 +178,20 @@ class Reading:
             return self._names[-1], data
         now = _of(self._path, os.fstat(self._descriptor))
         if now == self._before and self._read == now.size:
-            # One that may be changed without a trace is read once more at the next look.
+            # A file that may change without a new timestamp is read again at the next scan.
             changed = -1 if time.time_ns() - now.modified_ns < _RACY_NS else now.changed_ns
             self.facts = FileFacts(now.size, now.mode, now.modified_ns, changed, now.inode, self._names)
         return None
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
 class Contents:
-    """The contents of files, as much as a message holds at a time. Blocks.
+    """Read the contents of files in pieces that fit a message. Blocks.
 
-    Chunks in `known` are passed over, and what is given is known from then on.
+    Chunks in `known` are skipped, and returned ones are added to it.
     """
 
     def __init__(self, workspace: Path, files: Sequence[tuple[str, str]], known: set[str]) -> None:
@@ -202,7 +203,7 @@ class Contents:
         self._is_closed = False
 
     def next(self) -> tuple[list[ShippedChunk], dict[str, FileFacts]] | None:
-        """Some chunks, and the files of which the last was given; None at the end."""
+        """Return some chunks, and the files that they complete; None at the end."""
         with self._in_use:
             read = self._some() if self._reading or self._files else None
         if self._is_closed:
@@ -228,7 +229,7 @@ class Contents:
             name, reading = self._reading
             read = reading.next()
         except OSError as error:
-            # It went meanwhile, or nobody may read it.
+            # It was deleted meanwhile, or is unreadable.
             log.debug("a file is not shipped: %s", error.strerror)
             self._let_go()
             return None
@@ -244,7 +245,7 @@ class Contents:
         return ShippedChunk(sha256, base64.b64encode(data).decode())
 
     def close(self) -> None:
-        """Lets go of the file under way, at once or when a `next` in another thread has ended. Does not block."""
+        """Close the current file, at once or when a `next` in another thread has ended. Does not block."""
         self._is_closed = True
         if self._in_use.acquire(blocking=False):
             self._let_go()
@@ -266,6 +267,6 @@ def _opened(workspace: Path, path: str) -> int:
 
 
 def known_chunks(facts: Iterable[FileFacts]) -> Iterator[str]:
-    """Every chunk that these files are made of."""
+    """Yield every chunk of these files."""
     for each in facts:
         yield from each.chunks

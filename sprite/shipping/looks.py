@@ -1,6 +1,6 @@
-"""Looks at what is in no table of the log: memory's files, the person's files, and what is true of the whole.
+"""Scan what is in no table: memory files, the person's files, and facts about the whole.
 
-What is found to differ from what was noted before is noted in `ship_rows`, and so is shipped like a row of a table.
+Differences from the last scan are written to `ship_rows`, and so replicated like rows of a table.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from sprite.database.memory import MemoryDB
 from sprite.database.ship_state import ShipState
 from sprite.shipping.files import FileFacts, Look, Omitted, Seen, known_chunks, look
 
-#: The parts, as they are shipped.
+#: The names of the parts on the wire.
 FILES: Final = "files"
 FOLDERS: Final = "folders"
 MEMORY: Final = "memory"
 MANIFEST: Final = "manifest"
 WRITTEN: Final = "memory/written.jsonl"
 OMITTED: Final = "files_left_out"
-#: The person's folders are looked at again after something happened, but not sooner than this after the last time, and
-#: so long after it in any case.
+#: After activity the person's folders are scanned again, but not sooner than the first interval after the last scan,
+#: and in any case after the second.
 _SOONEST_SECONDS = 2.0
 _LATEST_SECONDS = 30.0
-#: A look takes no more than one part in so many of the time.
+#: A scan takes at most one part in this many of the time.
 _RARELY = 20
 
 _FILE = msgspec.json.Decoder(FileFacts)
 
 
 def omitted_in(facts: Mapping[str, str]) -> Omitted:
-    """What the manifest's rows say of files that are not shipped."""
+    """Return the files that are not replicated, from the manifest's rows."""
     return msgspec.json.decode(facts.get(OMITTED, "{}"), type=Omitted)
 
 
 class Looks:
-    """The looks of one connection; `shipped` are the files as they were noted last, `changed` those to be read."""
+    """Run the scans of one connection. `shipped` are the recorded files, `changed` those to read."""
 
     def __init__(self, settings: Settings, state: ShipState, memory: MemoryDB) -> None:
         self._settings = settings
@@ -53,20 +53,20 @@ class Looks:
         self._unkept: list[str] = []
         self._looked_at = 0.0
         self._took = 0.0
-        #: Not before the second look: that follows what waited when the store came.
+        #: Zero until the second scan, which follows the backlog of a new connection.
         self._pause = 0.0
         self.shipped: dict[str, FileFacts] = {}
         self.changed: list[tuple[str, Seen]] = []
-        #: Chunks that the store has, or is being sent.
+        #: Chunks that the replica has or is receiving.
         self.known: set[str] = set()
 
     async def begin(self) -> None:
-        """Reads what was noted before."""
+        """Load the recorded state."""
         rows = await self._state.rows(FILES)
         self.shipped = await asyncio.to_thread(lambda: {name: _FILE.decode(facts) for name, facts in rows.items()})
 
     async def look_at_memory(self) -> None:
-        """Notes what changed of memory's files, and of the whole but for the person's files."""
+        """Record changes of memory files, and of facts about the whole except the person's files."""
         found = await asyncio.to_thread(memory_files, self._settings)
         await self._note(MEMORY, {name: _json(_facts_of(file)) for name, file in found.items()})
         written = await self._memory.all_written()
@@ -76,28 +76,28 @@ class Looks:
             await self._state.put(MANIFEST, {"schemas": schemas})
 
     def is_due(self, active_at: float) -> bool:
-        """Whether to look at the person's files now; something happened last at `active_at` (monotonic seconds)."""
+        """Return whether to scan the person's files now; the last activity was at `active_at` (monotonic seconds)."""
         passed = time.monotonic() - self._looked_at
         if not self._looked_at or passed > max(_LATEST_SECONDS, self._took * _RARELY):
             return True
         return not self.is_fresh(active_at) and passed > max(self._pause, self._took * _RARELY)
 
     def is_fresh(self, active_at: float) -> bool:
-        """Whether nothing happened since the last look at the person's files."""
+        """Return whether there was no activity since the last scan of the person's files."""
         return self._looked_at > active_at
 
     async def look_at_files(self) -> None:
-        """Looks at the person's files; `changed` are those whose content is to be read."""
+        """Scan the person's files; `changed` are those whose content is to be read."""
         self._pause = _SOONEST_SECONDS if self._looked_at else 0.0
         self._looked_at = time.monotonic()
         found = await asyncio.to_thread(look, self._settings.workspace, self._settings.ship_files_bytes)
         self._took = time.monotonic() - self._looked_at
-        # What is gone has its path no more, and needs none.
+        # Deleted files need no path.
         self._paths = found.paths
         self._unkept = found.unkept
         self.changed = [(name, seen) for name, seen in found.files.items() if not seen.is_as(self.shipped.get(name))]
         self.known = set(known_chunks(self.shipped.values()))
-        # In this order: a store never has a name as a file's and as a folder's.
+        # In this order, so that a replica never has a name as a file and as a folder.
         await self._note_gone(found)
         await self._note(FOLDERS, {name: _json(folder) for name, folder in found.folders.items()})
         omitted = _json(found.omitted)
@@ -111,7 +111,7 @@ class Looks:
             del self.shipped[name]
 
     async def note_files(self, files: Mapping[str, FileFacts]) -> None:
-        """The store has the content of these."""
+        """Record files whose content the replica has."""
         await self._state.put(FILES, {name: _json(facts) for name, facts in files.items()})
         self.shipped.update(files)
 
@@ -121,14 +121,14 @@ class Looks:
         await self._state.put(part, changed, [name for name in before if name not in now])
 
     def row(self, part: str, name: str, facts: str | None, memory: Mapping[str, MemoryFile]) -> dict[str, Any] | None:
-        """What is shipped of a thing; None where it is gone."""
+        """Return the row to send for a thing; None if it is gone."""
         if facts is None:
             return None
         known: dict[str, Any] = msgspec.json.decode(facts)
         if part == MEMORY:
             return _row_of(memory[name]) if name in memory else None
         if (part, name) == (MANIFEST, OMITTED) and known.pop("names", ""):
-            # They stand nowhere here.
+            # The names are not stored here.
             return {**known, "named": self._unkept}
         if part not in {FILES, FOLDERS}:
             return known

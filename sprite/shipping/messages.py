@@ -1,4 +1,4 @@
-"""Rows as they are shipped: cut into messages that a frame has room for (pure)."""
+"""Rows as sent: split into messages that fit a frame (pure)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import msgspec
 from sprite.protocol.archive import PARTS, Row
 from sprite.protocol.shipping import ShippedChunk, ShippedRow
 
-#: Pieces of files, and of long rows, in bytes.
+#: Size of the pieces of files and of long rows, in bytes.
 CHUNK_BYTES: Final = 256 * 1024
-#: A row that is longer, as JSON, goes in chunks.
+#: A row that is longer, as JSON, is sent in chunks.
 LONGEST_ROW: Final = CHUNK_BYTES
-#: What a message holds of rows and chunks, in bytes as they travel: base64 makes four of three. A frame takes 1 MiB.
+#: Limit for rows and chunks in a message, in bytes on the wire: base64 makes four of three. A frame takes 1 MiB.
 MESSAGE_BYTES: Final = 768 * 1024
 
-#: What an archive calls the rows of a table.
+#: The archive's names for the rows of a table.
 PATHS: Final = {part.table: part.path for part in PARTS if not part.derived}
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A row on its way: with the number of its entry, its length as JSON, and the chunks that go before it."""
+    """A row to send: its entry's number, its length as JSON, and the chunks to send before it."""
 
     change: int
     row: ShippedRow
@@ -35,7 +35,7 @@ class Item:
 
 
 def item(change: int, table: str, row_id: int | str, row: Row | Mapping[str, Any] | None) -> Item:
-    """A row to be shipped; its position is still to come."""
+    """Return a row to send; its position is assigned later."""
     shipped = ShippedRow(table, row_id, None if row is None else {name: _shown(value) for name, value in row.items()})
     size = len(msgspec.json.encode(shipped))
     if size <= LONGEST_ROW or shipped.row is None:
@@ -50,27 +50,27 @@ def _shown(value: Any) -> Any:
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
-    """Bytes in chunks."""
+    """Yield bytes in chunks."""
     yield from (data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
 
 
 def digest(data: bytes) -> str:
-    """What a chunk is called."""
+    """Return the name of a chunk."""
     return hashlib.sha256(data).hexdigest()
 
 
 def chunk_of(data: bytes) -> ShippedChunk:
-    """A chunk as it travels."""
+    """Return a chunk in wire format."""
     return ShippedChunk(digest(data), base64.b64encode(data).decode())
 
 
 def size_of(chunk: ShippedChunk) -> int:
-    """Its length in a frame."""
+    """Return the length of a chunk in a frame."""
     return len(chunk.data) + 100
 
 
 def in_messages(items: Iterable[Item]) -> Iterator[tuple[list[Item], list[bytes]]]:
-    """What goes into one message each: rows, or the chunks of the row that is the next message's first."""
+    """Yield the content of each message: rows, or chunks of the row that begins the next message."""
     held: list[Item] = []
     size = 0
     for each in items:

@@ -1,4 +1,4 @@
-"""How a store elsewhere stands to this sprite: how much waits, what it has not forgotten, what it lacks."""
+"""State of replication: pending rows, unconfirmed forgets, and missing files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sprite.shipping.files import Omitted
 from sprite.shipping.looks import MANIFEST, omitted_in
 from sprite.userfiles.changes import size_in_words
 
-#: What is said of a forget that a store was told, and did not carry out yet.
+#: Text for a forget that the replica received and has not yet carried out.
 NOT_RID_OF_IT = "Forgotten here; the copy at the bridge is not yet rid of it"
 
 
 class ShippingReport(msgspec.Struct, frozen=True):
-    """`followed`: a store has something of this sprite; `acked_at` is when it last said so, in Unix seconds.
+    """State of the replica. `followed`: one has data of this sprite; `acked_at` is its last acknowledgement (Unix s).
 
-    `waiting` counts the rows that it does not have, `unshipped_forgets` what it has not forgotten.
+    `waiting` is the number of pending rows, `unshipped_forgets` of unconfirmed forgets.
     """
 
     followed: bool
@@ -27,7 +27,7 @@ class ShippingReport(msgspec.Struct, frozen=True):
     files_left_out: Omitted
 
     def words(self) -> list[str]:
-        """What is not as it should be, a line each."""
+        """Return the problems, one line each."""
         left_out = self.files_left_out
         lines = [f"{NOT_RID_OF_IT} ({self.unshipped_forgets} forget(s))"] if self.unshipped_forgets else []
         if left_out.over_limit:
@@ -44,7 +44,7 @@ class ShippingReport(msgspec.Struct, frozen=True):
 
 
 async def shipping_report(transcript: TranscriptDB, workspace: WorkspaceDB) -> ShippingReport:
-    """How it stands."""
+    """Return the state of replication."""
     state = workspace.ship_state
     followed = await state.followed()
     return ShippingReport(

@@ -1,7 +1,7 @@
-"""One store being shipped to: what changed since it acknowledged last, then each change, until its connection ends.
+"""Replicate to one connection: changes since the last acknowledgement, then each new change, until it ends.
 
-Rows go before files, and whatever is sent is bounded by what the store has acknowledged: a slow store slows itself.
-Everything is read on connections of its own. What is not acknowledged is sent again by the next session.
+Rows are sent before files, and unacknowledged data is limited, so a slow replica only slows itself. Reading uses
+separate database connections. Unacknowledged data is sent again by the next session.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from sprite.shipping.messages import PATHS, Item, chunk_of, in_messages, item, s
 
 log = logging.getLogger(__name__)
 
-#: What a store may leave unacknowledged.
+#: Limit for unacknowledged data.
 MOST_UNACKED_BYTES: Final = 4 * 1024 * 1024
 MOST_UNACKED: Final = 32
-#: How often it is looked whether something changed.
+#: Interval of the check for changes.
 POLL_SECONDS: Final = 0.5
-#: So much of the log is read at once.
+#: Limit for one read of the log.
 _READ_BYTES: Final = 1024 * 1024
 _FINISH_POLL_SECONDS = 0.02
 
 
 @dataclass(slots=True)
 class Source:
-    """A database: read on a connection of our own, written to by its owner; `sent` is the newest entry sent."""
+    """A database: read on a separate connection, written by its owner; `sent` is the newest entry sent."""
 
     reader: ShipChanges
     owner: ShipChanges
@@ -48,7 +48,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A message that is not acknowledged, and what is done once it is."""
+    """An unacknowledged message, and what to record when it is acknowledged."""
 
     through: int
     size: int
@@ -60,7 +60,7 @@ class _Sent:
 
 
 class Session:
-    """What one connection is shipped. `send` queues a message; `forgets` counts the forgets of this process."""
+    """Replicate to one connection. `send` queues a message; `forgets` counts the forgets of this process."""
 
     def __init__(
         self,
@@ -90,19 +90,19 @@ class Session:
         self._acks = 0
         self._active_at = 0.0
         self._is_whole = False
-        #: The count of forgets at the last look: what the store had of chunks then, a forget may have taken.
+        #: The count of forgets at the last scan. A later forget may have deleted chunks of the replica.
         self._looked_after = 0
-        #: The identity of the store, where it is known.
+        #: The replica's identity, if known.
         self.store: str | None = None
         #: Whether `run` has ended.
         self.is_over = False
         self._rounds = 0
-        #: The round after which everything was shipped last.
+        #: The last round at whose end everything was sent.
         self._whole_round = 0
         self._hurries = False
 
     async def run(self) -> None:
-        """Ships for ever."""
+        """Replicate until cancelled."""
         await self._looks.begin()
         await self._look_at_files()
         while True:
@@ -112,7 +112,7 @@ class Session:
             if await self._ship_rows() or await self._ship_files() or await self._rebase():
                 continue
             if self._acks != acks:
-                # What the store has now may have more to be shipped follow from it: the row of a file, say.
+                # An acknowledgement may create more rows to send, such as the row of a file.
                 continue
             is_due = self._looks.is_due(self._active_at) or (
                 self._hurries and not self._looks.is_fresh(self._active_at)
@@ -131,14 +131,14 @@ class Session:
                     await self._acked.wait()
 
     async def finish(self) -> None:
-        """Return once the store was shipped all that was written so far."""
+        """Return once everything written so far was sent."""
         self._hurries, self._is_whole, begun = True, False, self._rounds
         while self._whole_round <= begun and not self.is_over:
             self._acked.set()
             await asyncio.sleep(_FINISH_POLL_SECONDS)
 
     async def acknowledge(self, through: int) -> None:
-        """The store has everything up to there. PeerError for what was not sent."""
+        """Record that the replica has everything up to a position. Raises PeerError for an unsent one."""
         if not 0 <= through <= self._through:
             raise PeerError("Nothing was shipped up to that position.", code="not_shipped")
         async with self._acking:
@@ -152,7 +152,7 @@ class Session:
             await self._state.let_go([row for sent in done for row in sent.rows])
             if done:
                 await self._state.acknowledge(done[-1].through, self.store)
-            # Not before all of this is noted: with nothing on its way, all was shipped.
+            # Only after all of this is recorded, because an empty queue means that everything was sent.
             for _ in done:
                 self._unacked.popleft()
             self._acks += len(done)
@@ -161,8 +161,8 @@ class Session:
     # --- rows ---
 
     async def _ship_rows(self) -> bool:
-        """Ships what changed; False where nothing did."""
-        # In this order: what follows from a row of the log is never shipped before it.
+        """Send changed rows; return False if there were none."""
+        # In this order, so that a row is never sent before the log row that it follows from.
         ends = {id(source): await source.reader.newest() for source in (self._workspace, self._transcript)}
         before = self._through
         for source in (self._transcript, self._workspace):
@@ -170,7 +170,7 @@ class Session:
             while source.sent < end:
                 rows = await source.reader.after(source.sent, end, size=_READ_BYTES)
                 if not rows:
-                    # What was there changed again, and comes later.
+                    # The remaining rows changed again, and come later.
                     source.sent = end
                     break
                 await self._ship(source, rows)
@@ -179,7 +179,8 @@ class Session:
 
     async def _ship(self, source: Source, rows: Sequence[ChangedRow]) -> None:
         if any(row.table != ROWS for row in rows):
-            # What a look found is no reason for the next one, or a file that never rests would keep us looking.
+            # The results of a scan do not trigger the next one, or a constantly changing file would cause endless
+            # scans.
             self._active_at = time.monotonic()
         items = await asyncio.to_thread(self._items, rows)
         numbers = {row.change: row.id for row in rows if row.table == ROWS}
@@ -214,7 +215,7 @@ class Session:
     async def _send_chunks(self, chunks: list[ShippedChunk], files: dict[str, FileFacts] | None = None) -> None:
         size = sum(map(size_of, chunks))
         await self._room(size)
-        # A position of their own, by which it is known that the store has them.
+        # A separate position, so that their acknowledgement is recognised.
         through = await self._state.issue(1)
         self._unacked.append(_Sent(through, size, files=files or {}, forgets=self._looked_after))
         self._put(Shipped(self._identity, through, [], chunks))
@@ -232,7 +233,7 @@ class Session:
             await self._acked.wait()
 
     async def _rebase(self) -> bool:
-        """Once all was shipped anew, says from which position on that is; False where there is nothing to say."""
+        """After everything was sent again, send the position of its start. Return False if there is none to send."""
         baseline = (await self._state.followed()).baseline
         if baseline is None:
             return False
@@ -245,11 +246,14 @@ class Session:
     async def _look_at_files(self) -> None:
         self._looked_after = self._forgets()
         await self._looks.look_at_files()
-        # The store is told also where nothing was found: until then it knows of files as they were at the last look.
+        # Tell the replica even without changes: until then it knows the files as of the last scan.
         self._is_whole = False
 
     async def _ship_files(self) -> bool:
-        """Ships the content of the files that changed; False where none did. Rows follow once the store has it."""
+        """Send the contents of changed files; return False if there were none.
+
+        Their rows follow the acknowledgement.
+        """
         changed, self._looks.changed = self._looks.changed, []
         files = [(name, seen.path) for name, seen in changed]
         contents = Contents(self._settings.workspace, files, self._looks.known)

@@ -1,4 +1,4 @@
-"""Who ships: begins where a store left off, or from the beginning, and tells it of what was forgotten."""
+"""Replication: resume where the replica left off, or start over, and report what was forgotten."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from sprite.shipping.session import Session, Source
 
 log = logging.getLogger(__name__)
 
-#: A sprite that is stopped waits no longer for a store to take what was written last.
+#: Limit for waiting at shutdown until the replica has the last data.
 _FINISH_SECONDS = 5.0
-#: How often it is looked whether the store has forgotten what it was told to.
+#: Interval of the check whether the replica has carried out its forgets.
 CONFIRMED_SECONDS = 0.1
 
 
 class Shipping:
-    """Ships to one store at a time: whoever asks last."""
+    """Replicate to one connection at a time: the one that asked last."""
 
     def __init__(self, settings: Settings, transcript: TranscriptDB, workspace: WorkspaceDB, memory: MemoryDB) -> None:
         self._settings = settings
@@ -44,7 +44,10 @@ class Shipping:
         self._beginning = asyncio.Lock()
 
     async def ship(self, peer: object, asked: Ship, send: Callable[[Shipped], None]) -> None:
-        """Ships to a peer until its task is cancelled. PeerError where it cannot, or another peer asked after it."""
+        """Replicate to a peer until its task is cancelled.
+
+        Raises PeerError if impossible, or replaced by a newer peer.
+        """
         await self._refuse(asked)
         if self._scope is not None:
             self._scope.reschedule(0)
@@ -85,20 +88,20 @@ class Shipping:
                 self._peer = self._session = None
 
     async def finish(self) -> None:
-        """Ship the last of it before the sprite ends, if a store follows; for so long at most."""
+        """Send the last data before the sprite ends, if a replica follows; limited in time."""
         if self._session is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FINISH_SECONDS):
                     await self._session.finish()
 
     async def acknowledge(self, peer: object, through: int) -> None:
-        """The peer's store has everything up to a position. PeerError for one that is not being shipped to."""
+        """Record the peer's acknowledgement of a position. Raises PeerError if it is not the current peer."""
         if self._session is None or peer is not self._peer:
             raise PeerError("Nothing is being shipped to this connection.", code="not_shipped")
         await self._session.acknowledge(through)
 
     async def _refuse(self, asked: Ship) -> None:
-        """PeerError for a position that there is not, or that this disk does not know any more."""
+        """Raise PeerError for an invalid position, or one that this disk does not know any more."""
         if not is_position(asked.after):
             raise PeerError("There is no such position.", code="bad_payload")
         followed = await self._state.followed()
@@ -122,7 +125,7 @@ class Shipping:
         return f"{(await self._transcript.mark()).log_id}.{followed.numbering}"
 
     async def _begin(self, asked: Ship) -> tuple[str, int]:
-        """Where to begin: the identity of the log with its positions, and the one that the store has."""
+        """Return the start: the identity of the log with its positions, and the replica's position."""
         followed = await self._state.followed()
         identity = await self._identity(followed)
         goes_on = asked.log == identity and not followed.is_anew and not asked.again
@@ -138,7 +141,7 @@ class Shipping:
             has_lost = not asked.again or followed.is_anew or asked.after < followed.acked
             newest = await self._transcript.curations.newest_forget()
             if asked.log == identity and has_lost and newest is not None:
-                # It lost what it had acknowledged, and perhaps that it forgot.
+                # It lost acknowledged data, perhaps including a tombstone.
                 await self._state.put(TOMBSTONES, {str(newest): '{"rows":{}}'})
             await self._state.begun_anew(await self._state.issue(1))
         return identity, 0
@@ -146,13 +149,13 @@ class Shipping:
     # --- forgetting ---
 
     async def forgotten(self) -> None:
-        """Something was forgotten here: a store that follows this sprite is told, until it has forgotten it, too."""
+        """Send a tombstone for the newest forget to a replica that follows, until it has carried it out."""
         followed = await self._state.followed()
         newest = await self._transcript.curations.newest_forget()
         if newest is None or not (followed.acked or await self._state.has_issued_any()):
             return
         self._forgets += 1
-        # What memory's files say now goes first: what they said before is then older than the tombstone.
+        # Send the current memory files first, so that their old versions are older than the tombstone.
         await Looks(self._settings, self._state, self._memory).look_at_memory()
         rows = {
             PATHS[table]: numbers
@@ -163,7 +166,7 @@ class Shipping:
         await self._state.put(TOMBSTONES, {str(newest): msgspec.json.encode({"rows": rows}).decode()})
 
     async def has_forgotten(self, seconds: float) -> bool:
-        """Wait until the store has confirmed every forget; False where it has not within this time."""
+        """Wait until the replica has confirmed every forget. Return False if it takes longer than this."""
         try:
             async with asyncio.timeout(seconds):
                 while await self._state.tombstones():  # noqa: ASYNC110 - its row goes when the store has said so
