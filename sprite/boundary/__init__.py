@@ -1,1 +1,1 @@
-"""What keeps the agent out of `.os/`: a place where it is not there, and checks of paths."""
+"""Keep the agent out of `.os/`: a sandbox that hides it, and checks of paths."""

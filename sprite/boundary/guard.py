@@ -1,9 +1,7 @@
-"""Whether a tool call reaches for what is hidden: by its path, however it is put; for `.os/` also by its command.
+"""Check whether a tool call reaches hidden places by any form of path; for `.os/` also by its command.
 
-Commands are looked at only where no sandbox holds.
-
-The file tools belong to the CLI, which has a folder in `.os/` itself: of that the agent may read back results that were
-too long for the conversation and what background commands print, and nothing else.
+Commands are checked only without a sandbox. The file tools run inside the CLI, whose folder is in `.os/`. There the
+agent may read only its own long results and the output of background commands.
 """
 
 from __future__ import annotations
@@ -26,32 +24,32 @@ KEYS_REFUSAL = (
     "This holds keys or the bridge's own data, and is closed to you. Ask the person for what you need of it, or tell "
     "them what to run themselves."
 )
-#: The parts of a tool's input that name files.
+#: Fields of a tool's input that name files.
 _PATH_KEYS = frozenset({"path", "file", "directory", "cwd", "root", "folder"})
 #: Patterns that are matched against paths, by tool.
 _PATTERN_KEYS = {"Glob": ("pattern",), "Grep": ("glob",)}
 #: Tools that read everything below a folder.
 _SEARCHERS = frozenset({"Glob", "Grep"})
-#: The reader of what the CLI has set aside.
+#: The tool that reads the files that the CLI stores for the agent.
 _READER = "Read"
-#: Where it does: projects/PROJECT/SESSION/tool-results/FILE, and tmp/USER/PROJECT/SESSION/tasks/FILE.
+#: Their places: projects/PROJECT/SESSION/tool-results/FILE, and tmp/USER/PROJECT/SESSION/tasks/FILE.
 _SET_ASIDE = (("projects", "tool-results"), ("tmp", "tasks"))
 _COMMAND_NAMES_IT = re.compile(r"(?<![\w.-])\.os(?![\w.-])")
 #: Processes are other ways to the same files: /proc/self/cwd, /proc/1/root, open files.
 _PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)/(?!(?:status|stat|cmdline|comm|limits|mountinfo|mounts)$)")
-#: As the kernel has it.
+#: The kernel's limit.
 _MOST_LINKS = 40
 
 
 class Guard:
-    """Looks at one tool call after another; knows the workspace as it is on disk."""
+    """Check tool calls against the workspace as it is on disk."""
 
     def __init__(self, settings: Settings, *, sandboxed: bool) -> None:
         self._settings = settings
         self._sandboxed = sandboxed
 
     def refusal(self, tool: str, tool_input: Any, cwd: str) -> str | None:
-        """Return why the call may not be made, in words for the agent; None if it may."""
+        """Return why the call is refused, as text for the agent; None if it is allowed."""
         if tool.startswith(OWN_TOOLS):
             # They open no file. A path on a card is text.
             return None
@@ -76,22 +74,22 @@ class Guard:
 
     def _is_key(self, real: Path, tool: str) -> bool:
         hidden, workspace = hidden_places(self._settings), self._settings.workspace.resolve()
-        # The workspace may lie in a hidden folder, and a hidden one in the workspace: the inner one counts.
+        # The workspace may be in a hidden folder, and a hidden one in the workspace: the inner one counts.
         around = next((place for place in (real, *real.parents) if place == workspace or place in hidden), workspace)
         return around != workspace or any(self._searches(tool, real, place) for place in hidden)
 
     def _searches(self, tool: str, real: Path, place: Path) -> bool:
-        """Whether a search, which reads all that is below a folder, would find the place."""
+        """Return whether a search, which reads everything below a folder, would find the place."""
         return tool in _SEARCHERS and not self._sandboxed and place.is_relative_to(real)
 
     def _is_set_aside(self, real: Path, tool: str) -> bool:
-        """A result that the CLI keeps in a file for the agent, in a folder of one of these names."""
+        """Return whether this is a file that the CLI stores for the agent, in a folder of one of these names."""
         state = self._settings.cli_state.resolve()
         parts = real.relative_to(state).parts if real.is_relative_to(state) else ()
         return tool == _READER and any(parts[:1] == (top,) and below in parts[1:-1] for top, below in _SET_ASIDE)
 
     def _inside(self, system: Path) -> set[tuple[int, int] | None]:
-        """The files below `.os/` by their numbers: a hard link, or a mount elsewhere, has another path."""
+        """Return the device and inode numbers of files below `.os/`: a hard link or a mount has another path."""
         found = {_identity(system)}
         for folder in (system, self._settings.memory, self._settings.run):
             try:
@@ -102,7 +100,7 @@ class Guard:
 
 
 def _paths(tool: str, value: Any, cwd: str) -> Iterator[str]:
-    """Every path that a tool's input names, as an absolute one."""
+    """Yield every path in a tool's input as an absolute path."""
     if isinstance(value, list):
         for item in value:
             yield from _paths(tool, item, cwd)
@@ -119,7 +117,7 @@ def _paths(tool: str, value: Any, cwd: str) -> Iterator[str]:
 
 
 def _at_home(path: str) -> str:
-    """A path whose `~` is somebody's home, where there is such a person."""
+    """Return a path with its `~` expanded, if there is such a user."""
     try:
         return str(Path(path).expanduser())
     except RuntimeError:
@@ -127,7 +125,7 @@ def _at_home(path: str) -> str:
 
 
 def _beginnings(pattern: str) -> Iterator[str]:
-    """What a pattern can only match below: its folders up to the first wildcard; and `.os` where it might be meant."""
+    """Yield the folders above everything that a pattern can match, and `.os` if it may match."""
     parts = pattern.split("/")
     plain = next((at for at, part in enumerate(parts) if re.search(r"[*?\[{]", part)), len(parts))
     yield "/".join(parts[:plain]) or "/"
@@ -136,7 +134,7 @@ def _beginnings(pattern: str) -> Iterator[str]:
 
 
 def _resolved(path: str) -> Path | None:
-    """Where a path leads, link by link; None where it leads through a process, or nowhere in the end."""
+    """Return the target of a path, link by link; None if it leads through a process, or has too many links."""
     waiting, real, links = _split(path), Path("/"), 0
     while waiting:
         part = waiting.pop()
@@ -156,13 +154,13 @@ def _resolved(path: str) -> Path | None:
             return None
         if target.startswith("/"):
             real = Path("/")
-        # /proc/self is a link that names whoever reads it; what lies below it was refused by its name.
+        # /proc/self links to the reading process; paths below it were already refused by name.
         waiting += _split(target)
     return real
 
 
 def _split(path: str) -> list[str]:
-    """A path's parts, the first one last."""
+    """Return a path's parts, the first one last."""
     return [part for part in reversed(path.split("/")) if part not in {"", "."}]
 
 

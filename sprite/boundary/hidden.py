@@ -1,6 +1,6 @@
-"""The places outside `.os/` that the agent never gets to see: the bridge's data, and the keys in home directories.
+"""Hidden places outside `.os/`: the bridge's data, and the keys in home directories.
 
-Folders are hidden whole: programs replace their files, and a new file in a covered folder is covered as well.
+Whole folders are hidden, because programs replace their files, and new files must be hidden as well.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sprite.config import Settings, home_folders, xdg_folders
 
-#: Below a home directory: what opens something elsewhere, and what recorded whatever a person typed or visited.
+#: Below a home directory: credentials, and records of what a person typed or visited.
 KEY_PLACES = (
     # Other machines, signatures, encryption.
     *(".ssh", ".gnupg", ".pki", ".config/age", ".config/sops"),
@@ -38,13 +38,13 @@ KEY_PLACES = (
     *(".bash_history", ".zsh_history", ".local/share/fish/fish_history", ".python_history", ".node_repl_history"),
     *(".psql_history", ".mysql_history", ".sqlite_history"),
 )
-#: Where programs of a person's session ask for keys.
+#: Sockets and folders where programs of a person's session get keys.
 _SESSION_PLACES = ("/run/user/{user}/keyring", "/run/user/{user}/gnupg")
 
 
 def hidden_places(settings: Settings) -> list[Path]:
-    """Return the files and folders that there are, where links lead; the outer ones first."""
-    # The home directory of a VM is the agent's own: the keys there are those that it is to use.
+    """Return the existing files and folders with links resolved; outer ones first."""
+    # The home directory of a VM belongs to the agent, which is meant to use its keys.
     keys = () if settings.vm_socket.exists() else _key_places()
     wanted = [*_bridge_places(settings), *keys]
     found = {Path(os.path.realpath(place)) for place in wanted if os.path.lexists(place)}
@@ -52,7 +52,7 @@ def hidden_places(settings: Settings) -> list[Path]:
 
 
 def bridge_folders(settings: Settings) -> list[Path]:
-    """Return the data folders of bridges: the one that settings name, and the one that the workspace lies in."""
+    """Return the data folders of bridges: the configured one, and one that contains the workspace."""
     folder = settings.workspace.parent.parent
     is_around = settings.workspace.parent.name == "workspaces" and (folder / "run/bridge.lock").exists()
     return [*([settings.bridge_data] if settings.bridge_data else []), *([folder] if is_around else [])]

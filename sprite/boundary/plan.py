@@ -1,7 +1,6 @@
-"""The plan of the agent's cell: the paths that are hidden, and what stays visible inside them.
+"""The plan of the agent's sandbox: the hidden paths, and what stays visible inside them.
 
-Visible are the workspace, the CLI's own folder (its conversations), the prompt it was started with and its program;
-see cell.py.
+Visible are the workspace, the CLI's folder (its conversations), its boot prompt and its program; see cell.py.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import NamedTuple, TypedDict
 from sprite.boundary.hidden import hidden_places
 from sprite.config import Settings, is_root
 
-#: Who listens here runs programs outside for anybody who asks: the service managers and container engines.
+#: Sockets of service managers and container engines, which run programs outside the sandbox on request.
 SERVICE_DOORS = (
     "/run/systemd/private",
     "/run/systemd/io.systemd.Manager",
@@ -32,11 +31,11 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Plan(TypedDict):
-    """The cell's plan, in JSON.
+    """The sandbox's plan, in JSON.
 
-    `hide`: folders, the outer ones first, each with what stays in it: [path, whether it may be written]. `pin`: folders
-    that cannot be renamed. `close`: files, and sockets that lead around all this. `sudo`: whether to ask sudo, without
-    a password, for a namespace with every user in it, so that the program may become root inside.
+    `hide`: folders, outer ones first, each with what stays in it: [path, whether it is writable]. `pin`: folders
+    that cannot be renamed. `close`: files, and sockets that bypass the sandbox. `sudo`: whether to ask sudo,
+    without a password, for a namespace with every user, so that the program may become root inside.
     """
 
     hide: list[tuple[str, list[tuple[str, bool]]]]
@@ -46,21 +45,21 @@ class Plan(TypedDict):
 
 
 def plan_of(settings: Settings, cli: Path | None) -> Plan:
-    """Return the plan for a workspace, as things are mounted now."""
+    """Return the plan for a workspace, according to the current mounts."""
     system, workspace, mounts = settings.system.resolve(), settings.workspace.resolve(), list(_mounts())
     folders, files = {system}, set[Path]()
     for place in (system, *hidden_places(settings)):
         (folders if place.is_dir() else files).add(place)
         for alias in _aliases(place, mounts):
             (folders if alias.is_dir() else files).add(alias)
-    # It may be mounted where it is, out of a folder that is hidden.
+    # It may be mounted here from a folder that is hidden.
     folders.discard(workspace)
     folders = {folder for folder in folders if _is_seen(folder, folders, workspace)}
     kept = [(workspace, True), (settings.cli_state, True), (settings.boot_prompt, False)]
     stays: dict[Path, list[tuple[str, bool]]] = {folder: [] for folder in sorted(folders)}
     for path, writable in [*kept, *([(cli, False)] if cli else [])]:
         around = [folder for folder in (path, *path.parents) if folder in folders]
-        # What was reached by a link is elsewhere, and is not hidden.
+        # A path that was reached by a link is elsewhere, and is not hidden.
         if around and path.exists() and path.resolve() == path:
             stays[around[0]].append((str(path), writable))
     doors = [Path(door.format(user=os.geteuid())) for door in SERVICE_DOORS]
@@ -68,19 +67,19 @@ def plan_of(settings: Settings, cli: Path | None) -> Plan:
         hide=[(str(folder), inside) for folder, inside in stays.items()],
         pin=[str(path) for path in sorted({path for place in folders | files for path in place.parents} - {Path("/")})],
         close=[str(path) for path in (*sorted(files), settings.vm_socket, *doors)],
-        # On a VM the agent may install what it needs. Elsewhere sudo is none of our business.
+        # On a VM the agent may install packages. Elsewhere sudo is not used.
         sudo=settings.permissions == "bypass" and not is_root() and shutil.which("sudo") is not None,
     )
 
 
 def _is_seen(folder: Path, hidden: set[Path], workspace: Path) -> bool:
-    """Whether a hidden folder would be seen when the others are hidden: no other one is around it, but in it."""
+    """Return whether a folder must be hidden separately: the workspace or no hidden folder is around it."""
     around = next((place for place in folder.parents if place == workspace or place in hidden), None)
     return around is None or around == workspace
 
 
 def bundled_cli() -> Path | None:
-    """The CLI that came with the SDK, found without importing it."""
+    """Return the CLI bundled with the SDK, without importing the SDK."""
     spec = importlib.util.find_spec("claude_agent_sdk")
     folders = spec.submodule_search_locations if spec is not None else None
     found = Path(folders[0]).resolve() / "_bundled" / "claude" if folders else None
@@ -91,7 +90,7 @@ def bundled_cli() -> Path | None:
 
 
 class _Mount(NamedTuple):
-    """A line of /proc/self/mountinfo: which folder of which device is mounted where."""
+    """A line of /proc/self/mountinfo: a folder of a device and its mount point."""
 
     device: str
     root: Path
@@ -99,11 +98,11 @@ class _Mount(NamedTuple):
 
 
 def _aliases(place: Path, mounts: list[_Mount]) -> list[Path]:
-    """Return where a file or folder, or a part of it, is mounted a second time."""
+    """Return other mount points of a file or folder, or of a part of it."""
     homes = [mount for mount in mounts if place.is_relative_to(mount.point)]
     if not homes:
         return []
-    # The longest; of several at one place the last lies on top.
+    # The longest; of several at one place the last is on top.
     home = max(enumerate(homes), key=lambda at: (len(at[1].point.parts), at[0]))[1]
     inside = home.root / place.relative_to(home.point)
     found = set()

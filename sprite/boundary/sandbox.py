@@ -1,4 +1,4 @@
-"""Which boundary holds on this machine, found out by trying it, and the command that starts the agent within it."""
+"""Detect by trial which sandbox works on this machine, and build the command that starts the agent in it."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ OPEN = (
     "none: the agent can read what you can, keys too, and in `ask` mode you are asked about each command; .os is "
     "guarded by checks of paths and commands only"
 )
-#: Its parent is this process: neither memory nor the environment of a sprite is to be seen from there.
+#: Its parent is this process: the sprite's memory and environment must not be visible from there.
 _PROBE = f'for path; do [ ! -e "$path" ] || exit; done; ! cat /proc/$PPID/environ > /dev/null 2>&1 && echo {_HELD}'
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Whether the kernel hides `.os/`, keys and the bridge's data from the agent, and in words, how or why not."""
+    """Whether the kernel hides `.os/`, keys and the bridge's data from the agent, and a text with the reason."""
 
     holds: bool
     words: str
 
 
 def find_boundary(settings: Settings, seconds: float = PROBE_SECONDS) -> Boundary:
-    """Tries it, with a program that looks for memory: 0.1 s. The workspace's folders have to be there.
+    """Try the sandbox with a program that looks for memory (0.1 s). The workspace's folders must exist.
 
-    A try that takes longer than `seconds` counts as no boundary.
+    A trial that takes longer than `seconds` counts as no sandbox.
     """
     if sys.platform != "linux":
         return _none("namespaces are Linux's")
@@ -54,7 +54,7 @@ def find_boundary(settings: Settings, seconds: float = PROBE_SECONDS) -> Boundar
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         if is_shortage(error):
-            # That nothing could be tried now says nothing about the machine.
+            # A shortage of resources says nothing about the machine.
             raise
         return _none(str(error))
     if _HELD not in found.stdout.split():
@@ -67,7 +67,7 @@ def _none(reason: str) -> Boundary:
 
 
 def agent_command(settings: Settings) -> Path | None:
-    """An executable that is the CLI within the boundary, made anew for each start; None where there is no CLI."""
+    """Create and return an executable that runs the CLI in the sandbox; None if there is no CLI."""
     cli = bundled_cli()
     if cli is None:
         return None
