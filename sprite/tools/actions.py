@@ -1,7 +1,7 @@
-"""list_actions, schedule, complete_action: what the agent is to do and when, for itself and the person.
+"""list_actions, schedule, complete_action: the agent's and the person's tasks and their times.
 
-The one thing beside its cards that the agent may write: each change is checked and logged with the turn that made it,
-and shown as the agent's. What comes back says what was understood, on the person's clock.
+Beside its cards, the agent may write only this. Each change is checked, logged with its turn, and shown as the
+agent's. The answers state the result in the person's local time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sprite.memory.recall.action_lines import action_line
 from sprite.memory.words import content_words
 from sprite.schedules.words import due_words, moment_words
 
-#: A list says so many at most; a query finds the others.
+#: Limit for a list; a query finds the others.
 MOST_LISTED = 60
 
 
 def action_tools(
     actions: Actions, maker: Callable[[], tuple[Maker, str | None]], clock: Callable[[], float] = time.time
 ) -> list[SdkMcpTool[Any]]:
-    """Returns the three tools; `maker` says as whom the agent acts now, and in which turn."""
+    """Return the three tools; `maker` returns as whom the agent acts now, and in which turn."""
 
     @tool(
         "list_actions",
@@ -130,7 +130,7 @@ def action_tools(
 
 
 def _found(actions: Sequence[Action], query: str) -> list[Action]:
-    """Those with one of a query's words, the most of them first; all of them, the next due first, without one."""
+    """Return the actions with a word of the query, best match first; without a query all, next due first."""
     wanted = content_words(query)
     if not wanted:
         return sorted(actions, key=lambda action: (action.due is None, action.due or 0.0, -action.priority, action.id))
@@ -143,7 +143,7 @@ def _text(value: Any) -> str | None:
 
 
 def _whole(value: Any) -> int:
-    """A number as models give it, 0 where it is none: there is no action 0."""
+    """Return an integer as models write it, 0 if it is none: there is no action 0."""
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""The blocks of a card: their shapes, and one line that tells the model what is wrong (pure)."""
+"""The blocks of a card: their shapes, and one-line errors for the model (pure)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sprite.protocol.frames import well_formed
 from sprite.protocol.shapes import Block
 
 CARD_TYPES = ("table", "document", "notes")
-#: A card and its envelope have to fit a frame; larger data belongs in a file.
+#: A card and its envelope must fit a frame; larger data belongs in a file.
 MAX_CARD_BYTES = 512 * 1024
 MAX_BLOCKS = 200
 
-#: What a card shows at most in tables and pairs, counted as rows times columns: a row may leave out cells.
+#: Limit for the cells of tables and pairs on a card, counted as rows times columns: a row may omit cells.
 MAX_CELLS = 40_000
 MAX_COLUMNS = 200
 _MOST_JSON = 2 * MAX_CARD_BYTES
 
-#: A browser shows whole numbers exactly up to here; larger ones are text.
+#: A browser shows integers exactly up to here; larger ones are text.
 MAX_NUMBER = 2**53 - 1
 
 Cell = str | int | float | bool | None
@@ -129,7 +129,7 @@ class BlockError(ValueError):
 
 
 def read_blocks(value: Any) -> list[Block]:
-    """Returns the blocks of a tool call's argument, which may be a JSON string; raises BlockError if they are wrong."""
+    """Return the blocks of a tool call's argument, which may be a JSON string. Raises BlockError if invalid."""
     if isinstance(value, str):
         if len(value) > _MOST_JSON:
             raise BlockError(f"blocks have {len(value):,} characters, {_MOST_JSON:,} are allowed")
@@ -144,7 +144,7 @@ def read_blocks(value: Any) -> list[Block]:
 
 
 def read_each(given: Sequence[_T], read: Callable[[int, _T], Block]) -> list[Block]:
-    """Read one block after the other, by number; BlockError where they are too many, or show too many cells in all."""
+    """Read blocks one by one with their numbers. Raises BlockError for too many blocks or cells."""
     _check_number(given)
     blocks, cells = [], 0
     for number, one in enumerate(given):
@@ -172,7 +172,7 @@ def _check_cells(cells: int) -> None:
 
 
 def read_json(text: str, wanted: str) -> Any:
-    """Parses JSON that a model sent as a string; raises BlockError, which names what was `wanted`."""
+    """Parse JSON that a model sent as a string. Raises BlockError with the text `wanted`."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -187,7 +187,7 @@ def _check_number(blocks: Sized) -> None:
 
 
 def check_size(blocks: list[Block]) -> None:
-    """Raises BlockError if a card with these blocks would be too large to send."""
+    """Raise BlockError if a card with these blocks would be too large to send."""
     _check_number(blocks)
     _check_cells(sum(map(_cells, blocks)))
     size = len(msgspec.json.encode(blocks))
@@ -215,9 +215,9 @@ def _read(number: int, item: Any) -> Block:
 
 
 def read_data(kind: str, data: Any, where: str = "the block") -> dict[str, Any]:
-    """Returns a block's data as it is kept, rows as lists; raises BlockError if it does not fit the block's type.
+    """Return a block's data to store, with rows as lists. Raises BlockError if it does not fit the type.
 
-    `where` names the block for who has to change it.
+    `where` names the block in the error.
     """
     shape = BLOCKS.get(kind)
     if shape is None:
@@ -231,7 +231,7 @@ def read_data(kind: str, data: Any, where: str = "the block") -> dict[str, Any]:
             f"{where} ({kind}): a number is between -{MAX_NUMBER:,} and {MAX_NUMBER:,}; write others as text"
         )
     if isinstance(checked, Table):
-        # Before anything is built: a row that leaves out its cells has them all.
+        # Check before building rows: a row that omits its cells still has them all.
         _check_cells(len(checked.columns) * len(checked.rows))
         checked.rows = [_row(where, checked.columns, row) for row in checked.rows]
     plain = {key: value for key, value in msgspec.to_builtins(checked).items() if value is not None}
@@ -240,7 +240,7 @@ def read_data(kind: str, data: Any, where: str = "the block") -> dict[str, Any]:
 
 
 def _numbers(block: Struct) -> Iterator[float]:
-    """The numbers that the block shows."""
+    """Yield the numbers that the block shows."""
     match block:
         case Stat(value=value) | Progress(value=value):
             cells: Iterable[Cell] = (value,)
@@ -254,7 +254,7 @@ def _numbers(block: Struct) -> Iterator[float]:
 
 
 def _can_be_shown(number: float) -> bool:
-    # Not so for NaN, which compares with nothing.
+    # False for NaN, which compares with no number.
     return -MAX_NUMBER <= number <= MAX_NUMBER
 
 

@@ -1,6 +1,6 @@
-"""create_card, update_card, close_card: the tools with which the agent draws.
+"""create_card, update_card, close_card: the agent's drawing tools.
 
-`canvas_tools` makes them around the store and a publish callable. Each answers after the card is stored and sent.
+`canvas_tools` creates them from the store and a publish callable. Each answers after the card is stored and sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sprite.tools.places import read_position, read_size
 
 Publish = Callable[[CanvasUpdate | StackUpdate, Sequence[Effect]], Awaitable[None]]
 MAX_TITLE_CHARS = 200
-#: What a person wrote beyond that is read with `read_canvas`.
+#: Longer text by a person is read with `read_canvas`.
 MAX_REFUSAL_CHARS = 8_000
 
 _BLOCKS_SCHEMA = {
@@ -49,9 +49,9 @@ _BLOCKS_SCHEMA = {
 def canvas_tools(
     workspace: WorkspaceDB, publish: Publish, current_stack: Callable[[], str | None], sight: CanvasSight
 ) -> list[SdkMcpTool[Any]]:
-    """Returns the three tools; `current_stack` returns the id of the stack the person is looking at, or None.
+    """Return the three tools; `current_stack` returns the id of the stack the person is looking at, or None.
 
-    What the person wrote is not replaced or removed before the agent has seen it, as `sight` knows.
+    Blocks by the person are not replaced or removed before the agent has seen them, according to `sight`.
     """
 
     @tool(
@@ -133,7 +133,7 @@ def canvas_tools(
             card.archived = True
             await publish(CanvasUpdate.of("close_card", card), [CardSaved(card, _versions(card.blocks))])
         answer: dict[str, Any] = {"card_id": card.card_id, "closed": True}
-        # Nothing is lost, since the person can bring it back; but the agent should know what it put away.
+        # No data is lost, because the person can restore the card; but the agent should know the missed changes.
         if missed := [block.id for block in card.blocks if sight.has_missed(card.card_id, block)]:
             answer["note"] = f"the person had written in {', '.join(missed)} since you saw it; read_canvas shows it"
         return {"content": [{"type": "text", "text": json.dumps(answer)}]}
@@ -142,7 +142,7 @@ def canvas_tools(
 
 
 async def _stack(workspace: WorkspaceDB, wanted: str | None, publish: Publish) -> str:
-    """Returns the id of the card's stack; a stack created for the card is published before it."""
+    """Return the id of the card's stack; a stack created for the card is published before it."""
     known = {stack.stack_id for stack in await workspace.stacks()}
     stack_id = await workspace.stack_for(wanted)
     if stack_id not in known and (stack := await workspace.stack(stack_id)) is not None:
@@ -192,7 +192,7 @@ def _changed(old: list[Block], new: list[Block], removed: Any) -> list[Block]:
 
 
 def _replaced(old: Block, new: Block) -> Block:
-    """A block in the place of another one; the same content leaves it whose it was."""
+    """Return a block in place of another; unchanged content keeps its author."""
     if (new.type, new.data) == (old.type, old.data):
         return old
     return Block(new.id, new.type, new.data, old.version + 1, "agent")
@@ -203,7 +203,7 @@ def _versions(blocks: Iterable[Block]) -> dict[str, int]:
 
 
 def _check_seen(card: Card, before: list[Block], sight: CanvasSight) -> None:
-    """BlockError with what they say now if blocks would go that the person changed since the agent saw them."""
+    """Raise BlockError with the current content of replaced blocks that the person changed since the agent saw them."""
     kept = _versions(card.blocks)
     missed = [b for b in before if kept.get(b.id) != b.version and sight.has_missed(card.card_id, b)]
     if not missed:

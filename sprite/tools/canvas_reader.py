@@ -1,4 +1,4 @@
-"""read_canvas: the agent looks at its canvas, read-only. What it is shown of a block, it has seen."""
+"""read_canvas: the agent reads its canvas. Blocks that it was shown count as seen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sprite.protocol.tools import READ_CANVAS_TOOL
 
 #: About 5,000 tokens.
 PAGE_CHARS = 16_000
-#: A name that is nowhere is answered with so many that there are.
+#: Limit for the stacks listed when none has the requested name.
 _MOST_KNOWN = 20
 
 
@@ -28,12 +28,12 @@ _MOST_KNOWN = 20
 class _Line:
     text: str
     card: Card | None = None
-    #: The block of which it has all.
+    #: The block that it contains completely.
     block: Block | None = None
 
 
 def canvas_reader(workspace: WorkspaceDB, sight: CanvasSight) -> SdkMcpTool[Any]:
-    """Returns the tool; `sight` hears which blocks the agent was shown."""
+    """Return the tool; `sight` records which blocks the agent was shown."""
 
     @tool(
         READ_CANVAS_TOOL,
@@ -66,7 +66,7 @@ def canvas_reader(workspace: WorkspaceDB, sight: CanvasSight) -> SdkMcpTool[Any]
 
 
 class _UnknownError(ValueError):
-    """There is no such card or stack; the message says so in a line."""
+    """There is no such card or stack; the message is one line about it."""
 
 
 async def _asked_for(workspace: WorkspaceDB, stacks: Mapping[str, Stack], args: dict[str, Any]) -> list[Card]:
@@ -76,7 +76,7 @@ async def _asked_for(workspace: WorkspaceDB, stacks: Mapping[str, Stack], args: 
             raise _UnknownError(
                 f"There is no card {card_id[:60]!r}; without card_id, read_canvas shows those there are."
             )
-        # Who names a card has asked for it, wherever it is.
+        # A card requested by id is shown wherever it is.
         return [card]
     stack_id = _given(args.get("stack_id"))
     if stack_id is not None and stack_id not in stacks:
@@ -97,12 +97,12 @@ def _given(value: Any) -> str | None:
 
 
 def _matching(cards: list[Card], query: str | None) -> list[Card]:
-    """The cards that have words of the query, most of them first; all cards where none is asked for."""
+    """Return the cards with words of the query, best match first; all cards without a query."""
     if query is None:
         return cards
     wanted = forms_of(query)
     if not wanted:
-        # Words without meaning of their own ("to be") are looked for as they are.
+        # Words without meaning of their own ("to be") are searched literally.
         return [card for card in cards if query.casefold() in _text(card).casefold()]
     counts = [(len(wanted & forms_of(_text(card))), card) for card in cards]
     return [card for count, card in sorted(counts, key=lambda found: -found[0]) if count]
@@ -130,7 +130,7 @@ def _place(card: Card) -> str:
 
 
 def _page(lines: Sequence[_Line], number: Any, sight: CanvasSight) -> str:
-    """That page of the lines; a block counts as seen where its line ends."""
+    """Return a page of the lines; a block counts as seen where its line ends."""
     pages = _pages(lines)
     wanted = number if isinstance(number, int) and not isinstance(number, bool) else 1
     at = max(1, min(wanted, len(pages)))
@@ -156,7 +156,7 @@ def _pages(lines: Sequence[_Line]) -> list[list[_Line]]:
 
 
 def _pieces(lines: Sequence[_Line]) -> list[_Line]:
-    """The lines, each no longer than a page: of a longer one only the last piece has all."""
+    """Return the lines in pieces no longer than a page; only the last piece of a line completes its block."""
     pieces = []
     for line in lines:
         cuts = range(0, len(line.text), PAGE_CHARS)

@@ -20,7 +20,7 @@ from sprite.protocol.tools import SEARCH_TOOL
 
 
 def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
-    """Returns the one tool, in a list."""
+    """Return the one tool, in a list."""
 
     @tool(
         SEARCH_TOOL,
@@ -45,7 +45,7 @@ def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
 
 
 def describe(found: Found) -> str:
-    """Returns hits as the agent reads them, and up to which turn there are learnings."""
+    """Return hits as text for the agent, and the last turn with learnings."""
     return hits_text(found.hits, found.notes, found.indexed_through, found.waiting)
 
 

@@ -1,4 +1,4 @@
-"""Where the agent puts a card and how large it makes it: read from a tool's arguments (pure)."""
+"""Read a card's position and size from a tool's arguments (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Shape = TypeVar("_Shape", Point, Size)
 
 
 def read_position(value: Any) -> Point | None:
-    """A place on the canvas, or None where none is given; BlockError says in a line what is wrong with it."""
+    """Return a place on the canvas, or None if not given. Raises BlockError with a one-line message if invalid."""
     point = _read(value, Point, "position must be {x, y}")
     if point is not None and not is_place(point):
         raise BlockError(f"position: {OUT_OF_BOUNDS[CardPlace]}")
@@ -22,7 +22,7 @@ def read_position(value: Any) -> Point | None:
 
 
 def read_size(value: Any) -> Size | None:
-    """A card's size, or None where none is given; BlockError says in a line what is wrong with it."""
+    """Return a card's size, or None if not given. Raises BlockError with a one-line message if invalid."""
     size = _read(value, Size, "size must be {width, height}")
     if size is not None and not is_size(size):
         raise BlockError(f"size: {OUT_OF_BOUNDS[CardSize]}")
