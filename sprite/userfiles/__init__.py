@@ -1,1 +1,1 @@
-"""The person's files on disk: what there is, what changed since memory was told, and what a person did to them."""
+"""The person's files on disk: listing, changes since memory was told, and the person's own changes."""

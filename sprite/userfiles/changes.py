@@ -1,4 +1,4 @@
-"""What changed between two looks at the person's folders, in lines (pure). Names are anybody's words, made safe."""
+"""Changes between two scans of the person's folders, as lines (pure). Names are untrusted and escaped."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from sprite.database.user_files import Entry
 from sprite.protocol.paths import shown
 
-#: From so many files of one folder on, one line says it of all of them.
+#: From this many files of one folder on, they share one line.
 MANY_OF_A_FOLDER = 9
 _UNIT = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is gone, what is elsewhere now (from, to), and what is new; each newest first."""
+    """Deleted, moved (from, to) and added entries; each newest first."""
 
     deleted: Sequence[Entry]
     moved: Sequence[tuple[Entry, Entry]]
@@ -28,7 +28,7 @@ class Changes:
 
 
 def changes_between(gone: Sequence[Entry], came: Sequence[Entry]) -> Changes:
-    """Tells moves from what went and what came: the same file by its inode, or by its size and exact time alone."""
+    """Detect moves among deleted and added entries: by inode, or by a unique size and exact time."""
     by_inode = {(entry.inode, entry.size, entry.modified_ns): entry for entry in gone}
     by_looks: dict[tuple[int, int], list[Entry]] = {}
     for entry in gone:
@@ -52,7 +52,7 @@ def changes_between(gone: Sequence[Entry], came: Sequence[Entry]) -> Changes:
 
 
 def lines(changes: Changes, named: str = "") -> list[str]:
-    """The changes, a line each; first what makes a line of files.md (`named`) untrue."""
+    """Return the changes, one line each; those that invalidate a line of files.md (`named`) come first."""
     told = [
         *_deleted(changes.deleted, named),
         *_moved(changes.moved, named),
@@ -63,7 +63,7 @@ def lines(changes: Changes, named: str = "") -> list[str]:
 
 
 def within(told: Sequence[str], chars: int) -> str:
-    """As many of the lines as fit, and how many are left out."""
+    """Return as many lines as fit, and the number of the rest."""
     kept: list[str] = []
     left = chars - len("And 10,000 more changes.")
     for line in told:
@@ -76,7 +76,7 @@ def within(told: Sequence[str], chars: int) -> str:
 
 
 def size_in_words(size: int) -> str:
-    """12 bytes, 3 kB, 1.2 MB: in units of 1024."""
+    """Return a size as text: 12 bytes, 3 kB, 1.2 MB, in units of 1024."""
     if size < _UNIT:
         return f"{size} byte{'' if size == 1 else 's'}"
     value = float(size)
@@ -91,7 +91,7 @@ _NAMED = " (files.md names it)"
 
 
 def _is_named(entry: Entry, named: str) -> bool:
-    """Whether a text names this file, and not one whose name only begins so."""
+    """Return whether a text names this file, and not one whose longer name begins with it."""
     return entry.path in named and re.search(rf"{re.escape(entry.path)}(?![\w.-]*\w)", named) is not None
 
 
@@ -129,7 +129,7 @@ def _added(entries: Sequence[Entry]) -> Iterable[str]:
 
 
 def _crowds(entries: Sequence[Entry]) -> tuple[dict[str, list[Entry]], list[Entry]]:
-    """Entries of folders that have many of them, by folder, and the others."""
+    """Return entries of folders with many of them, by folder, and the others."""
     by_folder: dict[str, list[Entry]] = {}
     for entry in entries:
         by_folder.setdefault(_folder(entry.path), []).append(entry)
@@ -149,5 +149,5 @@ def _day(entry: Entry) -> str:
 
 
 def not_said_in(entries: Iterable[Entry], texts: Collection[str]) -> list[Entry]:
-    """The entries whose names stand in none of the texts."""
+    """Return the entries whose names are in none of the texts."""
     return [entry for entry in entries if not any(entry.path.rstrip("/").rpartition("/")[2] in text for text in texts)]

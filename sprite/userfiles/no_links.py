@@ -1,4 +1,4 @@
-"""The folder of a file of the person's, reached through no link, also through none that is put there meanwhile."""
+"""Open a user file's folder without following links, including one created meanwhile."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextmanager
 def folder_of(workspace: Path, path: str) -> Iterator[tuple[int, str]]:
-    """The open folder (a descriptor, for the block) and the name in it of `path`, which is relative with slashes.
+    """Yield the open folder (a descriptor, for the block) of `path` and the file's name; `path` is relative.
 
-    Each folder on the way is opened by its own name alone, so that none can be a link; OSError for one that is.
+    Each folder on the way is opened by its name alone, so that none can be a link. Raises OSError for a link.
     """
     *folders, name = path.split("/")
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Deleting one file of the person's: through no link, and nothing but a file."""
+"""Delete one of the person's files: no folder, and not through a link."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sprite.userfiles.no_links import folder_of
 
 
 def remove(workspace: Path, path: str) -> int:
-    """Deletes the file; returns its size in bytes. IsADirectoryError for a folder, another OSError if there is none."""
+    """Delete the file; return its size in bytes. Raises IsADirectoryError for a folder, another OSError if missing."""
     with folder_of(workspace, path) as (at, name):
         found = os.stat(name, dir_fd=at, follow_symlinks=False)
         if stat.S_ISDIR(found.st_mode):

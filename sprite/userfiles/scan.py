@@ -1,7 +1,7 @@
-"""A look at the person's folders: names, sizes and times, no contents. Bounded in entries, in time and in depth.
+"""Scan the person's folders: names, sizes and times, no contents. Entries, time and depth are limited.
 
-No symbolic link is followed or listed: the agent makes them as it likes, and what one leads to is listed where it is,
-or is none of the person's folders. A folder that is a program's rather than a person's is one entry.
+Symbolic links are neither followed nor listed: the agent creates them freely. Their targets are listed at their own
+place, or are not in the person's folders. A folder that belongs to a program is one entry.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pathlib import Path
 from sprite.database.user_files import Entry
 from sprite.protocol.paths import FILE_FOLDERS
 
-#: The newest entries that are kept; of the others there is only the count.
+#: Newest entries to keep; the others are only counted.
 MOST_ENTRIES = 2_000
-#: So many are counted; behind them stands "at least".
+#: Limit for counting; a result at the limit is reported as "at least".
 MOST_VISITED = 100_000
 MOST_DEEP = 32
-#: Filled by programs, with thousands of files that no person asks for by name; hidden folders are others of the kind.
+#: Filled by programs with thousands of files that no person asks for by name, like hidden folders.
 _PROGRAMS = frozenset({"node_modules", "__pycache__", "site-packages", "venv"})
 _LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The newest entries, newest first, and how many more there are: at least so many where it is not `complete`."""
+    """The newest entries, newest first, and the number of others: a lower bound unless `complete`."""
 
     entries: Sequence[Entry]
     more: int
@@ -36,7 +36,7 @@ class Scan:
 
 
 def scan(workspace: Path, folders: Sequence[str] = FILE_FOLDERS, *, seconds: float) -> Scan:
-    """Looks at the folders; after so many seconds with what was seen until then. Blocks, so it belongs in a thread."""
+    """Scan the folders; after `seconds`, return what was seen so far. Blocks, so run it in a thread."""
     newest: list[tuple[int, str, Entry]] = []
     count = 0
     complete = True
@@ -57,7 +57,7 @@ def scan(workspace: Path, folders: Sequence[str] = FILE_FOLDERS, *, seconds: flo
 
 
 def is_there(workspace: Path, path: str) -> bool:
-    """Whether an entry still exists, whether or not a scan had room for it."""
+    """Return whether an entry still exists, even if a scan had no room for it."""
     try:
         (workspace / path).lstat()
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def is_there(workspace: Path, path: str) -> bool:
 
 
 def _walk(workspace: Path, folders: Sequence[str]) -> Iterator[Entry | None]:
-    """Every entry; None for what is passed over, so that the caller can look at its clock."""
+    """Yield every entry; None for skipped ones, so that the caller can check its clock."""
     waiting = [(folder, 1) for folder in reversed(folders) if not (workspace / folder).is_symlink()]
     while waiting:
         folder, depth = waiting.pop()
@@ -86,10 +86,10 @@ def _walk(workspace: Path, folders: Sequence[str]) -> Iterator[Entry | None]:
                         else:
                             yield None
                     except OSError:
-                        # It went in this moment, or nobody may ask for its size.
+                        # It was deleted at this moment, or its size is not readable.
                         yield None
         except OSError:
-            # The folder is gone, closed to us, or deeper than a path can name.
+            # The folder is gone, not readable, or deeper than a path can name.
             yield None
 
 
@@ -103,5 +103,5 @@ def _entry(path: str, found: os.stat_result, *, size: int | None = None) -> Entr
 
 
 def _kept(number: int) -> int:
-    """What a database can hold: some file systems have times of the year 2400, and inodes of 64 bits."""
+    """Return a number limited to a database integer: some file systems have times beyond it, and 64-bit inodes."""
     return max(-_LARGEST, min(number, _LARGEST))

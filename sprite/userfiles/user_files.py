@@ -1,9 +1,9 @@
-"""The person's files, for whoever asks: lists, deletions, what changed since memory was told, what a person did.
+"""The person's files: listing, deletion, changes since memory was told, and the person's own changes.
 
-Memory knows the folders as of one look, which transcript.db has. What differs from it is told to the agent at its boot,
-and to the curator with the next batch: as a turn of its own in the log, so that what is learned from it has evidence
-that can be quoted, and a rebuild has it, too. What a person does to a file is told with the agent's next prompt, and is
-a part of that turn.
+Memory knows the folders as of one scan, which is in transcript.db. The agent gets the differences at its boot, and
+the curator with the next batch. The latter is a separate turn in the log, so that learnings from it have evidence
+to quote, also after a rebuild. A person's change to a file is added to the agent's next prompt and logged with that
+turn.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from sprite.userfiles.scan import Scan, is_there, scan
 
 log = logging.getLogger(__name__)
 
-#: How long a look takes at most; what it has not seen by then, it says nothing of.
+#: Limit for a scan; nothing is reported about files that it did not reach.
 LOOK_SECONDS = 3.0
-#: A disk that does not answer at all is waited for so much longer.
+#: Additional time for a disk that does not answer at all.
 _GRACE_SECONDS = 2.0
-#: Deeds told with one prompt, newest last; the log's next turn has the number of those left out.
+#: Limit for the deeds in one prompt, newest last; the number of the others is included.
 MOST_DEEDS_TOLD = 20
 
-#: Writes a call into the turn under way: its name, its input and its result.
+#: Adds a call to the current turn's log: its name, its input and its result.
 NoteCall = Callable[[str, dict[str, str], str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """What a look found, against the look before it."""
+    """The differences between a scan and the one before it."""
 
     scan: Scan
     gone: list[Entry]
@@ -52,7 +52,7 @@ class _Difference:
 
 
 class UserFiles:
-    """The files of one workspace; `discreet` makes a text fit to be written down."""
+    """Access the files of one workspace; `discreet` redacts text before it is stored."""
 
     def __init__(self, workspace: Path, transcript: TranscriptDB, discreet: Discreet = discreet) -> None:
         self._workspace = workspace
@@ -64,7 +64,7 @@ class UserFiles:
     # --- for people ---
 
     async def listed(self, folder: str | None = None) -> tuple[list[UserFile], int]:
-        """The newest files, newest first, and how many more there are. PeerError for a folder that is none of these."""
+        """Return the newest files, newest first, and the number of others. Raises PeerError for another folder."""
         if folder is not None and folder not in FILE_FOLDERS:
             raise PeerError(f"There is no such folder. These are listed: {', '.join(FILE_FOLDERS)}.", code="not_found")
         found = await self._scan(FILE_FOLDERS if folder is None else (folder,))
@@ -72,7 +72,7 @@ class UserFiles:
         return rows, found.more
 
     async def delete(self, path: str) -> None:
-        """Deletes a file for good. PeerError `not_found` for a path that is none of a file in the folders."""
+        """Delete a file permanently. Raises PeerError `not_found` for a path that is no file in the folders."""
         if not is_below_folders(path):
             raise PeerError(f"Only files of {', '.join(FILE_FOLDERS)} can be deleted here.", code="not_found")
         for name in on_disk(path):
@@ -91,11 +91,11 @@ class UserFiles:
         raise PeerError("There is no such file; it may be gone already.", code="not_found")
 
     async def uploaded(self, path: str) -> None:
-        """A file of a person's has arrived: their next turn says so."""
+        """Record that a person uploaded a file, for their next turn."""
         try:
             size = (await asyncio.to_thread((self._workspace / path).lstat)).st_size
         except OSError:
-            # Moved in this moment; a look will find it.
+            # It was moved at this moment; a scan will find it.
             return
         await self._note("uploaded", path, size)
 
@@ -103,13 +103,13 @@ class UserFiles:
         try:
             await self._log.add_deed("uploaded" if what == "uploaded" else "deleted", path, size)
         except StorageError as error:
-            # The file itself is where it belongs; what is not told now, the next look finds.
+            # The file itself is in place; the next scan finds changes that are not told now.
             log.warning("the agent is not told that a file was %s: %s", what, error)
 
     # --- for the agent ---
 
     async def changes(self) -> list[str]:
-        """What memory does not know of the folders yet, a line each; empty where they cannot be looked at now."""
+        """Return the changes in the folders that memory does not know yet, one line each; empty if a scan fails."""
         try:
             difference = await self._difference(await self._log.known())
         except StorageError as error:
@@ -119,9 +119,9 @@ class UserFiles:
         return [self._discreet(clean(line)) for line in told]
 
     async def tell_deeds(self, prompt: str, note: NoteCall) -> str | None:
-        """What a person did to files since the last turn, in words for the agent; None if nothing.
+        """Return the person's file changes since the last turn, as text for the agent; None if there are none.
 
-        `note` gets it for the log. What the prompt names itself is not told once more.
+        `note` logs them. Files that the prompt names are not repeated.
         """
         deeds = await self._log.deeds()
         if not deeds:
@@ -137,10 +137,10 @@ class UserFiles:
     # --- for the curator ---
 
     async def look(self, waiting: Sequence[Observation], files_md: str) -> bool:
-        """Looks at the folders before these turns are curated; True if a turn was written that tells what changed.
+        """Scan the folders before these turns are curated; return True if a turn with changes was written.
 
-        What the turns say of new files themselves is not told again. `files_md` is what memory has of files.
-        StorageError where the disk does not answer, or refuses.
+        New files that the turns mention are not repeated. `files_md` is memory's file about files. Raises
+        StorageError if the disk does not answer or refuses.
         """
         if not waiting:
             return False
@@ -177,14 +177,14 @@ class UserFiles:
         now = {entry.path: entry for entry in found.entries}
         gone = [entry for path, entry in known.entries.items() if path not in now]
         if found.more or not found.complete:
-            # It may still be there, and only had no room in the list.
+            # It may still exist, and only had no room in the list.
             gone = await asyncio.to_thread(lambda: [each for each in gone if not is_there(self._workspace, each.path)])
         came = [
             entry for path, entry in now.items() if path not in known.entries and trace_of(path) not in known.nameless
         ]
         if known.more:
             came = [entry for entry in came if entry.changed_ns > known.at * 1e9]
-        # What people did themselves is told in their words, with the next prompt.
+        # The person's own changes are in the next prompt.
         gone = [entry for entry in gone if entry.path not in expected]
         return _Difference(found, _newest_first(gone), [entry for entry in came if entry.path not in expected])
 
@@ -197,12 +197,12 @@ class UserFiles:
 
 
 def is_look(turn: Observation) -> bool:
-    """Whether a turn is nobody's but the sprite's own, about the person's files: it rides with the batch before it."""
+    """Return whether this is the sprite's own turn about the person's files, which joins the batch before it."""
     return turn.trigger == "task" and [call["name"] for call in turn.tool_calls] == [LOOK_CALL]
 
 
 def told_by(turn: Observation) -> list[str]:
-    """The lines of a turn that tells of a look."""
+    """Return the lines of a turn that reports a scan."""
     return str(turn.tool_calls[0]["result"]).split("\n") if is_look(turn) else []
 
 
