@@ -1,1 +1,1 @@
-"""A workspace as one file that anybody can open, and a workspace made of such a file again. See docs/archive.md."""
+"""Export a workspace to one file in open formats, and create a workspace from such a file. See docs/archive.md."""

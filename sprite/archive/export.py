@@ -1,4 +1,4 @@
-"""A workspace as an archive: tables and memory files as of one moment, the person's files as they are found."""
+"""Export a workspace: tables and memory files as of one moment, the person's files as they are found."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from sprite.protocol.archive_writer import CHUNK_BYTES, ArchiveWriter
 
 @dataclass(slots=True)
 class Export:
-    """Writes one archive, and lets go of the databases on the way; then it knows what is in it and what is not."""
+    """Write one archive and release the databases meanwhile; then `manifest` and `left_out` describe it."""
 
     look: Snapshot
-    #: None to take no files.
+    #: None to leave out the person's files.
     workspace: Path | None
     left_out: LeftOut = field(default_factory=LeftOut)
     manifest: Manifest | None = None
 
     def total(self) -> int:
-        """How many rows there are to write; files come on top."""
+        """Return the number of rows to write, without files."""
         return sum(self._table(part).count() for part in PARTS)
 
     def write(self, stream: BinaryIO) -> Iterator[int]:
-        """Writes everything; yields how many rows or files were written since the last time."""
+        """Write everything; yield the number of rows or files written since the last time."""
         ours = _identity(stream)
         with ArchiveWriter(stream) as archive:
             for part in PARTS:
@@ -78,12 +78,12 @@ class Export:
 
 
 def _write_file(archive: ArchiveWriter, path: str, file: BinaryIO) -> Iterator[int]:
-    """As long as it was when it was opened, though somebody may be writing to it."""
+    """Write a file with the length it had when opened, because another process may be appending to it."""
     seen = os.fstat(file.fileno())
     with archive.file(path, seen.st_size, seen.st_mode, seen.st_mtime_ns) as entry:
         while entry.size < seen.st_size and (chunk := file.read(min(CHUNK_BYTES, seen.st_size - entry.size))):
             entry.write(chunk)
-            # However long the file is, whoever watches can end it.
+            # Allow cancellation during a long file.
             yield 0
     yield 1
 

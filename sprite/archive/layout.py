@@ -1,4 +1,4 @@
-"""What of the databases is in no archive, and why. What an archive holds stands in `sprite/protocol/archive.py`."""
+"""Database tables that are not in an archive, and why. `sprite/protocol/archive.py` has the archive's layout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from sprite.protocol.archive import DatabaseName
 
 _SHIPPED = "how much of it a store elsewhere has; a restored workspace ships all of it"
-#: Tables that are not in an archive, and why.
+#: Tables that are not in an archive, and the reason.
 NOT_STATE: Final[dict[tuple[DatabaseName, str], str]] = {
     ("transcript.db", "turn_outlines"): "made of the turns",
     ("workspace.db", "meta"): "numbers the events, names the newest bridge; both begin anew where restored",

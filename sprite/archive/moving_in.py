@@ -1,7 +1,7 @@
-"""The last step of an import: what was made aside goes to its places. Cut off at any moment, it is taken up again.
+"""The last step of an import: move the staged files into place. It can be resumed after an interruption.
 
-An import makes everything in `.os/import.new/`. One rename, to `.os/import/`, decides: before it there is nothing,
-after it there is everything, and whoever owns the workspace next finishes what is left to move.
+An import stages everything in `.os/import.new/`. One rename to `.os/import/` decides: before it the import has not
+happened, after it the next owner of the workspace completes it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _SUFFIXES = ("", "-wal", "-shm")
 
 
 def aside(settings: Settings) -> Path:
-    """Where an import is made, until it is decided."""
+    """Return the staging folder of an import."""
     return settings.system / _UNDER_WAY
 
 
 def is_cut_off(settings: Settings) -> bool:
-    """Whether an import ended while it moved in: what is there is not all of it."""
+    """Return whether an import was interrupted in its last step, so that the workspace is incomplete."""
     return (settings.system / _DECIDED).exists()
 
 
 def refuse_cut_off(settings: Settings) -> None:
-    """OperatorError if that is so, for whoever does not finish it."""
+    """Raise OperatorError if so; for commands that do not complete the import."""
     if is_cut_off(settings):
         raise OperatorError(
             "An import into this workspace was cut off in its last step. Start the sprite, or run the import again: "
@@ -44,16 +44,16 @@ def refuse_cut_off(settings: Settings) -> None:
 
 
 def decide(settings: Settings) -> None:
-    """From here on the import is done, however this process ends."""
+    """Commit the import: from here on it will be completed, even if this process ends."""
     _sync_tree(aside(settings))
     aside(settings).replace(settings.system / _DECIDED)
     sync(settings.system)
 
 
 def finish(settings: Settings) -> bytes | None:
-    """Moves in what was decided, and throws away what was not; the manifest of what moved in, None if nothing did.
+    """Complete a committed import and delete an uncommitted one; return the manifest of the completed one, or None.
 
-    For the owner of the workspace, before anything of it is opened.
+    Only for the owner of the workspace, before it opens any file of it.
     """
     shutil.rmtree(aside(settings), ignore_errors=True)
     decided = settings.system / _DECIDED
@@ -74,7 +74,7 @@ def finish(settings: Settings) -> bytes | None:
             new.replace(live)
     for folder in (settings.memory, settings.system, settings.workspace):
         sync(folder)
-    # What is left of it says that it is done; a rename is one step, a removal is many.
+    # Rename first, because it is atomic, and a removal has many steps.
     decided.replace(aside(settings))
     shutil.rmtree(aside(settings), ignore_errors=True)
     return raw
@@ -89,7 +89,7 @@ def _move_files(source: Path, workspace: Path, manifest: Manifest) -> None:
         if staged.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             staged.replace(target)
-    # Whatever is put into a folder changes its time, so the deepest come first, and all of them last.
+    # Adding an entry to a folder changes its time, so set times at the end, the deepest folders first.
     for folder in sorted(manifest.folders, key=lambda each: each.path.count("/"), reverse=True):
         _make_as_it_was(workspace, folder)
 

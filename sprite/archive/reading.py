@@ -1,6 +1,6 @@
-"""An archive that was opened: known for one by its first bytes, and looked through as a whole before it is believed.
+"""An opened archive: recognised by its first bytes, and verified completely before use.
 
-Everything in it may be somebody else's: names that lead elsewhere, lengths that are not true, rows that no log has.
+All of its content is untrusted: names may lead elsewhere, lengths may be wrong, and rows may be invalid.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from sprite.protocol.archive import (
     is_plain,
 )
 
-#: Bounds of what is believed before it is looked at.
+#: Limits for data that is read before it is verified.
 LARGEST_MANIFEST: Final = 1 << 30
 _CHUNK_BYTES = 1 << 18
 _HEAD_BYTES = 256
 _ZIP: Final = b"PK\x03\x04"
-#: What zipfile and zlib raise over bytes that are not as they were; RuntimeError is said of an encrypted entry.
+#: Errors of zipfile and zlib for damaged data; RuntimeError stands for an encrypted entry.
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 
 
@@ -55,7 +55,7 @@ class ArchiveError(OperatorError):
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file begins as an archive does, whole or not."""
+    """Return whether a file begins like an archive, complete or not."""
     try:
         with path.open("rb") as stream:
             head = stream.read(_HEAD_BYTES)
@@ -65,7 +65,7 @@ def is_archive(path: Path) -> bool:
 
 
 class Archive:
-    """An open archive whose manifest is plausible. What `entry` gives is only as good as the last `verify`."""
+    """An open archive with a plausible manifest. Its contents are only trustworthy after `verify`."""
 
     def __init__(self, path: Path, file: zipfile.ZipFile, manifest: Manifest, raw_manifest: bytes) -> None:
         self.path = path
@@ -75,11 +75,11 @@ class Archive:
 
     @property
     def size(self) -> int:
-        """Bytes of content that the manifest tells of."""
+        """Total size of the content in the manifest, in bytes."""
         return sum(file.size for file in self.manifest.everything)
 
     def verify(self) -> Iterator[int]:
-        """Reads everything once, and yields how many bytes it was; ArchiveError where something is not as it was."""
+        """Read everything once and yield the number of bytes read. Raises ArchiveError for damaged content."""
         for file in self.manifest.everything:
             digest, size = hashlib.sha256(), 0
             for chunk in self.chunks(file):
@@ -93,7 +93,7 @@ class Archive:
                 )
 
     def chunks(self, file: TableFile | PlainFile) -> Iterator[bytes]:
-        """The bytes of a file, and never more than the manifest says."""
+        """Yield the bytes of a file, never more than the manifest says."""
         left = file.size
         try:
             with self._zip.open(file.path) as entry:
@@ -106,7 +106,7 @@ class Archive:
             raise _damaged(self.path, file.path, error) from error
 
     def rows(self, file: TableFile) -> Iterator[tuple[int, Row]]:
-        """The rows of a file with their lines, from 1 on; ArchiveError names the line that is no row."""
+        """Yield the rows of a file with their line numbers from 1 on. Raises ArchiveError naming an invalid line."""
         number = 0
         try:
             with self._zip.open(file.path) as entry:
@@ -125,13 +125,13 @@ class Archive:
             raise self.bad_row(file, number + 1, f"it is missing: there should be {file.rows}")
 
     def bad_row(self, file: TableFile, number: int, why: str) -> ArchiveError:
-        """What is to be said of a row that cannot be used."""
+        """Return the error for an unusable row."""
         return ArchiveError(f"{self.path.name}: {file.path}, line {number}: {why}. Nothing was imported.")
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Archive]:
-    """Opens an archive and checks what it says of itself; ArchiveError in words."""
+    """Open an archive and check its manifest. Raises ArchiveError with a text for people."""
     try:
         file = zipfile.ZipFile(path)
     except _DAMAGE as error:
@@ -158,7 +158,7 @@ def _check_entries(path: Path, entries: list[zipfile.ZipInfo]) -> None:
         raise ArchiveError(f"{path.name} has {len(entries)} files; an archive has at most {MOST_ENTRIES}.")
     if len({entry.filename for entry in entries}) != len(entries):
         raise ArchiveError(f"{path.name} has the same file twice: it was not written by a sprite.")
-    # Entries that share their bytes unpack to any size; those of an archive stand one behind another.
+    # Entries that share their bytes can unpack to any size; those of an archive do not overlap.
     if sum(entry.compress_size for entry in entries) > path.stat().st_size:
         raise ArchiveError(f"{path.name} claims to hold more than fits into it: it was not written by a sprite.")
 
@@ -186,7 +186,7 @@ def _manifest(path: Path, raw: bytes) -> Manifest:
 
 
 def _check_manifest(path: Path, manifest: Manifest, names: dict[str, zipfile.ZipInfo]) -> None:
-    """That it tells of every entry and of no other, and that each is where its kind belongs."""
+    """Check that the manifest lists exactly the entries, and each at a valid place."""
     told = {file.path: file.size for file in manifest.everything}
     if len(told) != len(manifest.everything):
         raise ArchiveError(f"{path.name}: its {MANIFEST} names a file twice.")
@@ -202,7 +202,7 @@ def _check_manifest(path: Path, manifest: Manifest, names: dict[str, zipfile.Zip
 
 
 def _check_places(path: Path, manifest: Manifest) -> None:
-    """That what would be written to disk stays in the person's folders, and is what a file may be."""
+    """Check that everything for the disk stays in the person's folders and has valid metadata."""
     if not {file.path for file in manifest.memory} <= {f"{MEMORY}/{name}" for name in MEMORY_FILES.values()}:
         raise ArchiveError(f"{path.name} has a memory file that there is not.")
     if any(not file.path.startswith(f"{FILES}/") for file in manifest.files):

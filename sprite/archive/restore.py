@@ -1,6 +1,6 @@
-"""Makes a workspace of an archive: aside, from the log alone where the log says it, and moved in as a whole.
+"""Restore a workspace from an archive: staged, built from the log where possible, and moved in atomically.
 
-Calls no model. What is derived is made anew and compared with what the archive shows of it.
+Calls no model. Derived tables are rebuilt and compared with those in the archive.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from sprite.protocol.archive import (
     to_line,
 )
 
-#: What makes a workspace one that somebody lives in: rows of any of these.
+#: Tables whose rows show that a workspace is in use.
 _LIVED_IN = ("observations", "curations", "turn_journal", "cards", "chat_messages", "missions")
 _ROWS_A_STEP = 500
-#: Beside what the archive holds: full texts, indexes and memory.db.
+#: Needed space relative to the archive's content: full texts, indexes and memory.db are added.
 _ROOM_FACTOR = 3
 
 
 def refuse_lived_in(settings: Settings, archive: Archive) -> None:
-    """OperatorError unless the workspace has no turns, no canvas and no chat, and no other file where one belongs."""
+    """Raise OperatorError unless the workspace has no turns, canvas, chat or conflicting files."""
     databases: tuple[DatabaseName, ...] = ("transcript.db", "workspace.db")
     for name in databases:
         path = path_of(settings, name)
@@ -69,22 +69,22 @@ def refuse_lived_in(settings: Settings, archive: Archive) -> None:
 
 
 def refuse_same_names(archive: Archive, folder: Path) -> None:
-    """ArchiveError if two names are one on this disk: the second file would replace the first."""
+    """Raise ArchiveError if two names are equal on this disk: the second file would replace the first."""
     if is_folding(folder):
         refuse_same(archive)
 
 
 def is_folding(folder: Path) -> bool:
-    """Return whether the disk of a folder takes `A` and `a` for the same name."""
+    """Return whether the disk of a folder is case-insensitive."""
     with tempfile.NamedTemporaryFile(prefix=".case", dir=folder) as probe:
         return Path(probe.name).with_name(Path(probe.name).name.upper()).exists()
 
 
 def refuse_same(archive: Archive) -> None:
-    """ArchiveError if two of its names differ in case or composition alone."""
+    """Raise ArchiveError if two of its names differ only in case or composition."""
     every = [file.path.removeprefix(f"{FILES}/") for file in archive.manifest.files]
     every += [folder.path for folder in archive.manifest.folders]
-    # Folders of a file, too: what is in `Docs/` and in `docs/` would be in one.
+    # Including folders of files: `Docs/` and `docs/` would be merged.
     places = sorted({"/".join(path.split("/")[:end]) for path in every for end in range(1, path.count("/") + 2)})
     seen = dict[str, str]()
     for place in places:
@@ -96,7 +96,7 @@ def refuse_same(archive: Archive) -> None:
 
 
 def _refuse_no_folder(workspace: Path, path: str) -> None:
-    """No link is followed: it would lead out of the workspace."""
+    """Refuse a link or a file in place of a folder: a link could lead out of the workspace."""
     above = workspace
     for part in filter(None, path.split("/")):
         above /= part
@@ -120,7 +120,7 @@ def _is_same(path: Path, file: PlainFile) -> bool:
 
 
 def refuse_too_large(folder: Path, archive: Archive) -> None:
-    """ArchiveError if what the archive says it holds is more than the disk has."""
+    """Raise ArchiveError if the archive's content does not fit the disk."""
     free, needed = shutil.disk_usage(folder).free, archive.size * _ROOM_FACTOR
     if needed > free:
         raise ArchiveError(
@@ -130,12 +130,12 @@ def refuse_too_large(folder: Path, archive: Archive) -> None:
 
 
 def steps(archive: Archive) -> int:
-    """How many `step`s a restore takes."""
+    """Return the number of steps of a restore."""
     return sum(table.rows for table in archive.manifest.tables) + len(archive.manifest.files)
 
 
 class Restore:
-    """One restore into a workspace that this process owns. `on_step` hears how many rows or files were done."""
+    """Restore into a workspace that this process owns. `on_step` receives the number of rows or files done."""
 
     def __init__(self, settings: Settings, archive: Archive, on_step: Callable[[int], Awaitable[None]]) -> None:
         self._settings = settings
@@ -144,9 +144,9 @@ class Restore:
         self._folder = aside(settings)
 
     async def run(self) -> list[str]:
-        """Makes everything aside and moves it in; returns the derived files that this Sprite makes otherwise.
+        """Stage everything and move it in; return the derived files that this Sprite builds differently.
 
-        ArchiveError names the row that cannot be used; then, as after any other end, nothing is there.
+        Raises ArchiveError naming an unusable row; then, as after any other failure, nothing was imported.
         """
         try:
             self._folder.mkdir(mode=0o700)
@@ -161,12 +161,12 @@ class Restore:
             (self._folder / MANIFEST).write_bytes(self._archive.raw_manifest)
             decide(self._settings)
         finally:
-            # What was decided moves in; what was not is thrown away.
+            # A committed import is moved in, an uncommitted one is deleted.
             finish(self._settings)
         return differing
 
     async def _fill(self, name: DatabaseName) -> None:
-        """Fills the tables of a database; of memory.db, what the log cannot tell."""
+        """Fill the tables of a database; of memory.db only those that the log cannot rebuild."""
         schema = SCHEMAS[name]
         version = len(schema.migrations) if name == "memory.db" else self._archive.manifest.schemas[name]
         with filling(self._folder / name, schema, version) as database:
@@ -182,14 +182,14 @@ class Restore:
                     raise self._archive.bad_row(file, reading.line, str(error)) from error
 
     async def _check_workspace(self) -> None:
-        """That what people see can be shown; a mission that was under way is not begun again."""
+        """Check that the visible data can be shown, and prevent running missions from restarting."""
         async with open_workspace(self._folder / "workspace.db") as workspace:
             try:
                 await workspace.cards()
                 newest: int | None = None
                 while lines := await workspace.chat(_ROWS_A_STEP, newest):
                     newest = lines[0].id
-                # The newest of the journal may be lost, and a tool call with it.
+                # The journal's newest entries may be lost, including tool calls.
                 await workspace.begin_none_again()
             except (TypeError, ValueError, KeyError, msgspec.MsgspecError) as error:
                 raise ArchiveError(
@@ -198,7 +198,7 @@ class Restore:
                 ) from error
 
     def _differing(self) -> list[str]:
-        """The derived files whose rows are others by the rules of this Sprite."""
+        """Return the derived files whose rows differ under the rules of this Sprite."""
         found = []
         with plain_reader(self._folder / "memory.db", SCHEMAS["memory.db"]) as database:
             for part, file in self._tables("memory.db"):
@@ -229,7 +229,7 @@ class Restore:
 
 
 class _Reading:
-    """The rows of a file, and the line of the one that was given last."""
+    """The rows of a file, and the line number of the last one given."""
 
     def __init__(self, rows: Iterator[tuple[int, Row]]) -> None:
         self.line = 0

@@ -1,7 +1,8 @@
-"""A workspace as it is at one moment, also while a sprite works in it.
+"""A consistent snapshot of a workspace, even while a sprite works in it.
 
-The three databases and the memory files tell of each other: a turn in the log has its line in the chat, a memory file
-is what the log makes of it. They are seen between two writes, in read transactions that last as long as the snapshot.
+The three databases and the memory files refer to each other: a turn in the log has its line in the chat, and a
+memory file follows from the log. They are read between two writes, in read transactions that last as long as the
+snapshot.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ SCHEMAS: Final[dict[DatabaseName, Schema]] = {
     "workspace.db": workspace.SCHEMA,
     "memory.db": memory.SCHEMA,
 }
-#: So long a moment is looked for in which nothing is written. A sprite at work writes some ten times a second.
+#: Time limit for finding a moment without writes. A busy sprite writes some ten times a second.
 _PATIENCE_SECONDS = 20.0
 _PAUSE_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """A file of the memory folder: its bytes and what the disk says of it."""
+    """A file of the memory folder: its bytes and metadata."""
 
     content: bytes
     mode: int
@@ -49,26 +50,26 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Open databases, all as of one moment, and the memory files as they were then, by their names on disk."""
+    """Open databases as of one moment, and the memory files at that moment by their names on disk."""
 
     databases: Mapping[DatabaseName, sqlite3.Connection]
     memory_files: Mapping[str, MemoryFile]
 
     def let_go(self) -> None:
-        """The rows have been read. Until then nothing that is forgotten leaves the databases' journals."""
+        """End the read transactions. Until then forgotten data stays in the databases' journals."""
         for database in self.databases.values():
             database.execute("ROLLBACK")
 
 
 @asynccontextmanager
 async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
-    """Sees the workspace at one moment. OperatorError where no sprite has run, or it never comes to rest."""
+    """Take a snapshot. Raises OperatorError if no sprite has run here, or writes never pause."""
     async with AsyncExitStack() as stack:
         transcript = await stack.enter_async_context(read_transcript(settings.transcript_db))
         projected = await stack.enter_async_context(read_memory(settings.memory_db))
         await refuse_misfit(transcript, projected)
         projection = Projection(transcript, projected, MemoryFiles(settings.memory))
-        # One that sees every commit of others, and one for the look.
+        # One connection per database sees every commit of others, and one holds the snapshot.
         watching, looking = [{name: stack.enter_context(_opened(settings, name)) for name in SCHEMAS} for _ in range(2)]
         until = time.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -77,7 +78,7 @@ async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
             files = memory_files(settings)
             for database in looking.values():
                 database.execute("BEGIN")
-                # The look begins with the first read.
+                # The transaction's snapshot starts with the first read.
                 database.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if is_settled and _versions(watching) == before and memory_files(settings) == files:
                 break
@@ -90,7 +91,7 @@ async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
 
 
 def path_of(settings: Settings, name: DatabaseName) -> Path:
-    """Where a database stands."""
+    """Return the path of a database."""
     return settings.workspace_db if name == "workspace.db" else settings.memory / name
 
 
@@ -118,17 +119,18 @@ def _restless(*, is_settled: bool) -> OperatorError:
 
 
 def memory_files(settings: Settings) -> dict[str, MemoryFile]:
-    """The files of the memory folder as they are on disk, by their names there; what is no such file is left out."""
+    """Return the files of the memory folder on disk by name, without missing and unsuitable ones."""
     found = {}
     for name in MEMORY_FILES:
         try:
-            # Not to wait for the writer of a pipe.
+            # Nonblocking, so that a pipe does not block.
             descriptor = os.open(settings.memory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
         with os.fdopen(descriptor, "rb") as stream:
             seen = os.fstat(descriptor)
-            # Anything else is set aside at the next start, and no memory. What the agent began with holds two files.
+            # Anything else is quarantined at the next start, and is no memory. The agent-at-work file contains two
+            # files.
             largest = LARGEST_FILE_BYTES * (1 if name.endswith(".md") else 4)
             if stat.S_ISREG(seen.st_mode) and seen.st_size <= largest:
                 found[name] = MemoryFile(stream.read(), seen.st_mode & 0o777, seen.st_mtime_ns)

@@ -1,4 +1,4 @@
-"""The person's files of a workspace, in an order that depends on their names alone. No symbolic link is followed."""
+"""Walk the person's files of a workspace in an order that depends only on names. No symbolic link is followed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Final
 from sprite.folders import USER_FOLDERS
 from sprite.protocol.archive import MOST_DEEP, OURS, Folder, kept_mode, kept_time, why_not_kept
 
-#: Made at each start.
+#: Created at each start.
 _ALWAYS_THERE: Final = frozenset({"documents", *USER_FOLDERS})
-#: Why something is left out that is no file.
+#: Reasons for leaving out something that is no file.
 NO_FILES: Final = frozenset({"a link", "no file"})
-#: So many of what is left out are named.
+#: Limit for the names of left-out entries.
 _MOST_NAMED = 20
 
 
 @dataclass(slots=True)
 class LeftOut:
-    """What an archive has no place for: links, sockets, names that are no text, what cannot be read."""
+    """Entries without a place in an archive: links, sockets, undecodable names, unreadable files."""
 
     count: int = 0
     named: list[str] = field(default_factory=list)
 
     def add(self, path: str, why: str) -> None:
-        """Counts one, and names it if there are few."""
+        """Count one, and name it if there are few."""
         self.count += 1
         if len(self.named) < _MOST_NAMED:
             self.named.append(f"{path}: {why}")
@@ -44,10 +44,10 @@ class Found:
 
 
 def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | Folder]:
-    """Every file and folder but the sprite's own; what cannot be taken is told to `left_out`."""
+    """Yield every file and folder except the sprite's own; unusable ones are added to `left_out`."""
 
     def cannot(error: OSError) -> None:
-        # Known by its name alone: it was looked for in a folder that is open.
+        # Known by its name only, because it was looked up in an open folder.
         left_out.add(os.fsdecode(error.filename or ""), error.strerror or "cannot be read")
 
     for top, folders, names, descriptor in os.fwalk(workspace, onerror=cannot):
