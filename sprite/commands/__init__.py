@@ -1,1 +1,1 @@
-"""The commands of `python -m sprite` beside `serve`; each is a small composition root of its own."""
+"""The commands of `python -m sprite` beside `serve`; each is a small composition root."""

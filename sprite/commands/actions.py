@@ -1,6 +1,7 @@
-"""`actions list|add|done|dismiss`: what is to be done, seen and changed by a person at a terminal.
+"""`actions list|add|done|dismiss`: a person's actions in a terminal.
 
-Beside a running sprite it goes through it, so that everybody hears of it at once; without one, into the log directly.
+A running sprite makes the changes, so that all clients see them at once; without one, they go directly into the
+log.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CLOSED = {"done": "done", "dismiss": "dismissed"}
 
 
 async def list_actions(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints the actions, the next due first; the open ones unless `--all` is given."""
+    """Print the actions, next due first; only the open ones unless `--all` is given."""
     async with open_stores(settings) as stores:
         actions = await stores.view.actions()
     shown = [action for action in actions if arguments.all or action.status == "open"]
@@ -47,7 +48,7 @@ async def list_actions(settings: Settings, arguments: argparse.Namespace) -> int
 
 
 async def add(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Adds an action, and says what was understood."""
+    """Add an action, and print the result."""
     request = AddActionRequest(
         content=" ".join(arguments.text),
         due=arguments.due,
@@ -60,7 +61,7 @@ async def add(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def added(settings: Settings, request: AddActionRequest) -> ActionRow:
-    """Adds an action for the person, through the running sprite or without one. PeerError where it makes no sense."""
+    """Add an action for the person, through the running sprite or without one. Raises PeerError if it is invalid."""
     try:
         async with owned(settings) as own:
             return action_row(
@@ -78,7 +79,7 @@ async def added(settings: Settings, request: AddActionRequest) -> ActionRow:
 
 
 async def close(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Marks an action as done, or dismisses it; one that repeats ends with that."""
+    """Mark an action as done, or dismiss it; this also ends a repeating one."""
     status = _CLOSED[arguments.actions_command]
     try:
         async with owned(settings) as own:

@@ -41,9 +41,9 @@ EXIT_DECLINED = 1
 
 
 async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Shows what would be forgotten, then forgets it for good; exit code 1 if the person declines.
+    """Show what would be forgotten, then forget it permanently; exit code 1 if the person declines.
 
-    Only a person at a terminal can be asked: anywhere else `--yes` has to be given, whatever stands on stdin.
+    Confirmation requires a terminal; anywhere else `--yes` is required, whatever is on stdin.
     """
     target = Target(arguments.text, arguments.turn, arguments.session, arguments.learning)
     preview = await _forget(settings, target, preview=True, sure=False)
@@ -84,7 +84,7 @@ def _say_done(done: Forgotten) -> None:
 
 
 def _agreed() -> bool:
-    # On stderr: what is printed can go elsewhere. Ctrl-D reads as an empty line, which is a no.
+    # On stderr, because stdout may be redirected. Ctrl-D reads as an empty line, which means no.
     sys.stderr.write("Forget it? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
@@ -93,7 +93,7 @@ def _agreed() -> bool:
 async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bool) -> Forgotten:
     try:
         async with owned(settings) as own:
-            # An agent that outlived its sprite, or what it began, would go on writing what is being forgotten.
+            # An agent that outlived its sprite, or its programs, would continue to write the forgotten text.
             end_orphans(settings.cli_state)
             await end_programs(settings.cli_state)
             shipping = Shipping(settings, own.transcript, own.workspace, own.memory)
@@ -105,7 +105,7 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
                 return await forgetter.preview(target)
             forgotten = await forgetter.forget(target, sure=sure)
             if await own.workspace.ship_state.tombstones():
-                # Nothing is shipped while no sprite runs.
+                # Replication needs a running sprite.
                 forgotten.still.append(NOT_CONFIRMED)
             return forgotten
     except WorkspaceLockedError:
@@ -132,7 +132,7 @@ def _words(summary: Forgotten) -> str:
 
 
 async def accept(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Makes what stands on disk in a file that changed while the agent worked the file, as the person's own edit."""
+    """Accept a file's content on disk that changed while the agent worked, as the person's own edit."""
     try:
         async with owned(settings) as own:
             await own.projection.accept(arguments.name)
@@ -143,7 +143,7 @@ async def accept(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def reject(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Puts such a change away: the file on disk is again what memory has."""
+    """Reject such a change: the file on disk gets memory's content again."""
     try:
         async with owned(settings) as own:
             await own.projection.reject(arguments.name)
@@ -154,7 +154,7 @@ async def reject(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def restore(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Makes an earlier version of a curated file the newest; version 0 is the file as shipped."""
+    """Make an earlier version of a curated file the newest; version 0 is the file as shipped."""
     try:
         async with owned(settings) as own:
             if arguments.version == 0:
@@ -177,7 +177,7 @@ async def restore(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def retry(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Has a quarantined turn curated again: now by the sprite that runs, or else by the next that does."""
+    """Queue a quarantined turn for curation: now by the running sprite, or else by the next one."""
     try:
         async with owned(settings) as own:
             await own.projection.retry(arguments.turn)

@@ -1,4 +1,4 @@
-"""`doctor`: checks this machine and workspace, one line per check, and says how to mend what is wrong."""
+"""`doctor`: check this machine and workspace, print one line per check, and say how to fix problems."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from sprite.memory.last_error import last_error
 from sprite.memory.set_aside import set_aside
 from sprite.shipping.report import shipping_report
 
-#: Steps of SQLite's between two looks at the clock.
+#: SQLite steps between two checks of the clock.
 _STEPS = 100_000
-#: The oldest SQLite with all that the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
+#: The oldest SQLite with all features of the schema (FTS5 with `ORDER BY rank`, upsert, partial indexes).
 OLDEST_SQLITE = (3, 35, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check: what was checked, whether it is well, and what was found or what to do."""
+    """The result of one check: its name, whether it passed, and the details or the remedy."""
 
     name: str
     ok: bool
@@ -44,7 +44,7 @@ class Finding:
 
 
 async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -> int:
-    """Prints every finding; exit code 1 if something has to be done. `ask_model` sends one request, not billed."""
+    """Print every finding; exit code 1 if a person must act. `ask_model` sends one request that is not billed."""
     checks: list[Callable[[Settings], Finding]] = [
         _python,
         _sqlite,
@@ -58,7 +58,7 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
     findings = [check(settings) for check in checks]
     running = await probe(settings)
     findings.append(Finding("sprite", ok=not running.trouble, words=running.words))
-    # What takes long may be well: an update of the sprite does not have to wait for a person.
+    # Slow work is not a failure: an update of the sprite does not have to wait for a person.
     findings += [Finding("under way", ok=True, words=words) for words in running.slow]
     if running.paused:
         findings.append(Finding("paused", ok=True, words=running.paused))
@@ -81,7 +81,7 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
 
 
 async def _copy(settings: Settings) -> list[Finding]:
-    """What a store elsewhere lacks, or has not forgotten."""
+    """Return what the replica lacks or has not forgotten."""
     if not settings.workspace_db.exists():
         return []
     try:
@@ -91,13 +91,13 @@ async def _copy(settings: Settings) -> list[Finding]:
         ):
             report = await shipping_report(transcript, workspace)
     except MendedAtStartError:
-        # The memory check says so already.
+        # The memory check reports this already.
         return []
     return [Finding("copy", ok=True, words=words) for words in (report.words() if report.followed else ())]
 
 
 def _python(_settings: Settings) -> Finding:
-    # An unsupported Python is named where the package is imported: it cannot read this file.
+    # An unsupported Python is reported where the package is imported: it cannot read this file.
     return Finding("python", ok=True, words=".".join(map(str, sys.version_info[:3])))
 
 
@@ -163,9 +163,9 @@ def _databases(settings: Settings) -> Finding:
 
 
 def _integrity(path: Path) -> str:
-    """What is wrong with a file, or "ok". OperationalError if the disk does not let it be looked at.
+    """Return the problem of a file, or "ok". Raises OperationalError if the disk prevents the check.
 
-    A file that takes longer than PROBE_SECONDS is looked at as far as that goes, and counts as well.
+    A check that takes longer than PROBE_SECONDS is stopped and counts as passed.
     """
     until = time.monotonic() + PROBE_SECONDS
     if not path.is_file():
@@ -244,7 +244,7 @@ def _sandbox(settings: Settings) -> Finding:
 
 
 async def _memory(settings: Settings) -> list[Finding]:
-    """What memory needs of a person; nothing where it is well."""
+    """Return the problems of memory that need a person; empty if there are none."""
     try:
         async with open_stores(settings) as stores:
             health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
@@ -257,7 +257,7 @@ async def _memory(settings: Settings) -> list[Finding]:
 
 
 async def _model(settings: Settings) -> Finding:
-    """A running sprite asks its own model: the key and the address are its own, and this shell may have neither."""
+    """Check the model through a running sprite if there is one: this shell may lack its key and address."""
     try:
         if (running := await running_status(settings, "check_model")) is not None:
             words = f"{running.model_words} (asked by the running sprite)"

@@ -1,4 +1,4 @@
-"""`export`: writes everything of a workspace as one archive; see docs/archive.md. Works beside a running sprite."""
+"""`export`: write a whole workspace as one archive; see docs/archive.md. Works beside a running sprite."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STDOUT = "-"
 
 
 async def export(settings: Settings, target: str, *, without_files: bool, force: bool, as_json: bool) -> int:
-    """Writes the archive to a file, or for "-" to stdout."""
+    """Write the archive to a file, or for "-" to stdout."""
     refuse_cut_off(settings)
     await _bring_up_to_date(settings)
     with ExitStack() as stack:
@@ -40,7 +40,7 @@ async def export(settings: Settings, target: str, *, without_files: bool, force:
                 try:
                     for step in made.write(stream):
                         progress.update(step)
-                        # Ctrl-C gets its turn.
+                        # Let Ctrl-C be handled.
                         await asyncio.sleep(0)
                     stream.flush()
                 except BrokenPipeError as error:
@@ -52,7 +52,7 @@ async def export(settings: Settings, target: str, *, without_files: bool, force:
 
 
 async def _bring_up_to_date(settings: Settings) -> None:
-    """Does what the next start of a sprite would do to databases of an earlier one; a running sprite has done it."""
+    """Migrate databases of an earlier version as the next start of a sprite would; a running sprite has done it."""
     if settings.transcript_db.exists() and not settings.memory_db.exists():
         problem: OperatorError = OperatorError(
             f"There is no memory.db in {settings.memory}. Stop the sprite, and start it again: it is made anew."

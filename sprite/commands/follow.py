@@ -1,6 +1,6 @@
-"""`follow`: takes each turn of Claude Code's sessions as it ends, from their logs alone.
+"""`follow`: take each turn of Claude Code's sessions as it ends, only from their logs.
 
-A signal cancels it: what was not handed over yet is still in the logs, and known by its key.
+A signal cancels it: undelivered turns are still in the logs, and their keys prevent duplicates.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ EXIT_NOTHING_READ = 2
 
 
 async def follow(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Follows until a signal ends it, which is no error; with `--once` catches up and says what was taken."""
+    """Follow until a signal ends it, which is no error; with `--once` catch up and print the result."""
     if arguments.json and not arguments.once:
         raise OperatorError("--json is for --once: it says what was taken when all of it was.")
-    # Made whole without following links: what a link leads to is shown by the name that was given.
+    # Made absolute without resolving links, so that a path is shown by the given name.
     roots = [Path(os.path.abspath(path)) for path in arguments.paths] or [claude_code_logs()]  # noqa: PTH100
     url = None if arguments.to is None else checked_url(arguments.to)
     token = _token(arguments, url)
@@ -61,13 +61,13 @@ def _token(arguments: argparse.Namespace, url: str | None) -> Callable[[], str]:
         raise OperatorError("--token-file is for --to: the sprite on this machine needs no token of yours.")
     token = token_from(arguments.token_file, bridge_token())
     if url is not None:
-        # Said now, and not when the first turn ends.
+        # Check the token now, not when the first turn ends.
         token()
     return token
 
 
 def _folder(settings: Settings, url: str | None) -> Path:
-    """Makes the folder in which a follower keeps what it needs again: of a workspace, or of a bridge elsewhere."""
+    """Create the folder for a follower's state: of a workspace, or of a remote bridge."""
     if url is None:
         make_folders(settings)
         folder = settings.follow
@@ -129,7 +129,7 @@ def _progress(follower: Follower, waiting: int) -> Iterator[None]:
 
 
 def _untold(_line: str) -> None:
-    """Of `--once` the sum is told."""
+    """Ignore progress lines, because `--once` prints a summary."""
 
 
 def _told(line: str) -> None:
@@ -146,7 +146,7 @@ def _end_on_signals() -> None:
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """Holds the lock of followers; the kernel drops it with the process. OperatorError where another one has it."""
+    """Hold the lock of followers, which the kernel releases with the process. Raises OperatorError if it is taken."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "r+") as file:
         try:

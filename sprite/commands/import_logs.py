@@ -1,8 +1,8 @@
-"""`import`: takes what other programs kept of conversations into the log, each turn once. Calls no model.
+"""`import`: import other programs' conversation logs, each turn once. Calls no model.
 
 Turns are written in batches. One transaction holds a batch and the keys that mark its turns as imported, so that a
-second run completes a first that was killed at any moment. Notes become changes of memory files that wait for a
-person's word.
+second run completes an interrupted first one. Notes become proposed changes of memory files that a person decides
+on.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from sprite.memory.opening import open_own_memory
 from sprite.memory.projection.projection import Projection
 from sprite.memory.projects import Projects
 
-#: Turns per transaction: enough to be fast, few enough that little is read twice after a kill.
+#: Turns per transaction: enough to be fast, few enough that little is repeated after a kill.
 BATCH_TURNS = 500
-#: So many notes are read by a person; a folder with more is somebody's collection.
+#: Limit for proposed notes, because a person reads them; a folder with more is a collection.
 MOST_NOTES = 100
-#: Writes turns to the log; returns those that are in it now and were not before.
+#: Writes turns to the log; returns those that are new in it.
 Write = Callable[[Sequence[ImportedTurn]], Awaitable[list[ImportedTurn]]]
 
 
 async def import_logs(
     settings: Settings, paths: list[Path], *, dry_run: bool, as_json: bool, kind: str | None = None
 ) -> int:
-    """Imports whatever is known among the paths (`kind`: as that kind of file); with `dry_run` only says what.
+    """Import all known files among the paths (`kind`: as that kind of file); with `dry_run` only print what.
 
-    An archive is a whole workspace, and comes alone.
+    An archive is a whole workspace, and must be imported alone.
     """
     if archives := [path for path in paths if is_archive(path)]:
         if len(paths) > 1:
@@ -79,9 +79,9 @@ async def import_logs(
 
 @asynccontextmanager
 async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[TranscriptDB | None, Write | None]]:
-    """Opens the log (None: there is none yet), with what writes to it; a dry run has nothing that does.
+    """Open the log (None if there is none) and its writer; a dry run has no writer.
 
-    Where a sprite owns it, the log is read beside it, and the sprite writes.
+    If a sprite owns the log, it is read beside it, and the sprite writes.
     """
     path = settings.transcript_db
     async with AsyncExitStack() as stack:
@@ -97,14 +97,14 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[Tran
 
 
 class _Sending:
-    """Hands turns to the sprite that owns the workspace, which curates them as it does its own."""
+    """Deliver turns to the sprite that owns the workspace, which curates them like its own."""
 
     def __init__(self, settings: Settings, locked: WorkspaceLockedError) -> None:
         self._settings = settings
         self._locked = locked
 
     async def __call__(self, turns: Sequence[ImportedTurn]) -> list[ImportedTurn]:
-        """Returns what is in the log now; raises WorkspaceLockedError where the sprite does not take it."""
+        """Return the turns that are in the log now. Raises WorkspaceLockedError if the sprite does not accept them."""
         refused: set[str] = set()
         for source, group in groupby(turns, key=lambda turn: turn.observation.source or ""):
             for message in messages([_as_there(turn, source) for turn in group], MOST_TURN_BYTES):
@@ -117,7 +117,7 @@ class _Sending:
 
 
 def _as_there(turn: ImportedTurn, source: str) -> ImportedTurn:
-    """A turn under the ids that its own program has for it, as it is sent."""
+    """Return a turn with its own program's ids, as it is sent."""
     kept = turn.observation
     session = kept.session_id.removeprefix(session_name(source, ""))
     return replace(
@@ -133,7 +133,7 @@ async def _take_all(
     write: Write | None,
     progress: tqdm[Any],
 ) -> None:
-    """Reads every file that was found and takes what it has."""
+    """Read every file that was found and import its turns and notes."""
     own = await log.cli_sessions() if log else set[str]()
     sessions = await log.session_ids() if log else set[str]()
     around = Surroundings(
@@ -156,7 +156,7 @@ async def _take_all(
 
 
 class _Taking:
-    """Writes turns to the log in batches; a dry run only counts them."""
+    """Write turns to the log in batches; a dry run only counts them."""
 
     def __init__(self, report: Report, log: TranscriptDB | None, write: Write | None) -> None:
         self._report = report
@@ -166,13 +166,13 @@ class _Taking:
         self._counted: set[str] = set()
 
     async def take(self, kind: str, turn: ImportedTurn) -> None:
-        """Takes a turn, which is in the log after the next `flush` at the latest."""
+        """Add a turn; it is in the log after the next `flush` at the latest."""
         self._batch.append(turn)
         if len(self._batch) >= BATCH_TURNS:
             await self.flush(kind)
 
     async def flush(self, kind: str) -> None:
-        """Writes the turns taken so far, all of one kind."""
+        """Write the turns added so far, all of one kind."""
         batch, self._batch = self._batch, []
         new = await self._new(batch)
         written = new if self._write is None or not new else await self._write(new)
@@ -194,7 +194,7 @@ class _Taking:
 
 
 async def _propose(settings: Settings, report: Report, log: TranscriptDB | None, write: Write | None) -> None:
-    """Puts the notes before the person as changes of the memory files; for a dry run only says which."""
+    """Propose the notes to the person as changes of the memory files; a dry run only computes them."""
     if isinstance(write, _Sending):
         for note in report.notes:
             report.tally.refuse(Path(note.origin), "a sprite runs here, and holds its memory files; stop it first")

@@ -1,4 +1,4 @@
-"""What came of an import, for people and for programs."""
+"""The outcome of an import, for people and for programs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Report:
     known: Counter[str] = field(default_factory=Counter)
     sessions: set[str] = field(default_factory=set)
     notes: list[Note] = field(default_factory=list)
-    #: Notes that were put before the person by an earlier import.
+    #: Number of notes that an earlier import proposed.
     notes_known: int = 0
     proposed: Proposed = field(default_factory=Proposed)
 
     @property
     def exit_code(self) -> int:
-        """Returns 0, or the code that says how much was refused."""
+        """Exit code: 0, or the code for the extent of refusals."""
         if self.tally.refusals and not self.tally.files and not self.tally.not_understood:
             return EXIT_NOTHING_READ
         return EXIT_SOME_REFUSED if self.tally.refusals else 0
 
 
 def facts(report: Report, waiting: int) -> dict[str, Any]:
-    """What programs are told of it; `waiting` turns are not curated yet."""
+    """Return the outcome for programs; `waiting` turns are not curated yet."""
     tally, proposed = report.tally, report.proposed
     return {
         "files": tally.files,
@@ -66,7 +66,7 @@ def facts(report: Report, waiting: int) -> dict[str, Any]:
 
 
 def print_report(report: Report, settings: Settings, waiting: int, *, dry_run: bool) -> None:
-    """Tells people of it: what went wrong on stderr, what came of it on stdout."""
+    """Print the outcome for people: problems on stderr, results on stdout."""
     tally = report.tally
     for refusal in tally.refusals:
         warn(f"refused: {one_line(refusal.path)}: {refusal.reason}")

@@ -1,6 +1,6 @@
-"""`mcp`: an MCP server on stdio, for other agents on this machine; it only reads, unless more is allowed by a flag.
+"""`mcp`: a read-only MCP server on stdio for other agents on this machine; flags allow more.
 
-Stdout carries the protocol and nothing else; it ends when stdin does.
+Stdout carries only the protocol; the server ends with stdin.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from sprite.protocol.offered.tools import MissionEnd, Told, Tool
 
 
 async def serve_memory(settings: Settings, allowed: Collection[str] = ()) -> int:
-    """Serves until stdin is closed, also where there is no memory yet: a session can begin before the first turn.
+    """Serve until stdin is closed, also without memory: a session can begin before the first turn.
 
-    OperatorError where there is memory that cannot be read.
+    Raises OperatorError if the memory cannot be read.
     """
-    # Clients do not soon try again what did not start: where memory has still to begin, each call says so instead.
+    # Clients rarely retry a server that did not start. So without memory each call reports this instead.
     if settings.transcript_db.exists():
         async with open_stores(settings):
             pass
@@ -50,13 +50,13 @@ async def serve_memory(settings: Settings, allowed: Collection[str] = ()) -> int
 
 
 class _Workspace:
-    """A workspace on this machine, with or without a sprite that runs on it."""
+    """A workspace on this machine, with or without a running sprite."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
-        """See Source. The stores are opened for each: a rebuild replaces whole files, and open ones would stay old."""
+        """See Source. The stores are opened for each request, because a rebuild replaces whole files."""
         try:
             if isinstance(request, AddActionRequest):
                 return AddActionResult(await added(self._settings, request), [])
@@ -80,7 +80,7 @@ class _Workspace:
 
 
 def _nothing_yet(settings: Settings, request: Look) -> MemoryResult:
-    """What there is to see before anything was said. PeerError where one thing is asked for by its name."""
+    """Return the result for an empty memory. Raises PeerError if a specific thing is requested."""
     words = f"Nothing is remembered here yet: no sprite has run in {settings.workspace}, and nothing was imported."
     match request:
         case SearchRequest():

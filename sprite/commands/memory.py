@@ -1,4 +1,4 @@
-"""`memory search|file|history|diff|drift|learnings`: shows memory in a terminal."""
+"""`memory search|file|history|diff|drift|learnings`: show memory in a terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SNIPPET_CHARS = 200
 
 
 async def search(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints the hits of a query, best first; exit code 1 if there are none."""
+    """Print the hits of a query, best first; exit code 1 if there are none."""
     async with open_stores(settings) as stores:
         found = await stores.view.search(" ".join(arguments.query), arguments.limit, arguments.project)
     if arguments.json:
@@ -54,9 +54,9 @@ def _hit_line(hit: SearchHit) -> str:
 
 
 async def file(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints a memory file as it is now, as it was at a time, or as it was after a curation.
+    """Print a memory file as it is now, as it was at a time, or as it was after a curation.
 
-    With a project, what a session of that project is shown of it.
+    With a project, print the part for that project's sessions.
     """
     async with open_stores(settings) as stores:
         project = stores.view.project(arguments.project)
@@ -90,7 +90,7 @@ def _time(text: str) -> float:
 
 
 async def history(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints every version of a curated file."""
+    """Print every version of a curated file."""
     async with open_stores(settings) as stores:
         versions = await stores.view.history(arguments.name)
     if arguments.json:
@@ -107,7 +107,7 @@ async def history(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def diff(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints what changed between two versions of a curated file; version 0 is the file as shipped."""
+    """Print the changes between two versions of a curated file; version 0 is the file as shipped."""
     async with open_stores(settings) as stores:
         contents = [
             template(known_file(arguments.name))
@@ -130,7 +130,7 @@ def _difference(before: str, after: str, titles: tuple[str, str]) -> list[str]:
 
 
 async def drift(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints what changed while the agent worked, or by an import, and waits for a person's word, as a difference."""
+    """Print pending changes by the agent's work or an import as a difference; they wait for a person's decision."""
     async with open_stores(settings) as stores:
         waiting = await stores.view.drift()
         changes = {
@@ -150,7 +150,7 @@ async def drift(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def learnings(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints learnings, oldest first."""
+    """Print learnings, oldest first."""
     async with open_stores(settings) as stores:
         rows = await stores.view.learnings(arguments.after, arguments.limit)
     if arguments.json:

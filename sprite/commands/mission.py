@@ -1,4 +1,4 @@
-"""A mission of another program on this machine: handed to the running sprite, and followed to its end."""
+"""A mission of another program on this machine: sent to the running sprite, and followed to its end."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sprite.protocol.offered.tools import MissionEnd, Told
 from sprite.protocol.offered.watching import MissionWatch
 
 _FAREWELL_SECONDS = 5.0
-#: Who asks here is some agent on this machine, whatever it calls itself.
+#: Any agent on this machine may ask here, under any name.
 _MCP = "mcp"
 _NOBODY = "No sprite runs here. Start it first: python -m sprite serve"
 
 
 async def run_mission(settings: Settings, text: str, told: Told) -> MissionEnd:
-    """Hands it to the running sprite and waits for its end. PeerError in words where there is none, or it refuses.
+    """Send a mission to the running sprite and wait for its end. Raises PeerError if there is none, or it refuses.
 
-    Who is cancelled meanwhile interrupts the mission.
+    Cancelling interrupts the mission.
     """
     try:
         host, _, port = settings.address_file.read_text().strip().rpartition(":")
@@ -56,7 +56,7 @@ async def _followed(reader: asyncio.StreamReader, mission_id: str, told: Told) -
             except FatalPeerError:
                 raise
             except PeerError:
-                # A newer sprite may say more than this command understands.
+                # A newer sprite may send messages that this command does not know.
                 continue
             payload = message.payload
             if isinstance(payload, Error) and message.reply_to in {mission_id, None}:
@@ -66,6 +66,6 @@ async def _followed(reader: asyncio.StreamReader, mission_id: str, told: Told) -
             if watch.end is not None:
                 return watch.end
     except (OSError, ValueError):
-        # What follows says it.
+        # The error below reports it.
         pass
     raise PeerError("The sprite closed the connection before the agent was done; look at its log.", code="unavailable")

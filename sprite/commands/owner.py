@@ -38,7 +38,7 @@ from sprite.protocol.slow_work import slow_words
 #: A forget waits for the running mission to end, then rewrites whole databases.
 ANSWER_SECONDS = 600.0
 CONNECT_SECONDS = 10.0
-#: Bounds everything that a command does only to find out how the sprite is.
+#: Limit for requests that only query the sprite's state.
 PROBE_SECONDS = 5.0
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _Answer = TypeVar("_Answer", bound=MemoryResult)
@@ -47,9 +47,9 @@ _Reply = TypeVar("_Reply", bound=MemoryResult | Status | Observed)
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The running sprite: its address (None where none runs), why it does not answer, and what it works on for long.
+    """State of the running sprite: its address (None if none runs), why it does not answer, and its slow work.
 
-    `paused` says in words why it waits for the person's word; it is empty while it does not.
+    `paused` is the reason, as text, why it waits for the person; otherwise empty.
     """
 
     address: str | None
@@ -59,7 +59,7 @@ class Probed:
 
     @property
     def words(self) -> str:
-        """How it is, in one line for people."""
+        """The state in one line for people."""
         if self.address is None:
             return "not running"
         return f"running on {self.address}" + (f", but: {self.trouble}" if self.trouble else "")
@@ -84,7 +84,7 @@ class Owned:
 
 @asynccontextmanager
 async def owned(settings: Settings) -> AsyncIterator[Owned]:
-    """Takes the workspace; raises WorkspaceLockedError if a sprite owns it, OperatorError if there is none."""
+    """Own the workspace. Raises WorkspaceLockedError if a sprite owns it, OperatorError if there is none."""
     refuse_cut_off(settings)
     if not (settings.transcript_db).exists():
         raise OperatorError(f"There is no memory in {settings.workspace}: no sprite has run there yet.")
@@ -98,14 +98,14 @@ async def owned(settings: Settings) -> AsyncIterator[Owned]:
 
 @asynccontextmanager
 async def open_log(settings: Settings, *, briefly: bool = False) -> AsyncIterator[TranscriptDB]:
-    """Takes the workspace to add to its log, and makes what a new one lacks; WorkspaceLockedError if a sprite owns it.
+    """Own the workspace to append to its log, and create missing files. Raises WorkspaceLockedError if it is owned.
 
-    `briefly`: it is given back at once, so that others wait for it. Memory is left as it is: the sprite's next start
-    brings it up to the log.
+    `briefly`: it is released soon, so that others wait for it. Memory is unchanged: the sprite's next start updates
+    it.
     """
     make_folders(settings)
     with workspace_lock(settings.lock, settings.memory, briefly=briefly):
-        # What moves in at last would replace what is written before.
+        # A resumed import would replace what is written before.
         refuse_cut_off(settings)
         async with open_transcript(settings.transcript_db) as transcript:
             if not settings.memory_db.exists():
@@ -116,12 +116,12 @@ async def open_log(settings: Settings, *, briefly: bool = False) -> AsyncIterato
 
 
 async def say_observed(settings: Settings, message: Observe) -> Observed:
-    """Hands turns to the running sprite; OSError or ValueError where there is none, and as `ask_running` else."""
+    """Send turns to the running sprite. Raises OSError or ValueError if there is none, else like `ask_running`."""
     return await _ask(settings, message, Observed)
 
 
 async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: type[_Answer]) -> _Answer:
-    """Sends the request to the running sprite and returns its answer.
+    """Send the request to the running sprite and return its answer.
 
     Raises OperatorError if it does not answer, PeerError with its message if it refuses.
     """
@@ -134,9 +134,9 @@ async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: typ
 
 
 async def running_status(settings: Settings, action: Literal["status", "check_model"]) -> Status | None:
-    """Return what the running sprite reports, None where none can be connected to.
+    """Return the running sprite's report; None if there is no connection.
 
-    SilentSpriteError where one does not answer within PROBE_SECONDS, another SpriteError where it refuses.
+    Raises SilentSpriteError if it does not answer within PROBE_SECONDS, another SpriteError if it refuses.
     """
     try:
         return await _ask(settings, System(action), Status, seconds=PROBE_SECONDS)
@@ -147,7 +147,7 @@ async def running_status(settings: Settings, action: Literal["status", "check_mo
 
 
 async def probe(settings: Settings) -> Probed:
-    """Ask the running sprite how it is, within PROBE_SECONDS."""
+    """Return the running sprite's state, within PROBE_SECONDS."""
     if not settings.address_file.exists():
         return Probed(None)
     address = settings.address_file.read_text(errors="replace").strip()
@@ -169,7 +169,7 @@ async def _ask(
     *,
     seconds: float = ANSWER_SECONDS,
 ) -> _Reply:
-    """OSError (a timeout, too) or ValueError where there is nobody to ask; SilentSpriteError where no answer comes."""
+    """Raise OSError (also a timeout) or ValueError if there is no sprite; SilentSpriteError without an answer."""
     host, _, port = settings.address_file.read_text().strip().rpartition(":")
     token = settings.token or settings.token_file.read_text().strip()
     async with asyncio.timeout(min(seconds, CONNECT_SECONDS)):

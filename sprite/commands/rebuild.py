@@ -1,6 +1,6 @@
-"""`rebuild`: make memory.db and the curated files from the log alone; `--re-extract` asks the curator again first.
+"""`rebuild`: rebuild memory.db and the curated files from the log; `--re-extract` asks the curator again first.
 
-`--reapply` only shows the answers that today's guards would decide otherwise.
+`--reapply` only shows the answers that today's guards would decide differently.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sprite.memory.rebuild import Estimate, Reextraction, replay_aside, swap_in
 
 
 async def rebuild(settings: Settings, *, re_extract: bool, dry_run: bool, as_json: bool) -> int:
-    """Rebuild memory; with `dry_run` only print what that would take, also beside a running sprite."""
+    """Rebuild memory; with `dry_run` only print what it would take. The dry run works beside a running sprite."""
     async with _log(settings, dry_run=dry_run) as transcript:
         if re_extract:
             return await _re_extract(settings, transcript, dry_run=dry_run, as_json=as_json)
@@ -79,8 +79,8 @@ async def show_reapplied(settings: Settings, *, as_json: bool) -> int:
 
 async def _replay(settings: Settings, transcript: TranscriptDB, total: int) -> None:
     live, aside = settings.memory_db, settings.memory_db.with_suffix(".db.new")
-    # A person's edit of a file that the log does not have yet would be lost. A memory.db that breaks at that cannot
-    # tell of one, and a rebuild is what was asked for.
+    # A person's edit of a file that is not in the log yet would be lost. A damaged memory.db cannot reveal one, and
+    # must not prevent the rebuild.
     with contextlib.suppress(DatabaseUnusableError, sqlite3.DatabaseError):
         async with open_own_memory(live, transcript) as memory:
             await Projection(transcript, memory, MemoryFiles(settings.memory)).settle()

@@ -1,4 +1,4 @@
-"""`import` of an archive: makes an empty workspace what another one was. Calls no model."""
+"""`import` of an archive: restore it into an empty workspace. Calls no model."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sprite.protocol.archive import Manifest
 
 
 async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_json: bool) -> int:
-    """Imports an archive; with `dry_run` only reads it through and says what is in it."""
+    """Import an archive; with `dry_run` only verify it and print its content."""
     with opened(path) as archive:
         if not is_cut_off(settings):
             refuse_too_large(_existing(settings.workspace), archive)
         with _bar(archive.size, "B", "checking") as progress:
             for size in archive.verify():
                 progress.update(size)
-                # Ctrl-C gets its turn.
+                # Let Ctrl-C be handled.
                 await asyncio.sleep(0)
         if dry_run:
             refuse_cut_off(settings)
@@ -42,16 +42,16 @@ async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_j
 
 
 async def _restore(settings: Settings, archive: Archive) -> list[str]:
-    # Not to leave folders behind where nothing is imported, the lock comes when that is known.
+    # Take the lock only now, so that a refused import leaves no folders behind.
     settings.system.mkdir(mode=0o700, parents=True, exist_ok=True)
     with workspace_lock(settings.lock, settings.memory):
         for folder in (settings.system, settings.memory, settings.run):
             folder.chmod(0o700)
         if finish(settings) == archive.raw_manifest:
-            # The same import was cut off in its last step, and has ended now.
+            # The same import was interrupted in its last step, and is complete now.
             return []
         refuse_same_names(archive, settings.system)
-        # Once more: somebody may have moved in since.
+        # Check again, because the workspace may be in use since.
         refuse_lived_in(settings, archive)
         with _bar(steps(archive), "row", "importing") as progress:
 
@@ -76,7 +76,7 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 
 def _words(manifest: Manifest) -> str:
     rows = {table.path: table.rows for table in manifest.tables}
-    # What is derived is not in each of them.
+    # Not every archive contains derived tables.
     counted = [
         f"{rows[path]} {what}"
         for path, what in (

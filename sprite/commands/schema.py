@@ -1,4 +1,4 @@
-"""`schema`: the wire as JSON Schema, for programs that speak it. Needs no workspace."""
+"""`schema`: print the wire protocol as JSON Schema for other programs. Needs no workspace."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from sprite.protocol.frames import json_schema
 
 
 async def schema() -> int:
-    """Prints the schema of every message."""
+    """Print the schema of every message."""
     say_json(json_schema())
     return 0

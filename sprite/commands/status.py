@@ -1,4 +1,4 @@
-"""`status`: shows at a glance whether memory is well."""
+"""`status`: show at a glance whether memory is well."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sprite.protocol.rows import Health
 from sprite.shipping.report import ShippingReport, shipping_report
 
 GAUGE_CELLS = 20
-#: How a report is called, by its kind; any other is a refusal.
+#: The label of a report by its kind; any other is a refusal.
 _KINDS = {"over_limit": "over limit", "lines_kept": "kept", "edit_missed": "missed"}
 
 
 async def status(settings: Settings, *, as_json: bool) -> int:
-    """Prints sessions, turns, learnings, files, spend and the last error."""
+    """Print sessions, turns, learnings, files, spend and the last error."""
     running = await probe(settings)
     shipped: ShippingReport | None = None
     async with open_stores(settings) as stores:

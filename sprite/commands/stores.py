@@ -1,4 +1,4 @@
-"""Read-only access to a workspace's stores, also while a sprite runs on it."""
+"""Read-only access to a workspace's stores, even while a sprite runs on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stores:
 
 @asynccontextmanager
 async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
-    """Opens the stores read-only; raises OperatorError if no sprite has run here yet, or memory is of another log."""
+    """Open the stores read-only. Raises OperatorError if no sprite has run here, or memory is of another log."""
     refuse_cut_off(settings)
     async with AsyncExitStack() as stack:
         transcript = await stack.enter_async_context(read_transcript(settings.transcript_db))
