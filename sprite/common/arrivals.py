@@ -1,10 +1,8 @@
-"""Connections as they come in: how many there may be, who gives way to whom, and a machine without descriptors.
+"""Limit new connections: how many may be open, which one is evicted, and how to handle lack of descriptors.
 
-Who has not said yet who they are is a stranger, and anybody can be one: strangers have a small part of the room, and
-the one that has been silent for longest gives way to the next. So no number of them keeps anybody out who has a word
-to say. Nor does anybody who is known: each name has a part of the room.
-
-Each of the two programs has this file (see tasks.py); a test keeps the two alike.
+A connection that is not authenticated yet is a stranger, and anybody can open one. Strangers get a small part of
+the capacity, and the oldest idle one is evicted for the next. So strangers in any number cannot lock out an
+authenticated client. Known clients cannot lock out each other either: each name has a limited part.
 """
 
 from __future__ import annotations
@@ -20,24 +18,24 @@ from typing import Generic, NoReturn, TypeVar
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-#: This part of the descriptors is for connections; files, databases and other processes have the rest.
+#: Part of the descriptors for connections; files, databases and other processes have the rest.
 _PART_OF_DESCRIPTORS = 1 / 2
 _PART_OF_STRANGERS = 1 / 4
-#: Where a connection cannot be taken, it waits in the kernel's queue for so long.
+#: Pause after a failed accept; the connection waits in the kernel's queue.
 _AGAIN_SECONDS = 0.1
-#: It goes on for as long as somebody wants it to, so it is said this often at most.
+#: Minimum interval of this warning, because the condition can persist.
 _COMPLAINT_SECONDS = 60.0
 
 
 def room(most: int) -> tuple[int, int]:
-    """How many connections may be open at once, up to `most`, and how many of them strangers'."""
+    """Return the limits for open connections, up to `most`, and for strangers among them."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = most if soft == resource.RLIM_INFINITY else min(most, int(soft * _PART_OF_DESCRIPTORS))
     return connections, max(1, int(connections * _PART_OF_STRANGERS))
 
 
 class Arrivals(Generic[_T]):
-    """Who is connected. Pure: who has to give way is the caller's to send away."""
+    """Track open connections. The methods return the connection to evict, if any; the caller closes it."""
 
     def __init__(
         self,
@@ -49,16 +47,16 @@ class Arrivals(Generic[_T]):
     ) -> None:
         self._most = most
         self._most_strangers = most_strangers
-        #: Of one name.
+        #: Limit for one name.
         self._most_each = most if most_each is None else most_each
         self._is_busy = is_busy
-        #: Oldest first; so are those of each name.
+        #: Oldest first, also within each name.
         self._strangers: dict[_T, None] = {}
         self._known: dict[_T, str] = {}
         self._of: dict[str, dict[_T, None]] = {}
 
     def enter(self, stranger: _T) -> _T | None:
-        """One more is here. Returns who has to leave for it: itself, where nobody but known ones are here."""
+        """Add a connection. Return the one to evict for it: itself, if all others are known."""
         gone = None
         if len(self._strangers) >= self._most_strangers or len(self._strangers) + len(self._known) >= self._most:
             gone = self.give_way()
@@ -68,9 +66,9 @@ class Arrivals(Generic[_T]):
         return gone
 
     def welcome(self, one: _T, name: str) -> _T | None:
-        """It is known by now, and gives way to nobody else any more. One that has left already stays away.
+        """Mark a connection as known, so that it is not evicted for strangers. One that has left stays removed.
 
-        Returns who has to leave where those of its name are too many: the oldest that is silent, else itself.
+        Return the connection to evict if its name has too many: the oldest idle one, else itself.
         """
         if one not in self._strangers:
             return None
@@ -87,7 +85,7 @@ class Arrivals(Generic[_T]):
         return gone
 
     def leave(self, one: _T) -> None:
-        """It is gone; as often as called."""
+        """Remove a connection; idempotent."""
         self._strangers.pop(one, None)
         if (name := self._known.pop(one, None)) is not None:
             self._of[name].pop(one)
@@ -95,7 +93,7 @@ class Arrivals(Generic[_T]):
                 del self._of[name]
 
     def give_way(self) -> _T | None:
-        """Takes out the stranger that is to be sent away next: the oldest of the silent ones, else the oldest."""
+        """Remove and return the stranger to evict next: the oldest idle one, else the oldest; None without one."""
         oldest = next(iter(self._strangers), None)
         gone = next((one for one in self._strangers if not self._is_busy(one)), oldest)
         if gone is not None:
@@ -106,10 +104,10 @@ class Arrivals(Generic[_T]):
 async def accept_for_ever(
     listener: socket.socket, take: Callable[[socket.socket], Awaitable[None]], make_room: Callable[[], None]
 ) -> NoReturn:
-    """Takes every connection that comes, one after another; OSError where the listener itself is gone.
+    """Accept connections one after another. Raises OSError if the listener itself is gone.
 
-    Where none can be taken, since there is no descriptor left, `make_room` is called and it is tried again soon.
-    (asyncio's own loop tries as often as the backlog is long, and logs a traceback each time.)
+    If no descriptor is left, call `make_room` and retry soon. (asyncio's own loop retries as often as the backlog
+    is long, and logs a traceback each time.)
     """
     loop = asyncio.get_running_loop()
     listener.setblocking(False)
@@ -130,5 +128,5 @@ async def accept_for_ever(
         try:
             await take(connection)
         except OSError:
-            # It was gone before it was here.
+            # It was closed before it was accepted.
             connection.close()

@@ -1,6 +1,6 @@
-"""This process's own keys and tokens, known by value: most have no shape by which a rule could know them.
+"""This process's own keys and tokens, recognised by value, because most have no detectable shape.
 
-They stay in memory only. A key of bytes is known in base64, base64url and hexadecimal digits.
+They stay in memory only. A key of bytes is recognised in base64, base64url and hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 KIND = "own-secret"
-#: "offline" and its like, given where a key is asked for, are none.
+#: Shorter values such as "offline" are placeholders, not keys.
 _SHORTEST = 12
-#: Login links and sessions are made all the time, and the oldest have run out.
+#: Login links and sessions are created all the time, and the oldest have expired.
 _MOST_PASSING = 200
 
 _held: set[str] = set()
@@ -20,12 +20,12 @@ _passing: OrderedDict[str, None] = OrderedDict()
 
 
 def hold(*secrets: str | bytes | None) -> None:
-    """Keep these out from here on; None and short ones are no secrets."""
+    """Redact these secrets from here on; None and short values are ignored."""
     _held.update(spelling for secret in secrets for spelling in _spellings(secret))
 
 
 def hold_passing(secret: str) -> None:
-    """Keep one out that others follow soon: the newest few hundred are known."""
+    """Redact a short-lived secret; only the newest few hundred are remembered."""
     _passing[secret] = None
     if len(_passing) > _MOST_PASSING:
         _passing.popitem(last=False)
@@ -40,7 +40,7 @@ def without(text: str) -> str:
 
 
 def spans(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield where they stand in the text: (start, end, kind)."""
+    """Yield the spans of secrets in the text: (start, end, kind)."""
     for secret in (*_held, *_passing):
         at = text.find(secret)
         while at >= 0:
@@ -51,7 +51,7 @@ def spans(text: str) -> Iterator[tuple[int, int, str]]:
 def _spellings(secret: str | bytes | None) -> list[str]:
     if isinstance(secret, bytes):
         encoded = (base64.b64encode(secret).decode(), base64.urlsafe_b64encode(secret).decode(), secret.hex())
-        # Padding is left out: the spelling with it has the one without it inside.
+        # Without padding, because the padded spelling contains the unpadded one.
         found = [spelling.rstrip("=") for spelling in encoded]
     else:
         found = [secret or ""]

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt, so that many callers do not come at once."""
+"""Delays before the next attempt, spread so that many callers do not retry at once."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def jittered(seconds: float) -> float:
 
 
 def backoff(attempt: int, first: float, longest: float) -> float:
-    """Return the seconds to wait after a failed attempt, numbered from 0: doubled each time, bounded, jittered."""
+    """Return the delay after a failed attempt, numbered from 0: doubled each time, limited, jittered."""
     return jittered(min(longest, first * 2 ** min(attempt, 30)))

@@ -1,8 +1,6 @@
-"""Tasks that somebody owns: named, awaited at their end, and never dead unseen.
+"""Supervised background tasks: named, always awaited, failures always reported.
 
-`owned_task` runs what has to live as long as a block does, `TaskSet` what comes and goes. Each of the two programs has
-this file: the sprite runs where there is no bridge, and the bridge imports nothing of the sprite but the protocol and
-the prices. A test keeps the two files alike.
+`owned_task` runs a task for the lifetime of a block, `TaskSet` holds short-lived tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Any, Self, TypeVar
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-#: A task that is asked to finish has this long; an interrupt, the agent's end and a flush have bounds of their own.
+#: Time for a task to finish when asked; an interrupt, the agent's end and a flush have separate limits.
 FINISH_SECONDS = 60.0
 
 
@@ -34,11 +32,11 @@ async def owned_task(
     finish_seconds: float = FINISH_SECONDS,
     may_return: bool = False,
 ) -> AsyncIterator[asyncio.Task[_T]]:
-    """Runs a task while the block does; one that ends earlier is dead, however it ended (unless it `may_return`).
+    """Run a task while the block runs. It is dead if it ends earlier in any way (unless it `may_return`).
 
-    A death is logged, `on_death` is called to end the block in order, and the block's end raises TaskDiedError.
-    At the block's end a living task is asked to `finish`, if it can be; one that cannot, or takes too long, is
-    cancelled.
+    A death is logged, and `on_death` is called to end the block in order; the block's end then raises
+    TaskDiedError. At the block's end a living task is asked to `finish`, if possible. Otherwise, or if it takes too
+    long, it is cancelled.
     """
     deaths: list[TaskDiedError] = []
 
@@ -60,7 +58,7 @@ async def owned_task(
         yield task
     finally:
         if task.done():
-            # Its callback may be due only in the loop's next turn.
+            # Its callback may be due only in the loop's next iteration.
             ended(task)
         is_leaving = True
         if not task.done():
@@ -88,7 +86,7 @@ def _log_failure(task: asyncio.Task[Any]) -> None:
 
 
 class TaskSet:
-    """Tasks that end by themselves; a failure is logged. What still runs at the block's end is cancelled."""
+    """Hold tasks that end by themselves; failures are logged. Tasks that still run at the block's end are cancelled."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -100,7 +98,7 @@ class TaskSet:
         return iter(tuple(self._tasks))
 
     def start(self, work: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
-        """Starts a task, and holds it until it ends."""
+        """Start a task, and hold it until it ends."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -108,7 +106,7 @@ class TaskSet:
         return task
 
     async def close(self) -> None:
-        """Cancels what runs, and waits for its end."""
+        """Cancel all running tasks and wait for their end."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
