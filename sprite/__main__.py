@@ -20,9 +20,9 @@ from sprite.folders import refuse_what_is_no_file
 from sprite.memory.recall.search import DEFAULT_LIMIT
 from sprite.privacy.log_filter import DiscreetFilter
 
-#: Like argparse's own: the call, or what it finds, has to be changed by a person.
+#: Like argparse: a person has to change the call or its input.
 EXIT_OPERATOR = 2
-#: A fault of ours; whoever started us may start us again.
+#: A bug; the supervisor may restart the program.
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 
@@ -53,11 +53,11 @@ def run(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # `... | head` has seen enough; without this Python complains once more while it exits.
+        # `... | head` closed the pipe; without this Python prints another error at exit.
         sys.stderr.close()
         return 0
     except OSError as error:
-        # What the machine refused, and nobody could go on without.
+        # The machine refused an operation that the command needs.
         where = f"{error.filename}: " if error.filename else ""
         print(f"sprite: {where}{error.strerror or error}", file=sys.stderr)
         return EXIT_OPERATOR
@@ -72,15 +72,15 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _keep_own_secrets(settings: Settings) -> None:
-    """Keep what opens something out of logs and of everything that a command writes down."""
+    """Keep credentials out of logs and out of everything that a command writes."""
     own_secrets.hold(settings.token, settings.api_key, settings.auth_token, bridge_token())
-    # Its form is checked where it is used.
+    # The form is checked where the token is used.
     with contextlib.suppress(OSError, UnicodeDecodeError):
         own_secrets.hold(settings.token_file.read_text().strip())
 
 
 def _set_up_logging() -> None:
-    """Our own words from INFO up, other libraries' from WARNING up; stderr, since stdout is for programs."""
+    """Log our own messages from INFO up, other libraries' from WARNING up, to stderr: stdout is for programs."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.addFilter(DiscreetFilter())
@@ -288,7 +288,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(command=_doctor)
 
     schema = commands.add_parser("schema", help="print the wire protocol as JSON Schema")
-    # It looks into no workspace, so any will do.
+    # It reads no workspace, so any path will do.
     schema.set_defaults(command=_schema, workspace=Path())
     return parser
 
@@ -343,7 +343,7 @@ def _add_follow(
 
 
 def _number(text: str) -> int:
-    """A number of something in memory."""
+    """Parse a row number, limited to the valid range."""
     try:
         return max(-LARGEST_ROW_ID, min(int(text), LARGEST_ROW_ID))
     except ValueError as error:

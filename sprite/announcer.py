@@ -1,4 +1,4 @@
-"""Tells everyone what a curation changed."""
+"""Announce to all clients what a curation changed."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ log = logging.getLogger(__name__)
 
 
 class Announcer:
-    """Call it with each change; the rows are read in its own task, not the caller's."""
+    """Announce changes. Call it with each change; its own task reads the rows, not the caller's."""
 
     def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView, on_change: Callable[[], None]) -> None:
-        """`on_change` is called at once with each change."""
+        """Create the announcer. `on_change` is called at once with each change."""
         self._feed = feed
         self._memory = memory
         self._view = view
         self._on_change = on_change
         self._tell_of_actions: Callable[[], None] = lambda: None
-        #: None asks the task to end.
+        #: None ends the task.
         self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
 
     def __call__(self, change: Change) -> None:
-        """Takes a change; returns at once."""
+        """Queue a change; return at once."""
         self._changes.put_nowait(change)
         self._on_change()
         if change.actions:
             self._tell_of_actions()
 
     def when_actions_change(self, tell: Callable[[], None]) -> None:
-        """Whom to tell, at once, of changes of actions."""
+        """Set the callback for changes of actions."""
         self._tell_of_actions = tell
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
-        """Announces while the block runs, and what is left at its end."""
+        """Announce changes while the block runs, and the remaining ones at its end."""
         try:
             async with owned_task(
                 self._announce_for_ever(),
@@ -53,7 +53,7 @@ class Announcer:
             ):
                 yield
         finally:
-            # What it had not announced before it died.
+            # Changes that it had not announced before it died.
             while not self._changes.empty():
                 if (change := self._changes.get_nowait()) is not None:
                     await self._announce(change)
@@ -70,7 +70,7 @@ class Announcer:
                 if (action := await self._memory.action(action_id)) is not None:
                     self._feed.publish(ActionUpdate(action_row(action)))
         except Exception:
-            # An announcement that fails must not stop the ones after it.
+            # A failed announcement must not stop the following ones.
             log.exception("a change of memory could not be announced")
 
     async def _announce_memory(self, change: Change) -> None:

@@ -1,7 +1,7 @@
-"""Holds the VM awake while there is work: a frozen VM loses its connections, and a turn would stall in it.
+"""Keep the VM awake while there is work: a frozen VM loses its connections and stalls its turn.
 
-Sprites VMs go to sleep without traffic; the Tasks API on a socket inside the VM puts that off. Where there
-is no such socket this machine does not go to sleep, and nothing is done.
+Sprites VMs sleep without traffic; the Tasks API on a socket inside the VM delays that. Without such a socket the
+machine does not sleep, and this module does nothing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sprite.common.tasks import owned_task
 log = logging.getLogger(__name__)
 
 TASK = "sprite"
-#: A hold ends by itself after this, should we die; it is renewed long before.
+#: A hold expires after this time if the program dies; it is renewed long before.
 EXPIRE, EXPIRE_SECONDS = "5m", 300.0
 RENEW_SECONDS = 60.0
-#: A VM sleeps after some 30 s; work is noticed far sooner, and its end lets go as soon.
+#: A VM sleeps after about 30 s, so work is noticed far sooner. Holds are released just as soon.
 LOOK_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
 _DONE = frozenset({200, 201, 202, 204, 404})
@@ -33,7 +33,7 @@ _DONE = frozenset({200, 201, 202, 204, 404})
 
 @asynccontextmanager
 async def kept_awake(path: Path, is_busy: Callable[[], bool], on_death: Callable[[], None]) -> AsyncIterator[None]:
-    """Holds the VM while `is_busy` says so and the block runs. `path` is the API's socket."""
+    """Hold the VM awake while `is_busy` returns True and the block runs. `path` is the API's socket."""
     if not path.exists():
         yield
         return
@@ -47,11 +47,11 @@ async def _hold_while(path: Path, is_busy: Callable[[], bool]) -> None:
     try:
         while True:
             if not is_busy():
-                # One that could not be ended is ended at the next look, or ends by itself.
+                # If the release fails, retry at the next check; the hold also expires by itself.
                 if held_at is not None and (await api.release() or time.monotonic() - held_at > EXPIRE_SECONDS):
                     held_at = None
             elif held_at is None or time.monotonic() - held_at > RENEW_SECONDS:
-                # What could not be held may be held all the same, if only the answer was lost.
+                # If only the answer was lost, the VM may be held, so release it later.
                 held_at = time.monotonic() if await api.hold() else float("-inf")
             await asyncio.sleep(LOOK_SECONDS)
     finally:
@@ -60,9 +60,9 @@ async def _hold_while(path: Path, is_busy: Callable[[], bool]) -> None:
 
 
 class _TasksApi:
-    """Each call says whether it was done. What is wrong is logged once, until it works again.
+    """Call the Tasks API. Each call returns whether it succeeded; a failure is logged once until it works again.
 
-    The work goes on all the same: at worst the VM sleeps, and it is taken up at the next wake.
+    Work continues in any case: at worst the VM sleeps, and the work resumes at the next wake.
     """
 
     def __init__(self, path: Path) -> None:

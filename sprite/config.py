@@ -11,38 +11,38 @@ from typing import Literal, get_args
 
 from sprite.errors import OperatorError
 
-#: Where the code stands; in a checkout, the bridge's data stands beside it.
+#: The code's folder; in a checkout, the bridge's data is beside it.
 _ROOT = Path(__file__).resolve().parent.parent
 PermissionMode = Literal["ask", "bypass"]
-#: All of the network; the package index; or nothing but the bridge. A VM's host sees to it, not this program.
+#: Everything, the package index only, or the bridge only. A VM's host enforces this, not this program.
 Egress = Literal["open", "packages", "bridge"]
 _EGRESS: tuple[Egress, ...] = get_args(Egress)
 
 #: The newest Haiku that `anthropic` 2.11 lists.
 DEFAULT_CURATOR_MODEL = "claude-haiku-5-5"
-#: What answers where the bridge has no key, as people are told.
+#: Name shown to people for the fake model that answers if the bridge has no key.
 STAND_IN = "offline stand-in, not Claude"
 NO_KEY = "set ANTHROPIC_API_KEY where the sprite is started, or use `make run`, which needs none"
 DEFAULT_BATCH_TURNS = 25
-#: Fewer turns are worth no call to the curator: the next session's first prompt has them as they are. Whoever asks for
-#: a flush, and an agent that is about to lose sight of them, get them curated all the same.
+#: Fewer turns are not worth a curator call: the next session's first prompt contains them unchanged. An explicit
+#: flush and a compaction curate them in any case.
 LEAST_TURNS = 5
 DEFAULT_PORT = 8765
-#: Long enough for a build or a night's download, short enough that a machine nobody looks at comes to rest.
+#: Long enough for a build or an overnight download, short enough that an unattended machine goes idle.
 DEFAULT_UNATTENDED_SECONDS = 2 * 3600
 DEFAULT_SPARE_SECONDS = 600
 DEFAULT_REST_SECONDS = 600
 DEFAULT_SCHEDULE_SHARE = 0.25
 DEFAULT_SHIP_FILES_MB = 2048
-#: Smaller ids are the system's own users.
+#: Smaller ids are system users.
 _FIRST_PERSON = 1000
-#: A socket that only a Sprites VM has: there, the VM is the boundary around the agent. SPRITE_VM_SOCKET overrides it.
+#: A socket that only a Sprites VM has; the VM is then the sandbox of the agent. SPRITE_VM_SOCKET overrides it.
 VM_SOCKET = Path("/.sprite/api.sock")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything the sprite can be told. Money in US dollars."""
+    """All settings of the sprite. Money is in US dollars."""
 
     workspace: Path
     permissions: PermissionMode = "ask"
@@ -57,46 +57,45 @@ class Settings:
     model: str | None = None
     curator_model: str = DEFAULT_CURATOR_MODEL
     batch_turns: int = DEFAULT_BATCH_TURNS
-    #: What curation may cost a day; None for no cap.
+    #: Daily limit for the cost of curation; None for no limit.
     daily_usd: float | None = None
-    #: The part of it that turns begun by schedules may cost beside.
+    #: Part of this limit that turns begun by schedules may cost in addition.
     schedule_share: float = DEFAULT_SCHEDULE_SHARE
-    #: Whether the bridge's built-in stand-in answers instead of Claude: then nothing costs anything.
+    #: Whether the bridge's fake model answers instead of Claude; then nothing has a cost.
     is_offline: bool = False
-    #: How long a turn that the agent begins by itself may take, and work in the background keeps a VM awake.
+    #: Limit for a turn that the agent begins by itself, and for keeping a VM awake for background work.
     unattended_seconds: int = DEFAULT_UNATTENDED_SECONDS
-    #: How long an agent's process that was started ahead waits for its first message; 0 loads and starts
-    #: nothing ahead.
+    #: Time for which a prewarmed agent process waits for its first message; 0 disables prewarming.
     spare_seconds: int = DEFAULT_SPARE_SECONDS
-    #: After so long without a turn a conversation rests: what waits of it is curated, if it is worth a call.
+    #: Idle time after which the waiting turns of a conversation are curated, if they are worth a call.
     rest_seconds: int = DEFAULT_REST_SECONDS
-    #: So much of the person's files is shipped to a store elsewhere, where one follows this sprite.
+    #: Limit for the person's files that are replicated to a bridge that follows this sprite.
     ship_files_bytes: int = DEFAULT_SHIP_FILES_MB * 1024 * 1024
-    #: What of the network an operator left open.
+    #: Network access that the operator allows.
     egress: Egress = "open"
-    #: The API of the VM around us, where there is one.
+    #: Socket of the surrounding VM's API, if any.
     vm_socket: Path = VM_SOCKET
-    #: The data folder of the bridge on this machine, there or not: hidden from the agent.
+    #: Data folder of the bridge on this machine, whether it exists or not: hidden from the agent.
     bridge_data: Path | None = None
 
     @property
     def least_turns(self) -> int:
-        """With so many turns waiting, a rest or a session's end is reason enough for a call to the curator."""
+        """Number of waiting turns that justifies a curator call when a session is idle or ends."""
         return min(LEAST_TURNS, self.batch_turns)
 
     @property
     def system(self) -> Path:
-        """`.os/`: everything that is ours."""
+        """`.os/`: all files of Sprite."""
         return self.workspace / ".os"
 
     @property
     def memory(self) -> Path:
-        """The log, the projection and the six files."""
+        """The log, the projection and the six memory files."""
         return self.system / "memory"
 
     @property
     def run(self) -> Path:
-        """What belongs to the running process: lock, token, address, the CLI's own folder."""
+        """Files of the running process: lock, token, address, and the CLI's folder."""
         return self.system / "run"
 
     @property
@@ -116,57 +115,57 @@ class Settings:
 
     @property
     def lock(self) -> Path:
-        """Held by the one process that owns the workspace."""
+        """Lock file held by the process that owns the workspace."""
         return self.run / "lock"
 
     @property
     def token_file(self) -> Path:
-        """What a client has to know."""
+        """File with the token that clients must send."""
         return self.run / "token"
 
     @property
     def address_file(self) -> Path:
-        """HOST:PORT of the running sprite."""
+        """File with HOST:PORT of the running sprite."""
         return self.run / "address"
 
     @property
     def follow(self) -> Path:
-        """What a follower of session logs keeps: how far it read."""
+        """State of a follower of session logs: its read position."""
         return self.system / "follow"
 
     @property
     def boot_prompt(self) -> Path:
-        """What the newest session of the agent was told at its start."""
+        """Boot prompt of the agent's newest session."""
         return self.run / "boot.md"
 
     @property
     def boot_files(self) -> Path:
-        """What sessions elsewhere begin with: a file a project."""
+        """Boot prompts for sessions of other programs: one file per project."""
         return self.run / "boot"
 
     @property
     def own_project(self) -> str:
-        """The key under which other programs know this workspace: what is of it is the person's own."""
+        """Key under which other programs know this workspace. Its turns are the person's own."""
         return str(self.workspace.resolve())
 
     @property
     def documents(self) -> Path:
-        """What people upload."""
+        """Folder of uploaded files."""
         return self.workspace / "documents"
 
     @property
     def skills(self) -> Path:
-        """How particular kinds of work are done: a folder each, with its SKILL.md."""
+        """Instructions for particular kinds of work: one folder each, with its SKILL.md."""
         return self.workspace / "skills"
 
     @property
     def cli_state(self) -> Path:
-        """The CLI's own folder: its conversations, none of the person's settings."""
+        """The CLI's folder with its conversations; it has none of the person's settings."""
         return self.run / "claude"
 
     @property
     def has_credentials(self) -> bool:
-        """Whether a model can be asked at all."""
+        """Whether there are credentials for a model."""
         return bool(self.api_key or self.auth_token)
 
 
@@ -177,7 +176,7 @@ def from_environment(
     port: int = DEFAULT_PORT,
     permissions: PermissionMode | None = None,
 ) -> Settings:
-    """Settings from the environment; OperatorError names the variable that is not as it must be."""
+    """Return the settings from the environment. Raises OperatorError naming an invalid variable."""
     return Settings(
         workspace=workspace.resolve(),
         permissions=permissions or ("bypass" if inside_vm() else "ask"),
@@ -204,19 +203,19 @@ def from_environment(
 
 
 def claude_code_logs() -> Path:
-    """Where Claude Code keeps its sessions' logs on this machine."""
+    """Return the folder of Claude Code's session logs on this machine."""
     chosen = os.environ.get("CLAUDE_CONFIG_DIR")
     return (Path(chosen) if chosen else Path.home() / ".claude") / "projects"
 
 
 def state_home() -> Path:
-    """Where programs keep what they need again, for who has no workspace here."""
+    """Return the folder for program state of users without a workspace here."""
     chosen = os.environ.get("XDG_STATE_HOME")
     return Path(chosen) if chosen and Path(chosen).is_absolute() else Path.home() / ".local/state"
 
 
 def home_folders() -> list[Path]:
-    """Return the home directories of this user, by $HOME and by the list of users; root's are those of all people."""
+    """Return this user's home directories from $HOME and the user database; for root, those of all people."""
     homes = [os.environ.get("HOME", "")]
     with suppress(KeyError):
         homes.append(pwd.getpwuid(os.geteuid()).pw_dir)
@@ -226,18 +225,18 @@ def home_folders() -> list[Path]:
 
 
 def xdg_folders() -> dict[str, Path]:
-    """Return the folders that XDG's variables move elsewhere, by their usual place below a home directory."""
+    """Return the folders that XDG variables move, by their default place below a home directory."""
     names = {".config/": "XDG_CONFIG_HOME", ".local/share/": "XDG_DATA_HOME"}
     return {usual: Path(chosen) for usual, name in names.items() if (chosen := os.environ.get(name))}
 
 
 def bridge_token() -> str | None:
-    """A person's token for a bridge elsewhere."""
+    """Return the person's token for a remote bridge, or None."""
     return os.environ.get("BRIDGE_TOKEN") or None
 
 
 def _bridge_data() -> Path:
-    """Return where a bridge keeps everything that is not told otherwise, as bridge/config.py has it."""
+    """Return the default data folder of a bridge, as in bridge/config.py."""
     if chosen := os.environ.get("SPRITE_DATA", "").strip():
         return Path(chosen).expanduser().resolve()
     if (_ROOT / "pyproject.toml").exists() or (_ROOT / "data").is_dir():
@@ -255,7 +254,7 @@ def _egress() -> Egress:
 
 
 def inside_vm() -> bool:
-    """Whether the machine itself is the boundary around the agent."""
+    """Return whether the machine itself is the sandbox of the agent."""
     return os.environ.get("IS_SANDBOX") == "1" or _vm_socket().exists()
 
 
@@ -264,7 +263,7 @@ def _vm_socket() -> Path:
 
 
 def is_root() -> bool:
-    """Whether this process is root: the CLI wants to be told that it is in a sandbox then."""
+    """Return whether this process is root; the CLI must then be told that it is in a sandbox."""
     return os.geteuid() == 0
 
 

@@ -1,7 +1,7 @@
 """Errors by blame: the peer's fault, the operator's to fix, or a dependency that is down.
 
-Everything else that is raised is a bug of ours and travels as the exception it is. The docstring of a
-class is its default message, so that no error is ever silent about what to do.
+Any other exception is a bug and propagates unchanged. The docstring of a class is its default message, so that
+every error says what to do.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import os
 
-#: What the system says where it has no descriptor, no process or no memory left: true now, and perhaps not in a moment.
+#: Errors of a machine without free descriptors, processes or memory. The condition may be temporary.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-#: A library that cannot be loaded says so in words alone.
+#: A library that cannot be loaded reports this only in its message.
 _NO_DESCRIPTOR = os.strerror(errno.EMFILE)
 
 
@@ -28,7 +28,7 @@ class PeerError(SpriteError):
     """The other side sent something that cannot be used; it is told, and the connection lives on."""
 
     code = "bad_request"
-    #: The `id` of the message at fault, where it could be read.
+    #: The `id` of the faulty message, if it could be read.
     reply_to: str | None = None
 
     def __init__(self, message: str | None = None, *, code: str | None = None) -> None:
@@ -111,7 +111,7 @@ class AgentError(SpriteError):
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether the machine ran short of something, by the error itself or by what it was raised for."""
+    """Return whether the machine lacks resources, according to the error or one of its causes."""
     while error is not None:
         if isinstance(error, ShortageError) or (isinstance(error, OSError) and error.errno in _SHORTAGES):
             return True

@@ -1,10 +1,9 @@
-"""The feed: every event in one order, written before it is sent, and fanned out to every client.
+"""The event feed: write every event in one order, then send it to every client.
 
-Owns the sequence numbers. What it writes is discreet: nothing durable gets around it (tool inputs and results, which
-are cut, come discreet already). A question alone is handed out as it is, for as long as it is open: a person is asked
-about all of it, and the disk has the copy that a log may keep. One writer task takes whatever has been published,
-writes it with all it implies in one transaction, and only then hands it out: a client never sees an event that a crash
-could take back.
+Owns the sequence numbers. Everything durable passes through it and is redacted (tool inputs and results, which are
+cut, arrive redacted). Only an open permission question is sent unredacted, because a person must see all of it; the
+copy on disk is redacted. One writer task takes the published events, writes them and their effects in one
+transaction, and only then sends them. So a client never sees an event that a crash could undo.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from sprite.underway import Underway
 
 log = logging.getLogger(__name__)
 
-#: Takes a frame and its sequence number (None if it is not durable); must not block.
+#: Receives a frame and its sequence number (None if it is not durable); must not block.
 Subscriber = Callable[[bytes, int | None], None]
-#: Old events are dropped each time so many new ones have been written.
+#: Old events are deleted after this many new ones.
 PRUNE_EVERY = 1000
 
 
@@ -53,21 +52,21 @@ _Drawn = TypeVar("_Drawn", CanvasUpdate, Card)
 @dataclass(frozen=True, slots=True)
 class _Published:
     payload: ServerPayload | None
-    #: What is written of it.
+    #: The stored form.
     kept: ServerPayload | None
     effects: Sequence[Effect]
     durable: bool
 
 
 class Feed:
-    """Publish from anywhere in the loop; subscribe to get what follows."""
+    """Publish events from anywhere in the loop; subscribe to receive the following ones."""
 
     def __init__(self, workspace: WorkspaceDB, last_seq: int, discreet: Callable[[str], str] = discreet) -> None:
         self._workspace = workspace
         self._discreet = discreet
-        #: The newest event that is written (or, while the disk refuses, sent).
+        #: The newest event that is written (or sent, while the disk fails).
         self.last_seq = last_seq
-        #: What the running mission has shown, as far as it is handed out.
+        #: Events of the running mission, as far as they were sent.
         self.underway = Underway()
         self._pending: list[_Published] = []
         self._unsaved_events: list[tuple[int, bytes]] = []
@@ -77,38 +76,38 @@ class Feed:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = False
-        #: Whether the writer has ended: from then on whoever drains writes.
+        #: Whether the writer has ended: from then on `drain` writes.
         self._has_ended = False
         self._writing = asyncio.Lock()
         self._until_prune = PRUNE_EVERY
-        #: The open questions by their ids: each its number, and its frame as it was handed out.
+        #: Open questions by id: the event's number, and its frame as sent.
         self._questions: dict[str, tuple[int, bytes]] = {}
-        #: Whether the disk refused last time; people are told once, not with every word.
+        #: Whether the disk failed last time; clients are warned once.
         self._refused = False
 
     @property
     def epoch(self) -> str:
-        """Identifies the sequence; a different one means that numbers do not compare."""
+        """Id of the sequence. Numbers of different epochs do not compare."""
         return self._workspace.epoch
 
     @property
     def audience(self) -> int:
-        """How many are connected."""
+        """Number of subscribers."""
         return len(self._subscribers)
 
     def publish(self, payload: ServerPayload | None, effects: Sequence[Effect] = (), *, durable: bool = True) -> None:
-        """Sends an event to everyone, after writing it and what it implies; None writes the effects alone."""
+        """Send an event to everyone after writing it and its effects; None writes only the effects."""
         self._pending.append(_Published(payload, payload, effects, durable))
         self._idle.clear()
         self._wake.set()
 
     def warn(self, code: str, message: str) -> None:
-        """Tells everyone connected that something is wrong; not kept."""
+        """Send a warning to everyone connected; it is not stored."""
         log.warning("%s: %s", code, message)
         self._hand_out(encode(Error(code, self._discreet(message))), None)
 
     def _discreet_item(self, item: _Published) -> _Published:
-        """What was published, as it may be handed out and kept."""
+        """Return the published item in the forms to send and to store."""
         if not item.durable:
             return item
         kept, effects = self._discreet_event(item.payload), [self._discreet_effect(each) for each in item.effects]
@@ -147,16 +146,16 @@ class Feed:
 
     @asynccontextmanager
     async def standing_still(self) -> AsyncIterator[int]:
-        """Nothing is written while the block runs; yields the newest event's number.
+        """Block writing while the block runs; yield the newest event's number.
 
-        What is read inside, and a subscription made inside, fit together without a gap or a double.
+        Reads and a subscription made inside fit together without a gap or a duplicate.
         """
         async with self._writing:
             yield self.last_seq
 
     @asynccontextmanager
     async def rewritten(self) -> AsyncIterator[None]:
-        """Nothing is written while the block runs, which may drop events: numbers go on above what it leaves."""
+        """Block writing while the block runs, which may delete events. Numbers continue above the rest."""
         async with self._writing:
             try:
                 yield
@@ -164,21 +163,21 @@ class Feed:
                 self.last_seq = max(self.last_seq, await self._workspace.last_seq())
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Hands over everything from here on, in order; returns how to stop it."""
+        """Pass all following events to a subscriber in order; return a function that unsubscribes it."""
         self._subscribers.add(subscriber)
         return lambda: self._subscribers.discard(subscriber)
 
     async def events_after(self, seq: int) -> list[tuple[int, bytes]]:
-        """Kept events above a number, oldest first, some at a time; empty when there are no more."""
+        """Return stored events above a number, oldest first, in limited pieces; empty if there are no more."""
         whole = dict(self._questions.values())
         return [(number, whole.get(number, frame)) for number, frame in await self._workspace.events_after(seq)]
 
     async def oldest_seq(self) -> int:
-        """The oldest event that can still be replayed, 0 if there is none."""
+        """Return the oldest event that can be replayed, 0 if there is none."""
         return await self._workspace.oldest_seq()
 
     async def drain(self) -> None:
-        """Returns when everything published so far has been written and handed out."""
+        """Return when everything published so far has been written and sent."""
         if not self._has_ended:
             await self._idle.wait()
         if self._has_ended:
@@ -186,7 +185,7 @@ class Feed:
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
-        """Runs the writer while the block runs; what is published by then is still written."""
+        """Run the writer while the block runs; events published until then are still written."""
         async with owned_task(self._write_for_ever(), name="feed", on_death=on_death, finish=self._close):
             try:
                 yield
@@ -215,7 +214,7 @@ class Feed:
             try:
                 await self._write(batch)
             except Exception:
-                # One bad event must not silence all that follow; it is ours, so it is logged whole.
+                # One bad event must not block the following ones. It is a bug, so log its traceback.
                 log.exception("events could not be written")
 
     async def _write(self, batch: list[_Published]) -> None:
@@ -233,7 +232,7 @@ class Feed:
             try:
                 frame, kept = _frames(item.payload, item.kept, number)
             except (UnicodeEncodeError, TypeError, ValueError):
-                # One bad event must not silence those around it; it is ours, so what may be kept is logged whole.
+                # One bad event must not block the others. It is a bug, so log the part that may be stored.
                 log.exception("an event could not be encoded: %.500r", item.kept)
                 continue
             if number is not None:
@@ -259,7 +258,7 @@ class Feed:
         try:
             await self._record()
         except StorageError as error:
-            # The people who watch come first: the events go out now and are written when the disk allows.
+            # Clients come first: send the events now and write them when the disk works again.
             if not self._refused:
                 self.warn(error.code, f"{error} Events wait to be written.")
             self._refused = True
@@ -277,7 +276,7 @@ class Feed:
         except StorageError:
             raise
         except Exception:
-            # One effect that cannot be written must not hold back all others for ever; it is ours, and is logged whole.
+            # One effect that cannot be written must not block the others for ever. It is a bug, so log its traceback.
             log.exception("events could not be written together")
             await self._workspace.record(self._unsaved_events, ())
             self._unsaved_events = []
@@ -296,7 +295,7 @@ class Feed:
 
 
 def _size_of(item: _Published) -> int:
-    """About how long the words are that have to be read."""
+    """Return the approximate length of the text to redact."""
     match item.payload:
         case TextDelta(text=text) | WholeText(text=text) | Complete(text=text) | Failed(message=text):
             return len(text)
@@ -304,12 +303,12 @@ def _size_of(item: _Published) -> int:
             try:
                 return len(msgspec.json.encode(blocks))
             except (TypeError, ValueError):
-                # Half a surrogate pair, or what JSON does not know: in a thread it is surely in nobody's way.
+                # Half a surrogate pair, or a value that JSON does not know: use a thread to be safe.
                 return LARGE_BYTES + 1
     return 0
 
 
 def _frames(payload: ServerPayload, kept: ServerPayload, number: int | None) -> tuple[bytes, bytes]:
-    """An event's frame as it is handed out, and as it is kept."""
+    """Return an event's frame as it is sent, and as it is stored."""
     frame = encode(payload, seq=number)
     return frame, frame if kept is payload else encode(kept, seq=number)

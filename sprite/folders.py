@@ -1,4 +1,4 @@
-"""The folders of a workspace: `.os/` for what is ours, and the person's own."""
+"""The folders of a workspace: `.os/` for Sprite's files, and the person's folders."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from sprite.errors import OperatorError
 from sprite.memory.files import AT_WORK, SHIPPED
 from sprite.memory.last_error import LAST_ERROR
 
-#: Where uploads are gathered, in `.os/run/`.
+#: Folder for unfinished uploads, in `.os/run/`.
 UPLOADS = "uploads"
 #: The person's folders beside `.os/` and `documents/`.
 USER_FOLDERS = ("ocr", "extractions", "artifacts", "skills")
 
 
 def refuse_what_is_no_file(settings: Settings) -> None:
-    """OperatorError for a folder, a pipe or a device where a file of ours belongs: a pipe would be waited for.
+    """Raise OperatorError if a folder, pipe or device is in the place of one of our files.
 
-    The memory files and memory.db are not among them: those are set aside, and come back.
+    Opening a pipe would block. Memory files and memory.db are excluded: they are quarantined and restored.
     """
     databases = (settings.transcript_db, settings.memory_db, settings.workspace_db)
     files = [Path(f"{path}{suffix}") for path in databases for suffix in ("-wal", "-shm")]
@@ -34,7 +34,7 @@ def refuse_what_is_no_file(settings: Settings) -> None:
 
 
 def _refuse_pipes(folder: Path) -> None:
-    """OperatorError for a pipe or a device in a folder: whoever opens one may wait for ever."""
+    """Raise OperatorError if a folder contains a pipe or a device, because opening one may block for ever."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -45,7 +45,7 @@ def _refuse_pipes(folder: Path) -> None:
 
 
 def make_folders(settings: Settings) -> None:
-    """Makes what is missing; OperatorError if the workspace cannot be written to, or a file is in the way."""
+    """Create missing folders. Raises OperatorError if the workspace is not writable or a file is in the way."""
     try:
         for folder in (settings.system, settings.memory, settings.run):
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""What a model call costs: the one table (`sprite/prices.json`) and the one formula.
+"""Cost of a model call: the one table (`sprite/prices.json`) and the one formula.
 
-The sprite counts what memory costs by it, the bridge every call that passes through it. An unknown price is None,
-never zero.
+The sprite uses it for the cost of memory, the bridge for every forwarded call. An unknown price is None, never
+zero.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Usage(msgspec.Struct, frozen=True):
     cache_write: int = 0
     cache_write_1h: int = 0
     web_searches: int = 0
-    #: Answered in the United States only, as asked for, which costs more.
+    #: Whether the call was restricted to the United States as requested, which costs more.
     is_us_only: bool = False
 
     @property
     def prompt_tokens(self) -> int:
-        """Everything the model read."""
+        """All tokens that the model read."""
         return self.input + self.cache_read + self.cache_write
 
 
@@ -47,7 +47,7 @@ class _ServerTools(msgspec.Struct):
 
 
 class ApiUsage(msgspec.Struct):
-    """A response's `usage` as the API writes it, of which an event of a stream says only a part."""
+    """A response's `usage` in the API's format. An event of a stream contains only a part of it."""
 
     input_tokens: _Count | None = None
     output_tokens: _Count | None = None
@@ -58,7 +58,10 @@ class ApiUsage(msgspec.Struct):
     inference_geo: str | None = None
 
     def upon(self, known: Usage) -> Usage:
-        """The usage after this: what is said replaces what was known, since each event counts from the beginning."""
+        """Return the usage after this event.
+
+        Given values replace known ones, because each event counts from the start.
+        """
         hourly = self.cache_creation.ephemeral_1h_input_tokens if self.cache_creation else None
         searches = self.server_tool_use.web_search_requests if self.server_tool_use else None
         written = _either(self.cache_creation_input_tokens, known.cache_write)
@@ -78,7 +81,7 @@ def _either(said: int | None, known: int) -> int:
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """US dollars per million tokens; `cache_write` keeps for five minutes, `cache_write_1h` for an hour."""
+    """US dollars per million tokens. `cache_write` is for five minutes, `cache_write_1h` for an hour."""
 
     input: float
     output: float
@@ -87,7 +90,7 @@ class Rates(msgspec.Struct, frozen=True):
     cache_read: float
 
     def tokens_usd(self, usage: Usage) -> float:
-        """What the tokens cost at these rates, whatever the prompt's size."""
+        """Return the cost of the tokens at these rates, for any prompt size."""
         millionths = (
             self.input * usage.input
             + self.output * usage.output
@@ -99,7 +102,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class LongPrompt(Rates, frozen=True):
-    """What every token of a call costs whose prompt, cached parts included, has more than `above` tokens."""
+    """Rates for every token of a call whose prompt, including cached parts, exceeds `above` tokens."""
 
     above: int
 
@@ -107,8 +110,8 @@ class LongPrompt(Rates, frozen=True):
 class Price(Rates, frozen=True):
     """A model's prices.
 
-    `web_search` is US dollars for one search that the API makes, `us_only` what tokens cost times as much that are
-    answered in the United States only.
+    `web_search` is US dollars per search by the API. `us_only` is the factor for tokens processed only in the
+    United States.
     """
 
     long_prompt: LongPrompt | None = None
@@ -116,18 +119,18 @@ class Price(Rates, frozen=True):
     us_only: float = 1.0
 
     def cost(self, usage: Usage) -> float:
-        """What a call came to, in US dollars."""
+        """Return the cost of a call in US dollars."""
         tokens = self._rates(usage).tokens_usd(usage) * (self.us_only if usage.is_us_only else 1.0)
         return tokens + self.web_search * usage.web_searches
 
     def least(self, prompt_tokens: int, output_tokens: int) -> float:
-        """A call with a short answer whose prompt is in the cache already."""
+        """Return the cost of a call with this answer whose prompt is fully cached."""
         return self.cost(Usage(cache_read=prompt_tokens, output=output_tokens))
 
     def most(self, prompt_tokens: int, output_tokens: int, web_searches: int = 0, read_again: int = 0) -> float:
-        """A call whose prompt is written to the dearest cache, answered at full length and at the dearest place.
+        """Return the highest cost of a call: its prompt written to the dearest cache, at the dearest place.
 
-        `read_again`: tokens that the API's own tools make it read once more.
+        `read_again`: tokens that the API's own tools make it read a second time.
         """
         return self.cost(
             Usage(
@@ -160,25 +163,25 @@ def _read(table: bytes) -> dict[str, Price]:
     }
 
 
-#: What the log calls the stand-in, by whatever name it was asked.
+#: The log's name for the fake model, regardless of the requested name.
 OFFLINE = "offline"
-#: By model; the built-in stand-in (`offline`) is free.
+#: Prices by model; the built-in fake model (`offline`) is free.
 PRICES: Mapping[str, Price] = _read(TABLE.read_bytes())
 
 
 def undated(model: str) -> str:
-    """A model's name without the date that may stand at its end (`claude-haiku-4-5-20251001`)."""
+    """Return a model's name without the date at its end (as in `claude-haiku-4-5-20251001`)."""
     name, _, date = model.rpartition("-")
     return name if date.isdecimal() and len(date) == _DATE_DIGITS else model
 
 
 def price_of(model: str) -> Price | None:
-    """A model's price, dated names included; None if it is not known."""
+    """Return a model's price, also for a dated name; None if unknown."""
     return PRICES.get(model) or PRICES.get(undated(model))
 
 
 def cost_usd(model: str, usage: Mapping[str, Any]) -> float | None:
-    """What a call cost, from its response's `usage`; None if the model's price is not known, or the usage no usage."""
+    """Return a call's cost from its response's `usage`; None if the price is unknown or the usage is invalid."""
     price = price_of(model)
     if price is None:
         return None

@@ -1,6 +1,6 @@
-"""The composition root: opens everything in order, listens, and closes it in reverse.
+"""The composition root: open everything in order, listen, and close in reverse order.
 
-Entry order reads as start-up. Signals set an event, nothing more.
+The order of entries is the order of start-up. Signals set an event, nothing more.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ log = logging.getLogger(__name__)
 
 
 async def serve(settings: Settings, on_listening: Callable[[str, int], None], stop: asyncio.Event) -> None:
-    """Runs a sprite until `stop` is set. OperatorError if the workspace cannot be used.
+    """Run a sprite until `stop` is set. Raises OperatorError if the workspace cannot be used.
 
-    A task that dies sets `stop`, too; TaskDiedError then says which, after everything was closed in order.
+    A task that dies also sets `stop`. TaskDiedError then names it, after everything was closed in order.
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(_taken(settings))
@@ -88,7 +88,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
 
         (files := MemoryFiles(settings.memory)).ensure()
         projection = Projection(transcript, memory, files, lambda words: feed.warn("over_limit", words))
-        # What an agent wrote whose sprite was killed is not for now to be taken for a person's.
+        # Changes by the agent of a killed sprite must not count as the person's.
         await projection.agent_rests()
         shipping = Shipping(settings, transcript, workspace, memory)
         forgetter = Forgetter(settings, transcript, memory, workspace, projection, shipping.forgotten)
@@ -146,13 +146,13 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         gateway = Gateway(
             *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
             *(actions, PersonsCanvas(workspace, feed, confidences, sight), user_files, scheduler),
-            # Other programs' conversations have private words of their own.
+            # Private words of other programs' conversations are tracked separately.
             *(Intake(transcript, processor.turn_ended, Confidences, settings.own_project), boots, shipping),
             announce,
         )
 
-        # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for
-        # reading them.
+        # Load the redaction rules before any client can connect, so that no turn waits for them or fails for lack of
+        # memory.
         await asyncio.to_thread(prepare)
         port = await stack.enter_async_context(
             _listening(
@@ -162,7 +162,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         )
         stack.enter_context(_address_file(settings.address_file, "{}:{}".format(*port.address)))
         on_listening(*port.address)
-        # Beside the listener: the SDKs take a second to import, and clients should not wait for that.
+        # Parallel to the listener: importing the SDKs takes a second, and clients should not wait for it.
         await stack.enter_async_context(agent.loading(stop.set))
         await stack.enter_async_context(
             kept_awake(settings.vm_socket, lambda: runtime.needs_machine or processor.needs_machine, stop.set)
@@ -170,13 +170,13 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(_at_work(processor, runtime, scheduler, boots, stop.set))
         await stop.wait()
         log.info("stopping: the turn is stored and memory is flushed")
-        # No new clients; those connected still hear how it ends.
+        # Accept no new clients; connected ones still receive the end.
         await port.close()
 
 
 @contextlib.contextmanager
 def _taken(settings: Settings) -> Iterator[None]:
-    """Owns the workspace, with its folders made, and what an import that was cut off had left to move in."""
+    """Own the workspace: create its folders and finish an interrupted import."""
     make_folders(settings)
     with workspace_lock(settings.lock, settings.memory):
         moving_in.finish(settings)
@@ -184,9 +184,9 @@ def _taken(settings: Settings) -> Iterator[None]:
 
 
 def _token(path: Path) -> str:
-    """The token that guards the port, made at first start, readable by the owner only.
+    """Return the token that protects the port. Create it at the first start, readable by the owner only.
 
-    OperatorError if it is no text.
+    Raises OperatorError if the file is not text.
     """
     try:
         known = path.read_text().strip() if path.exists() else ""
@@ -210,13 +210,13 @@ async def _at_work(
     boots: BootFiles,
     on_death: Callable[[], None],
 ) -> AsyncIterator[None]:
-    """Curates what was left, runs missions, fires what is due, and tells sessions elsewhere, while the block runs."""
+    """Curate what was left, run missions and due schedules, and write boot files while the block runs."""
     await processor.take_up()
     runtime.expect_mission()
-    # Before the queue runs: what somebody closed while the sprite was away is taken back first.
+    # Before the queue runs: withdraw missions of actions closed while the sprite was stopped.
     await scheduler.try_look()
     async with (
-        # Ends last: what the runtime's end has curated is told, too.
+        # Ends last, so that it writes what the runtime's end has curated.
         boots.running(on_death),
         owned_task(runtime.run(), name="runtime", on_death=on_death, finish=runtime.stop),
         owned_task(scheduler.run(), name="scheduler", on_death=on_death, finish=scheduler.stop),
@@ -255,13 +255,13 @@ async def _listening(
         finally:
             await port.close()
             await feed.drain()
-            # The session's end was curated by now.
+            # The session's end has been curated by now.
             await shipping.finish()
 
 
 @contextlib.contextmanager
 def _address_file(path: Path, address: str) -> Iterator[None]:
-    """Says on disk where the sprite listens, for others on this machine, while it does."""
+    """Write the sprite's address to disk while it listens, for programs on this machine."""
     path.write_text(f"{address}\n")
     try:
         yield
@@ -270,7 +270,7 @@ def _address_file(path: Path, address: str) -> Iterator[None]:
 
 
 def install_signals(stop: asyncio.Event) -> None:
-    """SIGTERM and SIGINT ask for a clean end."""
+    """Let SIGTERM and SIGINT request a clean end."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

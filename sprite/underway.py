@@ -1,4 +1,4 @@
-"""What the turn under way has shown so far, for clients that connect in the middle of it (pure)."""
+"""Events of the running turn so far, for clients that connect in the middle of it (pure)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sprite.protocol.events import (
 from sprite.protocol.messages import Running, ServerPayload
 from sprite.protocol.shapes import SlowWork
 
-#: Of a very long turn the newest events are kept; the turn in the log has all of it.
+#: Of a very long turn only the newest events are kept here; the log has all of them.
 MAX_EVENTS = 200
 MAX_PARTIAL_CHARS = 100_000
 
@@ -30,12 +30,12 @@ class _Age:
     tools: set[str] = field(default_factory=set)
 
     def work(self) -> list[SlowWork]:
-        # While no tool runs, the model is what the turn waits for.
+        # While no tool runs, the turn waits for the model.
         return [SlowWork("turn", self.began), *([] if self.tools else [SlowWork("model_call", self.last)])]
 
 
 class Underway:
-    """Takes every event in the order in which it is handed out.
+    """Track the running turn. Pass every event in the order in which it is sent.
 
     At most one mission runs, and beside it at most one turn that the agent began by itself and for which it waits.
     """
@@ -43,11 +43,11 @@ class Underway:
     def __init__(self) -> None:
         self._mission: Running | None = None
         self._own: Running | None = None
-        #: By turn: when it began, when its last event came (Unix seconds), and the tools that have not answered.
+        #: By turn: its start, its last event (Unix seconds), and the tools without a result.
         self._ages: dict[str, _Age] = {}
 
     def take(self, payload: ServerPayload, at: float | None = None) -> None:
-        """Take one more event, which came `at` this time (Unix seconds; now by default)."""
+        """Record an event that came `at` this time (Unix seconds; now by default)."""
         if not isinstance(payload, AgentEvent) or payload.mission_id is None:
             return
         self._note(payload, payload.mission_id, time.time() if at is None else at)
@@ -63,7 +63,7 @@ class Underway:
             self._mission = _after(self._mission, payload)
 
     def open_work(self) -> list[SlowWork]:
-        """Return the turns under way, and each call of the model that they wait for, whatever their age."""
+        """Return the running turns and the model calls that they wait for, of any age."""
         return [work for age in self._ages.values() for work in age.work()]
 
     def _note(self, event: AgentEvent, turn: str, at: float) -> None:
@@ -79,7 +79,7 @@ class Underway:
                 age.tools.discard(event.tool_use_id)
 
     def shown(self) -> Running | None:
-        """What a newcomer has to see, None while nothing runs."""
+        """Return what a new client must see; None while no turn runs."""
         running = self._own or self._mission
         return running and Running(running.mission_id, list(running.events), running.partial)
 
@@ -90,6 +90,6 @@ def _after(running: Running, event: AnyAgentEvent) -> Running | None:
     if isinstance(event, TextDelta):
         partial = f"{running.partial}{event.text}"[-MAX_PARTIAL_CHARS:]
         return Running(running.mission_id, running.events, partial)
-    # A whole text is the whole of what had been growing.
+    # A complete text replaces the partial text.
     partial = "" if isinstance(event, WholeText) else running.partial
     return Running(running.mission_id, [*running.events[-MAX_EVENTS + 1 :], event], partial)
