@@ -25,7 +25,7 @@ class Size(Payload, omit_defaults=False):
     height: float
 
 
-#: How far from its corner a canvas reaches, and how small and large a card on it may be, in pixels.
+#: Limits in pixels: how far a canvas reaches from its corner, and how small and large a card on it may be.
 FARTHEST = 1_000_000
 SMALLEST = 1
 LARGEST = 100_000
