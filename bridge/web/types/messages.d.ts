@@ -645,7 +645,7 @@ export interface Point {
   y: number;
 }
 /**
- * A card's size in pixels.
+ * The canvas's extent from its corner, and the smallest and largest size of a card, in pixels.
  */
 export interface Size {
   width: number;
