@@ -46,7 +46,7 @@ class RefusedError(VainError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's answer to one curator call; `usage` in tokens, `asked` is the model that was asked.
+    """A model's answer to one curator call; `usage` in tokens, `asked` is the requested model.
 
     `lost_call` is the row that counts it as lost until its curation is logged.
     """
