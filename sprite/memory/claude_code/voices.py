@@ -60,7 +60,7 @@ _COMMAND_ARGS = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTAL
 
 
 def heard(entry: Entry) -> tuple[Voice, str]:
-    """Returns who speaks in an entry of type "user", and what they say."""
+    """Return the speaker and the text of an entry of type "user"."""
     if entry.is_meta or entry.is_compact_summary or entry.is_visible_in_transcript_only:
         return Voice.NOBODY, ""
     if any(block.type == "tool_result" for block in entry.blocks):
@@ -69,19 +69,19 @@ def heard(entry: Entry) -> tuple[Voice, str]:
     if not is_persons(entry.origin) or entry.turn_origin not in _PERSONS_ORIGINS:
         return Voice.NOTICE, text
     if entry.prompt_source is not None:
-        # The source is named, so the text is taken as written, whatever it looks like.
+        # With a named source, the text is used as it is.
         return (Voice.NOTICE if entry.prompt_source in _MACHINE_SOURCES else Voice.PERSON), text
     return _guessed(text)
 
 
 def is_persons(origin: Any) -> bool:
-    """Returns whether an `origin` (missing in older versions) is a person."""
+    """Return whether an `origin` (missing in older versions) is a person."""
     kind = origin.get("kind") if isinstance(origin, dict) else origin
     return kind is None or kind == "human"
 
 
 def words(content: str | list[Block]) -> str:
-    """Returns the text of a message without added blocks; `[image]` stands for a picture."""
+    """Return the text of a message without added blocks; `[image]` stands for a picture."""
     blocks = [block for block in as_blocks(content) if block.type in {"text", "image"}]
     if len(blocks) > 1:
         blocks = [block for block in blocks if not (block.text or "").startswith(_WRAPPED)]
