@@ -1,6 +1,6 @@
 """Record each turn as one observation, however it ends.
 
-The recorder owns the open turns: at most one mission, at most one background turn of the CLI, and the calls of
+The recorder owns the open turns: at most one mission and one background turn of the CLI. It also owns the calls of
 subagents that no turn has taken yet. It uses the log, but neither the SDK nor the clients.
 
 The CLI gives every turn a `prompt_id`, which the agent's own hooks carry. A mission's turn is recognised by its words,
@@ -92,7 +92,7 @@ class TurnRecorder:
         self._taken_up.clear()
 
     async def taken_up(self, seconds: float) -> bool:
-        """Return whether the agent starts the open mission within this time."""
+        """Wait at most this long until the agent starts the open mission. Return whether it did."""
         try:
             async with asyncio.timeout(seconds):
                 await self._taken_up.wait()
@@ -347,7 +347,7 @@ class TurnRecorder:
         return observation
 
     async def _write_unsaved(self) -> None:
-        # Shielded: a cancelled caller (a hook, the stream's reader) must not leave a written turn in the list.
+        # Shielded: a cancelled caller (a hook, the stream's reader) must not leave a written turn listed as unsaved.
         await asyncio.shield(self._writes.start(self._write_all(), "observations"))
 
     async def _write_all(self) -> None:

@@ -37,7 +37,7 @@ NO_FORMAT = "not in the format"
 
 
 class VainError(ModelError):
-    """The curator's model answered, and in vain: it refused these turns, was cut off, or said nothing usable."""
+    """The curator's model gave no usable answer: it refused these turns, was cut off, or ignored the format."""
 
 
 class RefusedError(VainError):

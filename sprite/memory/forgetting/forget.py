@@ -1,7 +1,7 @@
 """Forget words in every store, so that a search over the bytes finds nothing.
 
-The order makes a crash safe at any moment. User-visible stores, the CLI's logs and all derived files come first, while
-the log still has the words to search for: an interrupted forget can be repeated. Then the log changes in one
+The order makes a crash safe at any moment. User-visible stores, the CLI's logs and all derived files come first. The
+log still has the words to search for then, so an interrupted forget can be repeated. Then the log changes in one
 transaction with its tombstone. The projection, the files and the free pages follow. An empty marker file makes the next
 start, or the next forget, finish this. Remote replicas are notified on the way, see `shipping/`.
 """

@@ -253,7 +253,7 @@ class Scrubber:
         return self._line(line) != line
 
     def lines(self, text: str, *, keep: Collection[str] = ()) -> str:
-        """Return a file without removed lines and phrases; lines in `keep` lose phrases only."""
+        """Return a file without removed lines and phrases; `keep` lines go only if they match exactly."""
         kept = []
         for line in text.split("\n"):
             left = self._typed_line(line) if line.strip() in keep else self._line(line)

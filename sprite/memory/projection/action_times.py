@@ -20,8 +20,7 @@ from sprite.schedules.zones import DEFAULT_ZONE
 #: A time that passed while its turn waited for curation still fires, late. A time from long ago, in imported
 #: conversations, does not.
 STILL_FIRES_SECONDS = 86_400.0
-#: Minimum word overlap with an action written in the same turn: with the same due time, and without; and with one from
-#: another turn.
+#: Minimum word overlap with an existing action: of the same turn and due time, of the same turn, of another turn.
 ALIKE_AT_ONCE, ALIKE_IN_TURN, ALIKE = 0.15, 0.3, 0.7
 
 

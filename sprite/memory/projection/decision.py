@@ -153,7 +153,7 @@ def in_order(rows: Iterable[Curation], changes: Iterable[Curation]) -> Iterator[
 
 
 class Fold:
-    """Applies parts of a decision to memory.db, inside the transaction of their curation."""
+    """Apply parts of a decision to memory.db, inside the transaction of their curation."""
 
     def __init__(self, tx: Projected, curation: Curation) -> None:
         self.tx = tx

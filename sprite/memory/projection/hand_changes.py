@@ -141,8 +141,8 @@ class HandChanges:
         digest = sha256(content)
         if digest == await self._memory.written(name):
             return True
-        # After a crash between the rename and its mark, or in a rebuilt memory.db without marks, the file is one that
-        # the runtime could have written.
+        # A crash between the rename and its mark, or a rebuilt memory.db, leaves no mark. Any version that the runtime
+        # could have written then counts as its own.
         latest = await self._memory.latest_version(name)
         if latest is None:
             return content == template(name)

@@ -102,8 +102,8 @@ class Projection:
     ) -> list[Change]:
         """Propose changes of the curated files. A person accepts or rejects each file.
 
-        `change` receives the four current contents, with pending imports. It returns the new contents and, by file, the
-        digests of their sources.
+        `change` receives the four current contents, with open drift applied. It returns the new contents and, by file,
+        the digests of their sources.
         """
         async with self._lock:
             changes = await self._settle()

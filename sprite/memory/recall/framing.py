@@ -1,4 +1,4 @@
-"""Frame untrusted text in prompts (pure), so that no line of it can pass for one of ours."""
+"""Frame untrusted text in prompts (pure), so that no line of it can pass for one of our own lines."""
 
 from __future__ import annotations
 
