@@ -195,8 +195,7 @@ class Actions:
         """Set the status: open, done, dismissed or failed. A closed action does not fire, even with a repeat.
 
         With `once`, a repeating action stays open: only this occurrence is done. PeerError for an unknown status or
-        action.
-        StaleActionError if the action's version is not the one in `seen`.
+        action. StaleActionError if the action's version is not the one in `seen`.
         """
         known = _status(status)
 
@@ -223,8 +222,7 @@ class Actions:
         """Move `due` to the repeat's next time after now, or to None, because the mission was accepted.
 
         Call it after the mission is in the inbox. After a crash in between, `due` still stands, and the inbox rejects
-        the
-        duplicate mission. A due time that was changed meanwhile stays. The status stays open.
+        the duplicate mission. A due time that was changed meanwhile stays. The status stays open.
         """
 
         async def decide() -> tuple[AnyRecord, int | None]:

@@ -2,9 +2,9 @@
 
     .os/run/boot/<SHA-256 of the project's key, in hex>.md
 
-The file for the user's own memory has the hash of the empty text; sessions of unknown projects can begin with it.
-Files are replaced atomically after memory or its queue changed, for projects with turns in the last 30 days. Only the
-owner can read them. An empty text has no file.
+The file for the user's own memory has the hash of the empty text; sessions of unknown projects can begin with it. Files
+are replaced atomically after memory or its queue changed, for projects with turns in the last 30 days. Only the owner
+can read them. An empty text has no file.
 """
 
 from __future__ import annotations

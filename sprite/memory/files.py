@@ -211,7 +211,7 @@ class MemoryFiles:
         return self.on_disk(name) if held is None else held
 
     def hold(self, contents: Mapping[str, str]) -> None:
-        """Return these contents from `read` from now on; read other files from disk."""
+        """Make `read` return these contents; all other files are read from disk."""
         self._held = dict(contents)
 
     def on_disk(self, name: str) -> str:

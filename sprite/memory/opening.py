@@ -105,8 +105,7 @@ async def _start_anew(
     words = f"{found.words[0].upper()}{found.words[1:]}."
     if await memory.cursor():
         # Copy it and keep the file: its record of what the runtime wrote to disk must survive. Without the record,
-        # those
-        # files would pass for manual edits under this log.
+        # those files would pass for manual edits under this log.
         at = time.time()
         aside = name_aside(path, found.reason, at)
         await memory.copy_to(aside)

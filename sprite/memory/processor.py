@@ -77,8 +77,7 @@ class ObservationProcessor:
         self._wanted = asyncio.Event()
         self._least_wanted = self._least = settings.least_turns
         #: A flush has begun with the turns up to this id. Turns that it leaves after a failure are retried even if they
-        #: are
-        #: few. Turns that arrived during a model call do not justify a call alone.
+        #: are few. Turns that arrived during a model call do not justify a call alone.
         self._begun_through = 0
         self._flushes = TaskSet()
         self._model = CuratorModel(settings, partial(log_lost_call, transcript))

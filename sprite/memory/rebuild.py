@@ -62,8 +62,7 @@ def swap_in(new: Path, live: Path) -> None:
     """Replace the live database with the new file.
 
     The old file is removed first, then its journal. A leftover journal would be applied to the new file, and a file
-    without
-    its journal may be torn. After a crash in between, memory.db is missing and the next start replays the log.
+    without its journal may be torn. After a crash in between, memory.db is missing and the next start replays the log.
     """
     remove_database(live)
     new.replace(live)

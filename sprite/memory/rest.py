@@ -1,9 +1,8 @@
 """Idle detection for a conversation, so that its turns are curated before a whole batch waits.
 
 A conversation is idle when no turn has ended for `seconds`. A VM that can sleep would sleep earlier, and the timer
-would
-stop with it. Such a VM is kept awake, and a shorter period suffices once no client is connected. A conversation with
-pauses then costs one call per idle period, and the VM is not kept awake forever.
+would stop with it. Such a VM is kept awake, and a shorter period suffices once no client is connected. A conversation
+with pauses then costs one call per idle period, and the VM is not kept awake forever.
 """
 
 from __future__ import annotations

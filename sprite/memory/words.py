@@ -13,8 +13,7 @@ FORGOTTEN = "[forgotten]"
 
 _WORD = re.compile(r"\w+")
 #: The words of a sentence and every sign that can change its meaning: C++ is not C, and -5 is not 5. Punctuation is
-#: left
-#: out, except inside a number.
+#: left out, except inside a number.
 _TOKEN = re.compile(r"\w+|[.,:](?=\d)|[^\w\s.,:;!?'\"\u2018-\u201d()\[\]…`*]")
 #: Articles, copulas and possessives: sentences that differ only in these are equal. Negations and tenses change the
 #: meaning, so they are not included.

@@ -1,7 +1,7 @@
-"""Turns that other programs recorded, as they are written into the log (pure).
+"""Convert turns recorded by other programs to the log's form (pure).
 
-They are redacted and cut as any turn is, and what a person said in private in one is kept out of that conversation's
-later ones. Which turn is which is known by the program's name and the id that the program gave it.
+They are redacted and cut like any turn. A private remark of the user is removed from later turns of the same
+conversation. A turn is identified by the program's name and the program's id for it.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from sprite.privacy.cutting import clean
 from sprite.protocol.observing import MAX_EXTERNAL_ID_CHARS, MAX_SOURCE_CHARS, ObservedTool, ObservedTurn
 from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
 
-#: Its session logs are also read by `import`: the ids of their turns and sessions are kept as they stand there.
+#: `import` reads its session logs, too, so turn and session ids are kept as they are there.
 CLAUDE_CODE = "claude-code"
-#: Clocks differ; a turn that ended later than this is of none.
+#: Tolerance for different clocks; a later turn is rejected.
 MOST_AHEAD_SECONDS = 86_400.0
-#: What of a turn is kept has to fit a frame, so that it can be shown; the rest of the frame is its envelope.
+#: A turn must fit a frame, so that clients can show it. The rest of the frame is for its envelope.
 MAX_KEPT_BYTES = 1024 * 1024 - 16 * 1024
-#: Shown in terminals, and typed into `session:` filters.
+#: Ids are shown in terminals and typed into `session:` filters.
 _SESSION = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 _SOURCE = re.compile(r"\A[a-z0-9][a-z0-9._-]*\Z")
 _CLAUDE_CODE_ID = re.compile(r"\A[!-~]{1,128}\Z")
 
 
 def checked_source(source: str) -> str:
-    """The name of a program. PeerError if it is none."""
+    """Return a program's name. PeerError if it is invalid."""
     if len(source) > MAX_SOURCE_CHARS or not _SOURCE.match(source):
         raise PeerError(
             f"The source {source[:MAX_SOURCE_CHARS]!r} is no program's name: at most {MAX_SOURCE_CHARS} small "
@@ -48,20 +48,20 @@ def checked_source(source: str) -> str:
 
 
 def import_key(source: str, external_id: str) -> str:
-    """By which a turn is known for good; the ids of two programs never meet."""
-    # Claude Code's own ids have no space in them, and no source is empty.
+    """Return the deduplication key, namespaced by source program."""
+    # Claude Code's ids contain no space, and a source is never empty, so keys cannot collide.
     return external_id if source == CLAUDE_CODE else f"{source} {external_id}"
 
 
 def session_name(source: str, session: str) -> str:
-    """Under which id a program's conversation is kept."""
+    """Return the id under which a program's conversation is logged."""
     return session if source == CLAUDE_CODE else f"{source}/{session}"
 
 
 def logged(source: str, project: str | None, turn: ObservedTurn, confidences: Confidences, now: float) -> ImportedTurn:
-    """The turn as the log keeps it. PeerError, in words, for one that cannot be taken.
+    """Convert a turn to its logged form. PeerError with a reason if it is invalid.
 
-    `confidences` are its conversation's, which hear what the person says in it.
+    `confidences` belong to the turn's conversation and collect the user's private remarks in it.
     """
     _check(source, turn, now)
     user = turn.user if turn.user.strip() else ""
@@ -77,7 +77,7 @@ def logged(source: str, project: str | None, turn: ObservedTurn, confidences: Co
     if not user and buffer.empty:
         raise PeerError("There is nothing in it: nobody said anything, and nothing was done.")
     observation = buffer.observation(turn.outcome)
-    # What was cut away before it came here is as unknown as what is cut away now.
+    # Include the text that was cut before it arrived.
     unkept = {**_said_unkept(turn), **observation.unkept}
     observation = replace(observation, unkept=unkept, project=project, source=source)
     _check_size(observation)
@@ -107,7 +107,7 @@ def _started_at(turn: ObservedTurn) -> float:
 
 def _take_calls(buffer: TurnBuffer, calls: Sequence[ObservedTool]) -> None:
     for place, call in enumerate(calls):
-        # Two calls without an id are two all the same.
+        # Two calls without an id must stay two calls.
         key = clean(call.tool_use_id[:MAX_EXTERNAL_ID_CHARS]) or f"call-{place}"
         agent = None if call.agent_id is None else clean(call.agent_id[:MAX_EXTERNAL_ID_CHARS])
         name = from_elsewhere(call.name)

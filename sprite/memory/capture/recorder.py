@@ -1,11 +1,10 @@
-"""Turns as they happen -> one observation each, however they end.
+"""Record each turn as one observation, however it ends.
 
-Owns the open turns: at most one of a mission's, at most one that the CLI began by itself, and what subagents did that
-no turn has taken yet. Knows the log; knows neither the SDK nor who is watching.
+The recorder owns the open turns: at most one mission and one background turn of the CLI. It also owns the calls of
+subagents that no turn has taken yet. It uses the log, but neither the SDK nor the clients.
 
-The CLI gives every turn a `prompt_id`, which the hooks of the agent itself carry; a mission's turn is recognised by its
-words, since the CLI answers with an id of its own. A message that the CLI merges into a running turn keeps that turn's
-`prompt_id`.
+The CLI gives every turn a `prompt_id`, which the agent's own hooks carry. A mission's turn is recognised by its words,
+since the CLI assigns its own id. A message that the CLI merges into a running turn keeps that turn's `prompt_id`.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from sprite.protocol.large_input import WORDS, off_loop
 
 log = logging.getLogger(__name__)
 
-#: The stream brings the end of a turn of the CLI's own just before the next one's first prompt; it may be read later.
+#: The stream sends the end of a background turn just before the next one's first prompt. It may be read later.
 _NEXT_TASK_SECONDS = 2.0
 
 
 class TurnRecorder:
-    """Takes what hooks and stream say, journals it, and writes observations.
+    """Journal the events of hooks and stream, and write observations.
 
-    `on_storage_error` is told, in words, when the disk refuses; the turn goes on and what could not be written
-    is kept and written with the next turn.
+    `on_storage_error` receives a description when the disk fails. The turn goes on. Unwritten observations are written
+    with the next turn.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class TurnRecorder:
     # --- life of a turn ---
 
     def begin_session(self, session_id: str) -> None:
-        """Turns from here on belong to this session."""
+        """Assign all later turns to this session."""
         self._session_id = session_id
 
     def watch_tasks(
@@ -75,15 +74,15 @@ class TurnRecorder:
         began: Callable[[str], None],
         ended: Callable[[NewObservation], Awaitable[None]],
     ) -> None:
-        """Set whom to ask whether the CLI may begin a turn by itself, and to tell of its id and how it was written."""
+        """Set the callbacks: whether the CLI may begin a background turn, its id, and its observation."""
         self._may_begin, self._task_began, self._task_ended = may_begin, began, ended
 
     def open_mission(
         self, mission_id: str, text: str, trigger: Trigger = "user", *, asked_by: str | None = None
     ) -> None:
-        """A mission is about to be handed to the agent. A schedule's text is kept as a notice: nobody said it.
+        """Begin a mission's turn before the agent gets it. A schedule's text becomes a notice.
 
-        `asked_by` names the program that says it, where `trigger` is "program".
+        `asked_by` names the program that asks, if `trigger` is "program".
         """
         self._mission = TurnBuffer(
             self._session_id, trigger, mission_id, text, confidences=self._confidences, asked_by=asked_by
@@ -93,7 +92,7 @@ class TurnRecorder:
         self._taken_up.clear()
 
     async def taken_up(self, seconds: float) -> bool:
-        """Waits until the agent has taken up the open mission, for so long at most; whether it has."""
+        """Wait at most this long until the agent starts the open mission. Return whether it did."""
         try:
             async with asyncio.timeout(seconds):
                 await self._taken_up.wait()
@@ -103,33 +102,33 @@ class TurnRecorder:
 
     @property
     def has_taken_up(self) -> bool:
-        """Whether the agent has taken up the open mission."""
+        """Return whether the agent has started the open mission."""
         return self._taken_up.is_set()
 
     @property
     def task_id(self) -> str | None:
-        """The turn of the CLI's own that is under way, if anybody watches them."""
+        """Return the id of the current background turn, or None without one or without watchers."""
         return self._task.mission_id if self._task is not None else None
 
     @property
     def in_task_turn(self) -> bool:
-        """Whether the agent is in a turn of its own and has not taken up a mission in it."""
+        """Return whether the agent is in a background turn and has not started a mission in it."""
         return self._task is not None and not self._taken_up.is_set()
 
     async def quiet(self, seconds: float) -> None:
-        """Waits until the agent is in no turn of its own, for so long at most."""
+        """Wait at most this long until no background turn runs."""
         if not await self._wait_for_no_task(seconds):
             log.warning("a background turn takes longer than %.0f s; the mission goes ahead", seconds)
 
     async def close_mission(self, outcome: Outcome, notice: str = "") -> NewObservation | None:
-        """The open mission's turn has ended: writes its observation, and returns it."""
+        """End the open mission's turn; write and return its observation."""
         mission, self._mission = self._mission, None
         return None if mission is None else await self._write(mission, outcome, notice)
 
     async def drop_mission(self) -> bool:
-        """Drops the open mission's turn, if any, unless the agent has called a tool in it; whether none is left.
+        """Drop the open mission's turn unless the agent has called a tool in it. Return whether none is left.
 
-        The mission can begin again then, as if it never had.
+        The mission can then begin again from the start.
         """
         mission = self._mission
         if mission is None:
@@ -137,7 +136,7 @@ class TurnRecorder:
         if mission.has_effects:
             return False
         if self._entries:
-            # Written later, one would pass for what a crash had left.
+            # An entry written later would look like the remains of a crash.
             await asyncio.wait(self._entries)
         for key in mission.keys:
             await self._transcript.journal.drop(key)
@@ -145,7 +144,7 @@ class TurnRecorder:
         return True
 
     async def close_task(self, outcome: Outcome, notice: str = "") -> None:
-        """The turn that the CLI began by itself has ended: writes its observation."""
+        """End the background turn and write its observation."""
         task, self._task = self._task, None
         self._no_task.set()
         if task is not None:
@@ -154,7 +153,7 @@ class TurnRecorder:
                 await self._task_ended(observation)
 
     async def close_session(self, outcome: Outcome = "interrupted") -> None:
-        """Nothing more will come: what is still open is written as it stands, with this outcome."""
+        """Write all open turns with this outcome at the end of the session."""
         await self.close_mission(outcome)
         await self.close_task(outcome)
         rest = list(self._agents.take_rest())
@@ -165,14 +164,14 @@ class TurnRecorder:
         await self._write_unsaved()
 
     async def recover(self, begin_again: Collection[str] = ()) -> None:
-        """Writes what a killed process left in the journal, one crashed turn each, in the order they began in.
+        """Write the turns in the journal of a killed process as crashed, in the order of their beginnings.
 
-        Of the missions that may `begin_again`, a turn without a tool call is dropped instead.
+        If a mission may `begin_again` and its turn has no tool call, the turn is dropped instead.
         """
         entries = await self._transcript.journal.entries()
         for key, mission in {entry.turn_key: entry.data["mission_id"] for entry in entries}.items():
             if mission is not None and await self._transcript.turn_of(mission) is not None:
-                # A hook that came after its turn's end; the turn itself is in the log.
+                # The entry of a hook that came after the end of its turn. The log has the turn.
                 await self._transcript.journal.drop(key)
                 entries = [entry for entry in entries if entry.turn_key != key]
         for key, turn in _turns(entries).items():
@@ -184,17 +183,17 @@ class TurnRecorder:
             log.warning("a turn of session %s was cut off by a crash", buffer.session_id)
             await self._transcript.add_observation(buffer.observation("crashed"), turn_keys=buffer.keys, at=turn[-1].at)
 
-    # --- hooks: each makes one small insert, and never raises for the disk's sake ---
+    # --- hooks: each does one small insert and never raises for a disk error ---
 
     async def prompt_submitted(self, prompt_id: str, prompt: str) -> bool:
-        """A prompt enters the conversation: the mission's words, or a notice of the CLI's own.
+        """Record a prompt: the mission's words, or a notice of the CLI.
 
-        Returns whether the agent may act on it: a turn of its own may be one too many.
+        Return whether the agent may act on it. False stops an unwanted background turn.
         """
         prompt, mission = clean(prompt), self._mission
         if mission is not None and mission.prompt_id is None and prompt.split() == mission.user_message.split():
             if self._task is not None and self._task.prompt_id == prompt_id:
-                # Merged into a turn the CLI had begun: that one ends here, what follows is the mission's.
+                # The CLI merged the mission into a background turn: that turn ends here, and the mission's begins.
                 await self.close_task("complete")
             mission.prompt_id = prompt_id
             self._taken_up.set()
@@ -208,7 +207,7 @@ class TurnRecorder:
             await self._noticed(mission, prompt)
             return True
         if self._task is not None and self._task.prompt_id != prompt_id:
-            # The next turn of the CLI's own; the end of the one before is on its way.
+            # The next background turn has begun; the end of the previous one is still on its way.
             await self._wait_for_no_task(_NEXT_TASK_SECONDS)
         task, is_new = self._task, self._task is None
         if task is None:
@@ -226,7 +225,7 @@ class TurnRecorder:
     async def tool_starting(
         self, prompt_id: str, tool_use_id: str, name: str, tool_input: Any, *, agent_id: str | None
     ) -> None:
-        """A tool call begins, in whichever turn makes it: a process that is killed now has left word of it."""
+        """Journal the start of a tool call in its turn, so that a crash leaves a record."""
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
         call = turn.start_tool(tool_use_id, name, tool_input, agent_id)
         await self._journal(turn, "start", {"call": call})
@@ -242,20 +241,20 @@ class TurnRecorder:
         is_error: bool,
         agent_id: str | None,
     ) -> None:
-        """A tool call ended, in whichever turn made it."""
+        """Journal the end of a tool call in its turn."""
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
         call = turn.end_tool(tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id)
         self._agents.note_launch(tool_use_id, result)
         await self._journal(turn, "tool", {"call": call, "unkept": turn.unkept(tool_use_id)})
 
     async def noted(self, prompt_id: str, name: str, given: Mapping[str, str], result: str) -> None:
-        """Something that is told with a prompt: the turn has it as the call of a tool, which the agent never made."""
+        """Record text added to a prompt as a tool call that the agent did not make."""
         turn, call_id = self._turn_of(prompt_id, ""), f"{TOLD}{uuid.uuid4().hex}"
         call = turn.end_tool(call_id, name, dict(given), result, is_error=False)
         await self._journal(turn, "tool", {"call": call, "unkept": turn.unkept(call_id)})
 
     async def stopped(self, prompt_id: str, message: str) -> None:
-        """The agent said its last word of a turn."""
+        """Record the agent's last message of a turn."""
         for turn in self._open_turns():
             if turn.prompt_id == prompt_id:
                 turn.set_last_message(message)
@@ -266,33 +265,33 @@ class TurnRecorder:
     # --- stream ---
 
     def text(self, text: str) -> None:
-        """The agent said something in the turn under way."""
+        """Add text of the agent to the current turn."""
         turn = self._current()
         if turn is not None:
             turn.add_text(text)
 
     def tool_started(self, tool_use_id: str, name: str, tool_input: Any) -> None:
-        """The agent called a tool in the turn under way; an interrupted one leaves no other trace."""
+        """Add a tool call to the current turn; an interrupted call leaves no other trace."""
         turn = self._current()
         if turn is not None:
             turn.start_tool(tool_use_id, name, tool_input)
 
     def agent_started(self, agent_id: str, tool_use_id: str) -> None:
-        """A tool call started a subagent, in the foreground or in the background."""
+        """Record that a tool call started a subagent, in the foreground or background."""
         self._agents.started(agent_id, tool_use_id)
 
     def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
-        """The stream brought a tool's answer."""
+        """Record a tool's result from the stream."""
         for turn in self._open_turns():
             turn.tool_answered(tool_use_id, result, is_error=is_error)
 
-    # --- inside ---
+    # --- internals ---
 
     def _open_turns(self) -> Iterable[TurnBuffer]:
         return [turn for turn in (self._mission, self._task) if turn is not None]
 
     def _current(self) -> TurnBuffer | None:
-        """The turn that the main stream belongs to: the mission's once the agent has taken it up."""
+        """Return the turn that the main stream belongs to: the mission's once it has started."""
         if self._mission is not None and self._mission.prompt_id is not None:
             return self._mission
         return self._task or self._mission
@@ -301,11 +300,11 @@ class TurnRecorder:
         for turn in self._open_turns():
             if turn.prompt_id == prompt_id or turn.knows_tool(tool_use_id):
                 return turn
-        # A hook that is later than its turn's end: the next turn of the CLI's own takes it.
+        # A hook came after the end of its turn. The next background turn takes it.
         return self._agent("", prompt_id)
 
     def _agent(self, agent_id: str, prompt_id: str) -> TurnBuffer:
-        """The buffer of a subagent; what it holds is a part of the turn that waits for it if the process dies now."""
+        """Return a subagent's buffer, updated with the turn that would keep its calls after a crash."""
         agent = self._agents.buffer(agent_id, self._new_task)
         turns = self._open_turns()
         agent.within = next((turn for turn in turns if self._agents.works_in(agent_id, turn, prompt_id)), None)
@@ -315,7 +314,7 @@ class TurnRecorder:
         return TurnBuffer(self._session_id, "task", confidences=self._confidences)
 
     async def _noticed(self, turn: TurnBuffer, notice: str) -> None:
-        """The CLI put a notice into a turn: what the agents did that it reports is a part of that turn."""
+        """Add a CLI notice to a turn, with the calls of the agents that it reports."""
         turn.add_notice(notice)
         agents = list(self._agents.take_reported(notice))
         for agent in agents:
@@ -348,14 +347,14 @@ class TurnRecorder:
         return observation
 
     async def _write_unsaved(self) -> None:
-        # A caller that is cancelled (a hook, the stream's reader) must not leave a turn written but not noted as such.
+        # Shielded: a cancelled caller (a hook, the stream's reader) must not leave a written turn listed as unsaved.
         await asyncio.shield(self._writes.start(self._write_all(), "observations"))
 
     async def _write_all(self) -> None:
-        # A mission's turn and the CLI's own can end in the same moment, each in a task of its own.
+        # A mission's turn and a background turn can end at the same moment, in two tasks.
         async with self._writing:
             if self._entries:
-                # Written after its turn, an entry would pass for what a crash had left.
+                # An entry written after its turn would look like the remains of a crash.
                 await asyncio.wait(self._entries)
             while self._unsaved:
                 observation, keys = self._unsaved[0]
@@ -365,13 +364,13 @@ class TurnRecorder:
                     self._on_storage_error(f"{error} {len(self._unsaved)} turn(s) wait to be written.")
                     return
                 except Exception:
-                    # One turn that cannot be written must not hold back all others; its journal keeps it for a restart.
+                    # One unwritable turn must not block all others; its journal keeps it for a restart.
                     log.exception("a turn could not be written: %.500r", observation)
                 self._unsaved.pop(0)
 
 
 def _turns(entries: Sequence[JournalEntry]) -> dict[str, list[JournalEntry]]:
-    """A journal's entries by the turn that they belong to: a subagent's to the one it was in at last."""
+    """Group journal entries by turn. A subagent's entries go to the last turn it was in."""
     within = {entry.turn_key: entry.data.get("within") for entry in entries}
     turns: dict[str, list[JournalEntry]] = {}
     for entry in entries:

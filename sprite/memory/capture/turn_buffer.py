@@ -1,6 +1,6 @@
-"""One turn in the making: what was asked, what the agent did, what it said (pure, no I/O).
+"""One turn in progress: the request, the agent's actions and its reply (pure, no I/O).
 
-Events may come twice, late or in any order between hooks and stream: tool calls are keyed by their id.
+Hooks and stream can deliver an event twice, late or out of order. Tool calls are keyed by their id.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from sprite.privacy.cutting import (
 )
 from sprite.privacy.off_record import is_off_record
 
-#: How the id of a call begins that the agent never made: something was told with its prompt.
+#: Id prefix of recorded calls that the agent never made: text added to its prompt.
 TOLD = "told_"
 
 
 class TurnBuffer:
-    """Collects one turn; `key` names it in the journal."""
+    """Collect one turn; `key` names it in the journal."""
 
     def __init__(
         self,
@@ -40,16 +40,16 @@ class TurnBuffer:
         asked_by: str | None = None,
     ) -> None:
         self.key = key or str(uuid.uuid4())
-        #: This turn's key, and those of the subagents whose calls it took.
+        #: This turn's key and the keys of subagents whose calls it took.
         self.keys = [self.key]
-        #: A subagent's: the turn that it is a part of, if the process dies now.
+        #: For a subagent: the turn that its calls belong to if the process dies now.
         self.within: TurnBuffer | None = None
         self.session_id = session_id
         self.trigger = trigger
         self.mission_id = mission_id
-        #: The program that asks, where `trigger` is "program".
+        #: The program that asks, if `trigger` is "program".
         self.asked_by = asked_by
-        #: What was asked, as it was written, which the hook's prompt is compared with; it is written down discreetly.
+        #: The request verbatim, to compare with the hook's prompt. The log gets it redacted.
         self.user_message = clean(user_message)
         self._confidences = confidences or Confidences()
         self._discreet = self._confidences.others
@@ -63,9 +63,9 @@ class TurnBuffer:
 
     @property
     def discreet_message(self) -> str:
-        """What a person or a program asked, as it may be written down; where nobody did, it is empty.
+        """Return the redacted request of a user or a program, else an empty string.
 
-        Made once, and again where more was said in private since.
+        The result is cached until more private remarks are made.
         """
         if self._made_discreet is None or self._made_discreet[0] != self._confidences.version:
             self._made_discreet = self._confidences.version, self._message()
@@ -74,37 +74,37 @@ class TurnBuffer:
     def _message(self) -> str:
         asked = without_memory(self.user_message)
         if self.trigger == "program":
-            # What a program calls private would be hidden from who asks later whose words were whose.
+            # Private markers of a program are ignored: they would hide its words from later checks of who said what.
             return self._discreet(asked)
         return self._confidences.person(asked) if self.trigger == "user" else ""
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has happened in it."""
+        """Return whether the turn has no content yet."""
         return not (self._calls or self._texts or self._last_message or self._notices)
 
     @property
     def has_effects(self) -> bool:
-        """Whether the agent has called a tool in it."""
+        """Return whether the agent has called a tool in the turn."""
         return any(not call_id.startswith(TOLD) for call_id in self._calls)
 
     def add_notice(self, text: str) -> None:
-        """What the CLI put into the turn by itself: never the person's words."""
+        """Add text that the CLI put into the turn. It is never the user's."""
         self._notices.append(self._kept(text))
 
     def add_text(self, text: str) -> None:
-        """A piece of the agent's reply."""
+        """Add a piece of the agent's reply."""
         if text.strip():
             self._texts.append(self._kept(text))
 
     def set_last_message(self, text: str) -> None:
-        """The reply as the Stop hook knows it: used where the stream brought none."""
+        """Set the reply from the Stop hook, used if the stream had none."""
         self._last_message = self._kept(text)
 
     def start_tool(self, tool_use_id: str, name: str, tool_input: Any, agent_id: str | None = None) -> dict[str, Any]:
-        """A tool call as it begins, as it is kept; what is already known of it is not overwritten.
+        """Add a starting tool call and return its logged form. Known data of the call is kept.
 
-        The stream's order is the true one: hooks of parallel calls come in the order in which these end.
+        The stream has the true order: hooks of parallel calls arrive in the order of their ends.
         """
         known = self._calls.pop(tool_use_id, None)
         call = known or self._call(tool_use_id, name, tool_input, None, agent_id, is_error=False)
@@ -121,7 +121,7 @@ class TurnBuffer:
         is_error: bool,
         agent_id: str | None = None,
     ) -> dict[str, Any]:
-        """A tool call as a hook saw it end; returns it as it is kept."""
+        """Record the end of a tool call from a hook, and return its logged form."""
         said, seen = self._said(result)
         call = self._call(tool_use_id, name, tool_input, said, agent_id, is_error=is_error)
         self._calls[tool_use_id] = call
@@ -129,12 +129,12 @@ class TurnBuffer:
         return call
 
     def unkept(self, tool_use_id: str) -> dict[str, Any]:
-        """What of a call's result is not written down, in the form of the log; empty if all of it is."""
+        """Return the hashes of a result's unlogged words, in the log's form; empty if there are none."""
         kept = self._unkept.get(tool_use_id)
         return {} if kept is None else {tool_use_id: kept.to_json()}
 
     def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
-        """The stream's word on how a call ended: all there is where it was denied or interrupted."""
+        """Record a result from the stream, the only source for denied or interrupted calls."""
         call = self._calls.get(tool_use_id)
         if call is not None and call["result"] is None:
             said, seen = self._said(result)
@@ -143,17 +143,17 @@ class TurnBuffer:
             self._note_unkept(tool_use_id, seen)
 
     def knows_tool(self, tool_use_id: str) -> bool:
-        """Whether this turn made that call."""
+        """Return whether this turn made the call."""
         return tool_use_id in self._calls
 
     def adopt(self, agent: TurnBuffer) -> None:
-        """What a subagent did is a part of this turn."""
+        """Take over a subagent's calls."""
         self._calls.update(agent._calls)
         self._unkept.update(agent._unkept)
         self.keys += agent.keys
 
     def snapshot(self) -> dict[str, Any]:
-        """What a journal entry needs beside its own event, so that the turn can be told without the stream."""
+        """Return the data that each journal entry needs to restore the turn without the stream."""
         told = {"trigger": self.trigger, "mission_id": self.mission_id, "texts": self._texts}
         if self.asked_by is not None:
             told["asked_by"] = self.asked_by
@@ -161,12 +161,12 @@ class TurnBuffer:
 
     @property
     def place(self) -> dict[str, Any]:
-        """What a subagent's journal entries say of the turn that it is a part of."""
+        """Return the reference to this turn for a subagent's journal entries."""
         return {"within": self.key, "texts": self._texts}
 
     @classmethod
     def replayed(cls, key: str, entries: Sequence[JournalEntry]) -> TurnBuffer:
-        """The turn that a killed process left in its journal, with what subagents did in it."""
+        """Restore a turn, with its subagents' calls, from the journal of a killed process."""
         buffer = cls(entries[0].session_id, key=key)
         buffer.keys = list(dict.fromkeys([key, *(entry.turn_key for entry in entries)]))
         for entry in entries:
@@ -188,7 +188,7 @@ class TurnBuffer:
         return buffer
 
     def observation(self, outcome: Outcome, notice: str = "") -> NewObservation:
-        """The turn as it is written into the log."""
+        """Return the turn in its logged form."""
         calls: list[Mapping[str, Any]] = [
             call if call["result"] is not None else {**call, "result": "[no result: the turn ended first]"}
             for call in self._calls.values()
@@ -211,7 +211,7 @@ class TurnBuffer:
         return self._discreet(without_memory(clean(text)))
 
     def _said(self, result: Any) -> tuple[str, Any]:
-        """What a result says, and what of it may be compared later: both without what memory gave."""
+        """Return (the logged text of a result, the value for later comparison), both without memory's own text."""
         said = result_text(result, self._discreet)
         kept = without_memory(said)
         return kept, result if kept == said else kept

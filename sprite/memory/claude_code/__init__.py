@@ -1,1 +1,1 @@
-"""Reads Claude Code's session logs as turns."""
+"""Parse Claude Code's session logs into turns."""

@@ -1,7 +1,7 @@
-"""Claude Code's session logs, line by line: bytes in, entries out (pure, no I/O).
+"""Parser for the lines of Claude Code's session logs: bytes in, entries out (pure).
 
-A log is JSON lines, written by any version of the CLI. Only what a turn needs is decoded. Required fields are checked
-here, and later stages trust them.
+A log is JSON lines, written by any version of the CLI. Only the fields needed for turns are decoded. Required fields
+are checked here, and later stages trust them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 
 #: A message with pictures can be large; longer lines are not read.
 MAX_LINE_BYTES = 64 * 1024 * 1024
-#: No log is from before Claude Code, nor from after anybody's lifetime: such times break every calendar around them.
+#: Earlier or later times are invalid: they would break calendars.
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-#: The sprite keeps a session's id, shows it in terminals, and people type it into `session:` filters.
+#: The sprite stores a session's id and shows it in terminals, and people type it into `session:` filters.
 SessionId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")]
 EntryId = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,128}\Z")]
 
@@ -58,7 +58,7 @@ class Launch(msgspec.Struct, rename="camel"):
 
 
 class Attachment(msgspec.Struct, rename="camel"):
-    """What the CLI attached to the conversation: a queued message, the stop by `max_turns`, and much else."""
+    """Content that the CLI attached: a queued message, the stop by `max_turns`, and more."""
 
     type: str
     prompt: str | list[Block] = ""
@@ -90,12 +90,12 @@ class Entry(msgspec.Struct, rename="camel"):
 
     @property
     def at(self) -> float:
-        """Returns when it was written, in Unix seconds."""
+        """Return the time of writing in Unix seconds."""
         return _in_utc(self.timestamp).timestamp()
 
     @property
     def blocks(self) -> list[Block]:
-        """Returns the message as blocks."""
+        """Return the message as blocks."""
         return as_blocks(self.message.content) if self.message else []
 
 
@@ -111,7 +111,7 @@ class Head(msgspec.Struct, rename="camel"):
 
     @property
     def at(self) -> float | None:
-        """Returns when it was written, in Unix seconds, or None if it does not say."""
+        """Return the time of writing in Unix seconds, or None if it is missing or invalid."""
         try:
             moment = _in_utc(datetime.fromisoformat(self.timestamp))
         except (TypeError, ValueError):
@@ -128,7 +128,7 @@ _entry = msgspec.json.Decoder(Entry)
 
 
 def read_line(line: bytes) -> Entry | None:
-    """Returns the entry of a line, or None for bookkeeping; raises LogLineError if the line cannot be used."""
+    """Return the entry of a line, or None for bookkeeping. LogLineError if the line is unusable."""
     if len(line) > MAX_LINE_BYTES:
         raise LogLineError(f"longer than {MAX_LINE_BYTES // 2**20} MiB")
     try:
@@ -140,7 +140,7 @@ def read_line(line: bytes) -> Entry | None:
 
 
 def read_head(line: bytes) -> Head | None:
-    """Returns the head of a line that looks like one of a session log; None for any other line."""
+    """Return the head of a session log's line, or None for any other line."""
     try:
         head = _head.decode(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -174,5 +174,5 @@ def _checked(entry: Entry | None) -> Entry | None:
 
 
 def as_blocks(content: str | list[Block]) -> list[Block]:
-    """Returns a message's content as blocks; it may be written as a string or as blocks."""
+    """Return a message's content, a string or blocks, as blocks."""
     return [Block(type="text", text=content)] if isinstance(content, str) else content

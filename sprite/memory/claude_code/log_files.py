@@ -1,6 +1,6 @@
-"""Finds Claude Code's session logs on disk and reads them as streams; a folder may hold any other files as well.
+"""Find Claude Code's session logs on disk and read them as streams; other files are ignored.
 
-Knows where the CLI puts a session's log and those of its subagents; does not know turns.
+This module uses the CLI's file layout for sessions and their subagents, but not turns.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from sprite.memory.claude_code.entries import (
     read_line,
 )
 
-#: How much of a file is read to see whether it is a session log.
+#: Bytes read to recognise a session log.
 PROBE_BYTES = 4 * 1024 * 1024
-#: What the CLI notes beside a subagent's log is a few lines.
+#: Size limit of the CLI's note beside a subagent's log, which is a few lines.
 MAX_NOTE_BYTES = 64 * 1024
-#: The names of subagents' logs begin with this.
+#: Prefix of subagents' log names.
 AGENT_PREFIX = "agent-"
 SUBAGENTS = "subagents"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A path that cannot be read as a session log, and why."""
+    """A path that is no readable session log, and the reason."""
 
     path: Path
     reason: str
@@ -40,9 +40,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A session's log, or that of one of its subagents; times are in Unix seconds, 0 if it holds no entry.
+    """A log of a session or a subagent; times are in Unix seconds, 0 without entries.
 
-    `opened_at` is the time of the first line; that of a forked session is later than the entries it copied.
+    `opened_at` is the time of the first line. In a forked session it is later than the copied entries.
     """
 
     path: Path
@@ -63,12 +63,12 @@ class SessionFiles:
 
     @property
     def began(self) -> tuple[float, float]:
-        """Returns when its first entry was written and when its log was opened: it sorts a session before its forks."""
+        """Return (time of the first entry, time of opening the log), which sorts a session before its forks."""
         return min((log.first_at, log.opened_at) for log in self.main or self.agents)
 
 
 class LogFinder:
-    """Collects logs below paths with the files that belong to them; each log once, however many paths lead to it."""
+    """Collect logs below paths, with related files; each log once, even if several paths lead to it."""
 
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
@@ -77,7 +77,7 @@ class LogFinder:
         self._known: set[tuple[int, int]] = set()
 
     def find(self, path: Path) -> None:
-        """Takes a file, or every `*.jsonl` below a folder."""
+        """Add a file, or every `*.jsonl` below a folder."""
         try:
             is_folder = stat.S_ISDIR(path.stat().st_mode)
         except OSError as error:
@@ -93,7 +93,7 @@ class LogFinder:
             self._take(file)
 
     def sessions(self) -> list[SessionFiles]:
-        """Returns the sessions found, in the order in which they began."""
+        """Return the sessions in the order of their beginnings."""
         for session in self._sessions.values():
             session.main.sort(key=lambda log: (log.first_at, log.opened_at, log.path))
             session.agents.sort(key=lambda log: (log.first_at, log.path))
@@ -104,7 +104,7 @@ class LogFinder:
         for name, folders, files in os.walk(folder, followlinks=True, onerror=self._unreadable_folder):
             here = os.stat(name)  # noqa: PTH116 - os.walk gives names
             if (here.st_dev, here.st_ino) in visited:
-                # A link back up: everything below it was visited.
+                # A link to a parent folder, which was visited.
                 folders.clear()
                 continue
             visited.add((here.st_dev, here.st_ino))
@@ -142,7 +142,7 @@ class LogFinder:
 
 
 def probe(stream: BinaryIO, path: Path, size: int) -> LogFile | None:
-    """Returns the log that a file is, by its first entry; None if it is no session log.
+    """Return the log in a file by its first entry, or None if it is no session log.
 
     An empty file is a session without turns.
     """
@@ -167,7 +167,7 @@ def probe(stream: BinaryIO, path: Path, size: int) -> LogFile | None:
 
 
 def _companions(log: LogFile) -> Iterable[Path]:
-    """Yields the other files of the same session, wherever the versions of the CLI put them."""
+    """Yield the other files of the session, at the locations used by all versions of the CLI."""
     folder = log.path.parent
     if log.agent_id is None:
         yield from sorted((folder / log.path.stem / SUBAGENTS).rglob(f"{AGENT_PREFIX}*.jsonl"))
@@ -180,10 +180,10 @@ def _companions(log: LogFile) -> Iterable[Path]:
 
 
 def started_by(log: Path) -> str | None:
-    """Returns the id of the tool call that started a subagent; the CLI notes it beside the subagent's log."""
+    """Return the id of the tool call that started a subagent, from the CLI's note beside the log."""
     note = log.with_suffix(".meta.json")
     try:
-        # A pipe would be waited for, and a device has no end.
+        # Do not block on a pipe or read an endless device.
         if not note.is_file() or note.stat().st_size > MAX_NOTE_BYTES:
             return None
         about = json.loads(note.read_bytes())
@@ -196,9 +196,9 @@ def started_by(log: Path) -> str | None:
 def entries(
     log: LogFile, on_bytes: Callable[[int], object], on_damage: Callable[[int, str], object]
 ) -> Iterator[Entry | None]:
-    """Yields the entries of a file in order; None stands for a damaged line.
+    """Yield the entries of a file in order, and None for each damaged line.
 
-    `on_damage` gets the number of a damaged line and what is wrong with it, `on_bytes` the length of each line.
+    `on_damage` receives the number of a damaged line and the reason, `on_bytes` the length of each line.
     """
     with log.path.open("rb") as stream:
         for number, line in enumerate(_lines(stream), start=1):
@@ -217,7 +217,7 @@ def entries(
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yields lines; the rest of a line beyond the limit is skipped without being held in memory."""
+    """Yield lines; the excess of an overlong line is skipped without holding it in memory."""
     while line := stream.readline(MAX_LINE_BYTES + 1):
         yield line
         while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):

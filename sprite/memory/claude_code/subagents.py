@@ -1,6 +1,6 @@
-"""What a session's subagents did, and to which of its turns that belongs (pure).
+"""Assign the tool calls of a session's subagents to its turns (pure).
 
-Each subagent has a log of its own beside the session's. A foreground agent works within the turn that called it; a
+Each subagent has its own log beside the session's. A foreground agent works within the turn that called it. A
 background agent outlives that turn and reports to a later one, possibly several times.
 """
 
@@ -22,13 +22,13 @@ from sprite.privacy.cutting import (
 )
 from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
 
-#: In place of what memory said: that is in memory already, and repeated it would confirm itself.
+#: Replaces answers from memory: repeated, they would confirm themselves.
 MEMORY_ANSWERED = "[what memory answered is not kept a second time]"
 
 
 @dataclass(slots=True)
 class AgentCall:
-    """A subagent's tool call, cut like every other; `key` names the entry that made it."""
+    """A subagent's tool call, cut like every other; `key` names its entry."""
 
     key: str
     at: float
@@ -36,42 +36,42 @@ class AgentCall:
     tool_use_id: str
     name: str
     input: Any
-    #: Where the agent worked, as its log has it.
+    #: The agent's folder as logged.
     folder: Any = None
     result: str | None = None
     is_error: bool = False
 
     @property
     def answered(self) -> bool:
-        """Returns whether the tool finished."""
+        """Return whether the tool finished."""
         return self.result is not None
 
 
 @dataclass(slots=True)
 class _Agent:
-    """One subagent and those of its calls that no turn has taken yet, by id."""
+    """One subagent and its calls that no turn has taken yet, by id."""
 
     seen: set[str] = field(default_factory=set)
     calls: dict[str, AgentCall] = field(default_factory=dict)
 
 
 class SubagentLogs:
-    """The subagents of one session, read before its turns are cut, since a turn takes what its agents did."""
+    """Collect the subagents of one session. Feed them before its turns, which take the agents' calls."""
 
     def __init__(self) -> None:
         self._agents: dict[str, _Agent] = {}
         #: The agent that each tool call started.
         self._started: dict[str, str] = {}
         self._in_background: set[str] = set()
-        #: When a subagent last did something.
+        #: Time of the last entry of any subagent.
         self.last_at = 0.0
 
     def started(self, agent_id: str, tool_use_id: str) -> None:
-        """Notes which call started an agent, as the CLI says beside the agent's log."""
+        """Record the call that started an agent, from the CLI's note beside its log."""
         self._started[tool_use_id] = agent_id
 
     def feed(self, agent_id: str, entry: Entry) -> None:
-        """Takes an entry of an agent's log."""
+        """Add an entry of an agent's log."""
         agent = self._agents.setdefault(agent_id, _Agent())
         if entry.uuid in agent.seen:
             return
@@ -88,14 +88,14 @@ class SubagentLogs:
                     call.result, call.is_error = cut(said), bool(block.is_error)
 
     def note_launch(self, tool_use_id: str, result: Any) -> None:
-        """Notes an agent that a tool's result says it started, and whether it works in the background."""
+        """Record the agent named in a tool's result, and whether it runs in the background."""
         if isinstance(result, Launch) and isinstance(result.agent_id, str):
             self._started.setdefault(tool_use_id, result.agent_id)
             if result.is_async is True:
                 self._in_background.add(tool_use_id)
 
     def take(self, agent_id: str, until: float) -> list[AgentCall]:
-        """Returns what an agent and its own agents had done by a moment, as far as no turn has taken it yet."""
+        """Return the untaken calls of an agent and its own agents up to a moment."""
         agent = self._agents.get(agent_id)
         if agent is None:
             return []
@@ -111,7 +111,7 @@ class SubagentLogs:
         return taken
 
     def take_foreground(self, tool_use_id: str) -> list[AgentCall]:
-        """Returns what the agent did that a tool call started and waited for."""
+        """Return the calls of the agent that a tool call started and waited for."""
         agent_id = self._started.get(tool_use_id)
         if agent_id is None or tool_use_id in self._in_background:
             return []
@@ -119,11 +119,11 @@ class SubagentLogs:
 
     @property
     def has_rest(self) -> bool:
-        """Returns whether there is something that no turn took."""
+        """Return whether any calls are left."""
         return any(agent.calls for agent in self._agents.values())
 
     def take_rest(self) -> Iterable[list[AgentCall]]:
-        """Yields what no turn took, by agent; nested agents are with the agent that started them."""
+        """Yield the remaining calls by agent; nested agents come with their parent."""
         made = [call for agent in self._agents.values() for call in agent.calls]
         below = {self._started[call] for call in made if call in self._started}
         for agent_id in sorted(self._agents, key=lambda name: name in below):

@@ -1,7 +1,7 @@
-"""Cuts the entries of one session into its turns (pure).
+"""Split the entries of one session into turns (pure).
 
-A turn begins with a person's message or a notice of the CLI, and ends where the next turn begins. The last turn of a
-log may still be running: it is left for a later import unless nothing has been written for some time.
+A turn begins with a person's message or a notice of the CLI, and ends where the next one begins. The last turn of a log
+may still be running. It is left for a later import, unless the log has been silent for some time.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
 from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
 
-#: After this long without a new entry a session has ended, whatever was running in it.
+#: After this long without a new entry a session has ended, even with a running turn.
 OVER_AFTER_SECONDS = 3600.0
 #: The blocks of one message are written milliseconds apart.
 SETTLED_AFTER_SECONDS = 1.0
-#: Stop reasons after which the agent goes on; logs of older versions have None.
+#: Stop reasons after which the agent continues; logs of older versions have None.
 _GOES_ON = frozenset({None, "tool_use", "pause_turn"})
 #: The "model" of messages that the CLI writes itself.
 _SYNTHETIC = "<synthetic>"
 WENT_ON = "the agent went on by itself after this session's turn before"
 PROMPT_MISSING = "the log does not hold the prompt of this turn"
 NEVER_REPORTED = "a background agent of this session never reported back"
-#: What these turns are said to be from.
+#: The source of these turns.
 SOURCE = "claude-code"
 
 
 class SessionTurns:
-    """Cuts one session into turns: `feed` takes every entry in order, `end` returns what is left.
+    """Split one session into turns: `feed` takes every entry in order, `end` returns the rest.
 
-    An entry that was fed before is skipped: a resumed session can repeat entries. `settled` returns what has ended of a
-    log that is still written to. `project_of` is asked once a turn, for the project of the folder that it began in.
+    Duplicate entries are skipped: a resumed session can repeat them. `settled` returns the ended turns of a growing
+    log. `project_of` is called once per turn with its first folder.
     """
 
     def __init__(self, session_id: str, agents: SubagentLogs, project_of: Callable[[Any], str | None]) -> None:
@@ -64,13 +64,13 @@ class SessionTurns:
         self._turn: _Turn | None = None
         self._last_at = 0.0
         self._gap = False
-        #: Whether the last turn was taken for over: what still comes of it is a turn of its own.
+        #: Whether the last turn was treated as ended: later output becomes a separate turn.
         self._was_settled = False
-        #: How many turns are left for a later import.
+        #: Number of turns left for a later import.
         self.open = 0
 
     def feed(self, entry: Entry) -> ImportedTurn | None:
-        """Takes an entry; returns the turn that it ended, if it ended one."""
+        """Add an entry; return the turn that it ended, if any."""
         if entry.uuid in self._seen:
             return None
         self._seen.add(entry.uuid)
@@ -86,34 +86,35 @@ class SessionTurns:
         return self._user(entry)
 
     def skip(self) -> None:
-        """Notes a damaged line, which may have begun a turn."""
+        """Record a damaged line, which may have begun a turn."""
         self._gap = True
 
     @property
     def open_key(self) -> str | None:
-        """Returns the key of the turn that goes on, or None."""
+        """Return the key of the current turn, or None."""
         return None if self._turn is None else self._turn.key
 
     @property
     def is_settling(self) -> bool:
-        """Returns whether the turn that goes on says that it has ended."""
+        """Return whether the current turn's last entry marks its end."""
         return self._turn is not None and self._turn.has_ended
 
     def cut(self) -> ImportedTurn | None:
-        """Ends the turn that goes on, whatever it says; what still comes of it is a turn of its own."""
+        """End the current turn in any state; later output becomes a separate turn."""
         turn, self._turn = self._turn, None
         self._was_settled = self._was_settled or turn is not None
         return None if turn is None else self._finished(turn)
 
     @property
     def is_open(self) -> bool:
-        """Returns whether a turn goes on, or an agent in the background may still report."""
+        """Return whether a turn is running, or a background agent may still report."""
         return self._turn is not None or self._agents.has_rest
 
     def settled(self, quiet: float, silence: float) -> Iterator[ImportedTurn]:
-        """Yields what has ended by now: the last turn if it says so, and after a long silence all that is left.
+        """Yield the turns that have ended by now; after a long silence, all that is left.
 
-        Both are in seconds since the log grew. After `quiet` what the last message says of the end holds.
+        `quiet` and `silence` are in seconds since the log grew. A short `quiet` suffices if the last message marks an
+        end.
         """
         turn = self._turn
         is_over = silence >= OVER_AFTER_SECONDS
@@ -123,8 +124,8 @@ class SessionTurns:
             yield from self._unreported()
 
     def end(self, now: float) -> Iterator[ImportedTurn]:
-        """Yields what is left at the end of the log: the last turn if it has ended, and what agents never reported."""
-        # The log may come from a machine whose clock is ahead; the difference counts either way.
+        """Yield the rest at the end of the log: the last turn if it has ended, and unreported agents' calls."""
+        # The log may come from a machine with a faster clock, so the absolute difference counts.
         quiet = abs(now - max(self._last_at, self._agents.last_at))
         yield from self.settled(quiet, quiet)
         turn, self._turn = self._turn, None
@@ -158,7 +159,7 @@ class SessionTurns:
     def _begin(
         self, entry: Entry, trigger: Trigger, text: str, *, command: bool = False
     ) -> tuple[ImportedTurn | None, _Turn]:
-        """Begins a turn; returns the turn that this ended and the new one."""
+        """Begin a turn; return (the turn that this ended, the new one)."""
         turn = _Turn(entry, TurnBuffer(self._session_id, trigger, confidences=self._confidences), is_command=command)
         if trigger == "user":
             self._confidences.hear(text)
@@ -175,7 +176,7 @@ class SessionTurns:
             return None
         before, turn = None, self._turn
         if turn is None or (self._gap and turn.has_ended):
-            # The line with the prompt is damaged. What was done is worth keeping, as a turn without a person's words.
+            # The line with the prompt is damaged. The work is still worth a turn, without a person's words.
             before, turn = self._begin(
                 entry, "task", WENT_ON if self._was_settled and not self._gap else PROMPT_MISSING
             )
@@ -195,14 +196,14 @@ class SessionTurns:
         turn = self._turn
         if turn is None:
             if attachment.type == "queued_command" and self._was_settled:
-                # Sent while the agent worked, and noted once the turn seemed to be over.
+                # Sent while the agent worked, but logged after the turn seemed to have ended.
                 self._begin(entry, "user" if is_persons_word else "task", text)
             return
         turn.touch(entry)
         if attachment.type == "max_turns_reached":
             turn.ending = "max_turns"
             return
-        # Sent while the agent worked, and so a part of this turn.
+        # Sent while the agent worked, so it belongs to this turn.
         if is_persons_word:
             self._confidences.hear(text)
             turn.said.append(clean(text))
@@ -211,7 +212,7 @@ class SessionTurns:
         turn.ending = None
 
     def _sidechain(self, entry: Entry) -> None:
-        """Takes a subagent's entry in the session's own file (older versions): its calls belong to the running turn."""
+        """Add a subagent's entry from the session's own file (older versions) to the running turn."""
         if self._turn is None or entry.message is None:
             return
         self._turn.touch(entry)
@@ -252,27 +253,27 @@ class SessionTurns:
 
 
 class _Turn:
-    """A turn being assembled, and what is known of how it ended."""
+    """A turn being assembled, with the state of its ending."""
 
     def __init__(self, entry: Entry, buffer: TurnBuffer, *, is_command: bool) -> None:
         self.key = entry.uuid
-        #: Where it began, as the log has it.
+        #: The folder at its beginning, as logged.
         self.folder = entry.cwd
         self.buffer = buffer
         self.is_command = is_command
         self.started_at = self.ended_at = entry.at
-        #: How it ended, going by its last entry; None while it goes on.
+        #: The ending by its last entry; None while it is running.
         self.ending: Outcome | None = None
         #: Whether the agent said or did something.
         self.answered = False
         #: Whether the agent's last message called a tool.
         self.calling = False
         self.calls: list[str] = []
-        #: The calls by which the agent asked memory.
+        #: The calls to memory's tools.
         self.echoes: set[str] = set()
-        #: The person's messages: the one that began it, and those sent while the agent worked.
+        #: The person's messages: the first one, and those sent while the agent worked.
         self.said: list[str] = []
-        #: The background agents that reported back in this turn, and when.
+        #: The background agents that reported in this turn, and when.
         self.reported: dict[str, float] = {}
 
     @property
@@ -281,7 +282,7 @@ class _Turn:
 
     @property
     def outcome(self) -> Outcome:
-        """Returns how it ended; a turn that breaks off counts as crashed."""
+        """Return the outcome; a turn that breaks off counts as crashed."""
         return self.ending or ("complete" if self.answered and not self.calling else "crashed")
 
     def touch(self, entry: Entry) -> None:

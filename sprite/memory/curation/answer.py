@@ -79,8 +79,8 @@ _QUOTE_START = re.compile(r"\|[ \t]{0,4}[\"“]")
 class ParsedLearning:
     """One line of the answer: `type` is one of LEARNING_TYPES, `content` one line of at most MAX_CONTENT_CHARS.
 
-    `turn_id`, `quote` and `supersedes` are what the model claims; none of it is checked here, and neither are an
-    ACTION's `due` (a day or a moment) and `rrule`.
+    `turn_id`, `quote` and `supersedes` are unchecked claims of the model. So are an ACTION's `due` (a day or a moment)
+    and `rrule`.
     """
 
     type: str
@@ -94,9 +94,9 @@ class ParsedLearning:
 
 @dataclass(frozen=True, slots=True)
 class CuratorResponse:
-    """What an answer says: learnings in its order, and by file name edits, or complete new contents.
+    """A parsed answer: learnings in order, and per file either edits or complete new content.
 
-    No file has both; a content ends in one newline.
+    Complete content ends in one newline.
     """
 
     learnings: tuple[ParsedLearning, ...]
@@ -109,7 +109,7 @@ class CuratorResponse:
 
     @property
     def usable(self) -> bool:
-        """Whether the answer settles its batch: it said NONE, or it holds at least one learning, file or edit."""
+        """Return whether the answer settles its batch: NONE, or at least one learning, file or edit."""
         return self.nothing or bool(self.learnings) or bool(self.files) or bool(self.edits)
 
 

@@ -40,10 +40,10 @@ _RANGE = re.compile(r"([0-9]+)[ \tL]{0,8}(?:-|\u2013|to)[ \tL]{0,8}([0-9]+)", re
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of a file: `lines` by number from 1, and `meant`, what stood there when it was asked for.
+    """One change of a file: `lines` by number from 1, and `meant`, their text when the model was asked.
 
-    `path` is the heading to add under and, for one below it, that too; `content` the new lines. Why old ones go stands
-    in the answer, for people.
+    `path` is the heading to add under, and optionally a subheading; `content` the new lines. The reason for a deletion
+    stays in the answer, for people.
     """
 
     verb: Literal["delete", "replace", "add"]
@@ -154,26 +154,26 @@ def _meant(header: Header | None, body: Sequence[str], files: Mapping[str, str])
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A file with its edits: the lines they took out, or replaced by what, and the edits that found no line."""
+    """An edited file: the deleted lines, the replaced lines, and the edits that matched no line."""
 
     content: str
     deleted: frozenset[str]
-    #: Old lines with the new ones that stand for them.
+    #: Old lines with their replacements.
     replaced: tuple[tuple[str, tuple[str, ...]], ...]
     missed: tuple[str, ...]
 
     def explained(self, not_taken: Collection[str]) -> frozenset[str]:
-        """The lines that may go: not those whose replacement was refused."""
+        """Return the removed lines with an accepted reason: not those whose replacement was refused."""
         lost = frozenset(map(str.strip, not_taken))
         return self.deleted | {old for old, new in self.replaced if not lost.issuperset(map(str.strip, new))}
 
 
 def apply_edits(old: str, edits: Sequence[Edit]) -> Edited:
-    """A file as edits make it. Title and main headings stay; a heading below them goes with its last line."""
+    """Apply edits to a file. Title and main headings stay; a subheading goes with its last line."""
     file = _File(old)
     missed = [words for edit in edits if edit.verb != "add" for words in file.change(edit)]
     lines = file.lines()
-    # Additions last: what is added below a line must not go with it.
+    # Additions come last: a line added below another must not be deleted with it.
     for edit in edits:
         if edit.verb == "add":
             _add(lines, edit)
@@ -182,7 +182,7 @@ def apply_edits(old: str, edits: Sequence[Edit]) -> Edited:
 
 
 def _add(lines: list[str], edit: Edit) -> None:
-    """Puts new lines at the end of their section, under a heading that is made where it is missing."""
+    """Add lines at the end of their section; create a missing heading."""
     top, *below = edit.path
     start = _heading(lines, top, range(len(lines)), depth=2)
     if start is None and not below:
@@ -220,7 +220,7 @@ def _last_filled(lines: Sequence[str], start: int, end: int) -> int:
 
 
 class _File:
-    """A file while lines are taken out and replaced: places stay what they were until all is done."""
+    """A file during deletions and replacements: line positions stay valid until the end."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.rstrip("\n").split("\n")

@@ -99,8 +99,7 @@ def read_bodies(lines: Lines, unparsed: list[str]) -> Bodies:
     """Read the files of an answer: `lines` is empty or begins with a header.
 
     The last update of a file wins, also over its edits. Edits of the same file are joined. Refused, replaced or
-    leftover
-    lines are appended to `unparsed`.
+    leftover lines are appended to `unparsed`.
     """
     bodies = _Bodies(lines)
     files: dict[str, str] = {}
@@ -142,8 +141,7 @@ class _Bodies:
         self._fences = {at: fence for at, line in enumerate(lines) if line and (fence := read_fence(line))}
         self._fence_lines = list(self._fences)
         # The shortest length of a fence without a partner, by mark. A later search for that length or more would fail,
-        # too.
-        # Skipping it keeps many open fences linear.
+        # too. Skipping it keeps many open fences linear.
         self._unclosed: dict[str, int] = {}
 
     def read(self, at: int) -> tuple[Lines, Lines, int]:

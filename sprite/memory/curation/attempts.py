@@ -8,8 +8,8 @@ times is quarantined. The calls for one turn are bounded, however large its batc
 All counts come from the log, so a restart does not repeat calls. Outages are not counted.
 
 A model that refuses everything (an unpaid bill, a wrong name) looks like a fault of each turn. Before a second turn is
-quarantined, the model must have answered since the first. Otherwise a control call without turns is sent. If it
-fails, too, the newest turn leaves quarantine, all counts restart, and the next flush begins with another control.
+quarantined, the model must have answered since the first. Otherwise a control call without turns is sent. If it fails,
+too, the newest turn leaves quarantine, all counts restart, and the next flush begins with another control.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ class Attempts:
     async def extract(self, turns: Sequence[Observation], generation: int, *, is_followed: bool) -> NewCuration | None:
         """Return a curation of some leading turns, or None if the first turn was quarantined instead.
 
-        The turns have consecutive positions; `is_followed` says whether more wait. VainError if the call failed for
-        these
+        The turns have consecutive ids; `is_followed` says whether more wait. VainError if the call failed for these
         turns: the next call is smaller, or the last for the first turn. Another ModelError for an outage.
         """
         if await self._transcript.lost_calls.is_model_in_doubt():

@@ -1,7 +1,7 @@
 """Minimal Messages API client for the curator: one request, one complete answer.
 
-The vendor's Python client takes 1.3 s of CPU and 45 MB to import. This module uses the HTTP client that the agent's
-SDK imports anyway. https://docs.claude.com/en/api/messages
+The vendor's Python client takes 1.3 s of CPU and 45 MB to import. This module uses the HTTP client that the agent's SDK
+imports anyway. https://docs.claude.com/en/api/messages
 """
 
 from __future__ import annotations

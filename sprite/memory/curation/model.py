@@ -37,7 +37,7 @@ NO_FORMAT = "not in the format"
 
 
 class VainError(ModelError):
-    """The curator's model answered, and in vain: it refused these turns, was cut off, or said nothing usable."""
+    """The curator's model gave no usable answer: it refused these turns, was cut off, or ignored the format."""
 
 
 class RefusedError(VainError):
@@ -46,7 +46,7 @@ class RefusedError(VainError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's answer to one curator call; `usage` in tokens, `asked` is the model that was asked.
+    """A model's answer to one curator call; `usage` in tokens, `asked` is the requested model.
 
     `lost_call` is the row that counts it as lost until its curation is logged.
     """

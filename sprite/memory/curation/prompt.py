@@ -49,10 +49,10 @@ Sprite did for it is work like any other.
 class CuratorTurn:
     """One observation as the curator sees it.
 
-    `at` is in Unix seconds. `origin` is "user", or "task" for a turn that the CLI or a schedule started: what it was
-    told was never the user's words and is not shown; or "program" for one that the program `asked_by` asked for, whose
-    words `user_message` has. A tool call is `{tool_use_id, name, input, result, is_error,
-    agent_id?}`. Times are shown in `tz`, the person's zone, or in this computer's. `project`: None for the user's own.
+    `at` is in Unix seconds. `origin` is "user", "task" or "program". A task is a turn started by the CLI or a schedule:
+    its prompt is not the user's and is not shown. A program turn has the words of the program `asked_by` in
+    `user_message`. A tool call is `{tool_use_id, name, input, result, is_error, agent_id?}`. Times are shown in `tz`,
+    the user's zone, or else in this computer's. `project` is None for the user's own turns.
     """
 
     id: int
@@ -70,10 +70,10 @@ class CuratorTurn:
 
 @dataclass(frozen=True, slots=True)
 class OpenLearning:
-    """A learning in force that may matter to the batch; the curator names it by its id.
+    """An active learning that may matter to the batch; the curator names it by its id.
 
-    `origin` is whose words carry it, `at` when they were said, in Unix seconds, shown in `tz`, the person's zone, or
-    in this computer's. An ACTION has its next time in `due`, and its repeat in `rrule`.
+    `origin` is the speaker. `at` is the time of the words in Unix seconds, shown in `tz`, the user's zone, or else in
+    this computer's. An ACTION has its next time in `due`, and its repeat in `rrule`.
     """
 
     id: int
@@ -90,9 +90,9 @@ class OpenLearning:
 
 @dataclass(frozen=True, slots=True)
 class CuratorPrompt:
-    """One call: `system` is the same bytes every time; `tokens` estimates both texts together.
+    """One call: `system` never varies; `tokens` estimates both texts together.
 
-    `is_followed`: the next call comes at once, so that keeping the system text in the vendor's cache pays.
+    `is_followed`: another call follows at once, so it pays to cache the system text.
     """
 
     system: str
@@ -108,7 +108,7 @@ class CuratorPrompt:
 
 @cache
 def system_prompt() -> str:
-    """The instructions, as shipped in `prompts/curator.md`."""
+    """Return the instructions shipped in `prompts/curator.md`."""
     return resources("sprite.memory").joinpath("prompts/curator.md").read_text("utf-8")
 
 

@@ -1,1 +1,1 @@
-"""Taking words out of everything that holds them."""
+"""Forgetting: remove words from every store that holds them."""

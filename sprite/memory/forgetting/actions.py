@@ -1,6 +1,6 @@
-"""Taking what is forgotten out of the log's rows about actions (pure).
+"""Remove forgotten text from the log's rows about actions (pure).
 
-An action that goes leaves its row behind, so that every other one keeps its number; rows about it say nothing more.
+The row of a forgotten action stays, so that all others keep their numbers. Rows about it lose their text.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from sprite.memory.words import FORGOTTEN
 
 
 class ActionScrubber:
-    """Scrubs row after row, oldest first: it remembers which actions are gone.
+    """Scrub rows in order, oldest first, and track which actions are gone.
 
-    `missions` are the turns that go whole, `learnings` what the learnings that go say, by their numbers.
+    `missions` are the missions of whole forgotten turns. `learnings` maps forgotten learnings' numbers to their
+    contents.
     """
 
     def __init__(self, scrubber: Scrubber, missions: Collection[str], learnings: Mapping[int, str]) -> None:
@@ -37,7 +38,7 @@ class ActionScrubber:
         self._gone: set[int] = set()
 
     def row(self, curation_id: int, response: str) -> str:
-        """A row as it will be: the same text where nothing of it goes."""
+        """Return a row's new text, unchanged if it keeps everything."""
         try:
             record = read_record(response)
         except ValueError:
@@ -52,7 +53,7 @@ class ActionScrubber:
         return response if not self._empty(record) else write_record(record)
 
     def _empty(self, record: Changed) -> bool:
-        """Takes out of a row what goes; whether anything does."""
+        """Scrub a row in place. Return whether anything was removed."""
         is_gone = record.action in self._gone or self._is_of_gone_learning(record)
         if is_gone:
             record.of = Known(FORGOTTEN)
@@ -79,12 +80,12 @@ class ActionScrubber:
     def _takes(self, text: str, record: Added | Changed) -> bool:
         if record.mission in self._missions:
             return True
-        # What a person typed goes only for the very words, not for resembling them.
+        # A person's text goes only if it has the exact words, not similar ones.
         return self._scrubber.finds(text) if record.by == "person" else self._scrubber.takes_line(text)
 
 
 def text_of(record: Changed) -> str:
-    """The words that a change of an action brings with it."""
+    """Return the text that a change of an action contains."""
     match record:
         case Updated(content=str(content)):
             return content

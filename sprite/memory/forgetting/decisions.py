@@ -1,4 +1,4 @@
-"""Take what is forgotten out of the log's decisions; everything else stays as it was decided."""
+"""Remove forgotten text from the log's decisions; all else stays as decided."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sprite.memory.words import FORGOTTEN
 
 
 async def scrub_decisions(made: Plan, transcript: TranscriptDB) -> dict[int, str]:
-    """Return the decisions that lose something, by curation, as they will be."""
+    """Return the new text of all decisions that change, by curation."""
     left: dict[int, str] = {}
     changes = {row.id: row for row in await transcript.curations.peoples_changes()}
     async for rows in _extractions(transcript):
@@ -46,7 +46,7 @@ async def scrub_decisions(made: Plan, transcript: TranscriptDB) -> dict[int, str
 
 
 async def _extractions(transcript: TranscriptDB) -> AsyncIterator[list[Curation]]:
-    """Yield the rows of every extraction of the log, the first one first; the last may not have taken over yet."""
+    """Yield the rows of every extraction, oldest first; the last may still be incomplete."""
     curations = transcript.curations
     taken_over = await curations.activations()
     ends = [*(row.id - 1 for row in taken_over), LARGEST_ROW_ID]
@@ -58,7 +58,7 @@ async def _extractions(transcript: TranscriptDB) -> AsyncIterator[list[Curation]
 
 
 class DecisionScrubber:
-    """Scrubs decision after decision, in the order of the fold: it knows which learnings and actions are gone."""
+    """Scrub decisions in fold order, and track which learnings and actions are gone."""
 
     def __init__(self, made: Plan, changes: Mapping[int, Curation]) -> None:
         self._changes = changes
@@ -67,18 +67,18 @@ class DecisionScrubber:
         self._responses = made.curations
         self._learnings: set[int] = set()
         self._actions: set[int] = set()
-        #: A learning that another turn taught as well stays, under the number that it had there.
+        #: New numbers of learnings that stay because another turn taught them as well.
         self._moved: dict[int, int] = {}
         self._learned_actions: dict[int, Acted] = {}
 
     def row(self, row: Curation, parts: Sequence[Part]) -> list[Part]:
-        """Return a row's decision without what is forgotten."""
+        """Return a row's decision without forgotten text."""
         if row.kind == "action" and row.id in self._responses:
             parts = self._change(row, parts)
         return [left for part in parts for left in self._left(part)]
 
     def _change(self, row: Curation, parts: Sequence[Part]) -> Sequence[Part]:
-        """Return the decision about a change of an action that loses its words."""
+        """Return the decision about an action change that loses its text."""
         try:
             was, now = read_record(row.response), read_record(self._responses[row.id])
         except ValueError:
@@ -99,7 +99,7 @@ class DecisionScrubber:
             case Acted():
                 yield from self._act(part)
             case Heard(number) | MadeOwn(number) | Superseded(number):
-                # A learning stays replaced when the one that replaced it is forgotten.
+                # A superseded learning stays superseded if its replacement is forgotten.
                 if (now := self._number(number)) is not None:
                     by = {"by": self._moved.get(part.by, part.by)} if isinstance(part, Superseded) else {}
                     yield replace(part, learning=now, **by)
@@ -115,7 +115,7 @@ class DecisionScrubber:
                 yield part
 
     def _number(self, number: int) -> int | None:
-        """Return the number that a learning has from now on, None if it is gone."""
+        """Return the new number of a learning, or None if it is gone."""
         return self._moved.get(number, None if number in self._learnings else number)
 
     def _learn(self, new: NewLearning) -> Iterator[Part]:
@@ -132,7 +132,7 @@ class DecisionScrubber:
         elif number is not None:
             yield replace(part, of=number, new=self._with_quote(new))
         else:
-            # It stays, since another turn taught it as well.
+            # It stays, because another turn taught it as well.
             self._moved[part.of] = new.number
             yield self._with_quote(new)
             if (action := self._learned_actions.pop(part.of, None)) is not None:

@@ -1,9 +1,9 @@
-"""Forgetting: takes words out of every store, so that a search over their bytes finds nothing.
+"""Forget words in every store, so that a search over the bytes finds nothing.
 
-The order makes it safe to be killed at any moment. What people see, the CLI's own logs and every derived file go
-first, while the log still has the words to look for: a killed forget is simply asked for again. Then the log, in one
-transaction with its tombstone. What follows (the projection, the files, the pages) is derived, and a marker without
-content makes the next start, or the next forget, finish it. A store elsewhere is told on the way, see `shipping/`.
+The order makes a crash safe at any moment. User-visible stores, the CLI's logs and all derived files come first. The
+log still has the words to search for then, so an interrupted forget can be repeated. Then the log changes in one
+transaction with its tombstone. The projection, the files and the free pages follow. An empty marker file makes the next
+start, or the next forget, finish this. Remote replicas are notified on the way, see `shipping/`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from sprite.protocol.rows import Forgotten, Place
 
 log = logging.getLogger(__name__)
 
-#: More turns than this are forgotten only by somebody who says so twice.
+#: More turns than this need a confirmation.
 MANY_TURNS = 10
-#: So many places are listed; the others are counted.
+#: Places listed in a result; the others are counted.
 MOST_PLACES = 200
 
 
 class Forgetter:
-    """Forgets on behalf of a person, in a workspace that this process owns and in which nothing is running."""
+    """Forget for a person, in a workspace that this process owns and in which nothing runs."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Forgetter:
         self._theirs = TheirFiles(settings)
         self._log = LogStore(settings, transcript, memory)
         self._copy = CopyStore(workspace, tell_store)
-        #: Every store, in the order in which words leave them; those after the log follow it.
+        #: Every store in the order of removal; those after the log derive from it.
         self.stores: tuple[Store, ...] = (
             SeenStore(workspace),
             FileStore(settings),
@@ -70,21 +70,21 @@ class Forgetter:
         )
 
     async def preview(self, target: Target) -> Forgotten:
-        """Return what a forget would take away, in numbers and in words."""
+        """Return the effects of a forget, in numbers and words, without changes."""
         made = await plan(target, self._transcript, self._memory)
         gone = await self._find(made, *(store for store in self.stores if store not in {self._copy, self._theirs}))
         self._refuse_nothing(made, gone)
         return self._told(made, gone=gone)
 
     async def forget(self, target: Target, *, sure: bool) -> Forgotten:
-        """Forget, then search every store here; return what went, in numbers, and each place that still has it.
+        """Forget, then search every local store. Return what was removed, and each place that still has it.
 
-        The copy at the bridge is for the caller to wait for. PeerError if nothing matches, or too much and `sure` is
-        not set.
+        The caller waits for the replica at the bridge. PeerError if nothing matches, or if it is too much without
+        `sure`.
         """
-        # An edit between the plan and its writing would bring back what is being forgotten.
+        # An edit between the plan and the write would restore the forgotten text.
         async with self._projection.held() as settle:
-            # What hands have written meanwhile has to be in the log, or it would be taken for theirs afterwards.
+            # Log manual changes on disk first, or they would later count as the person's own text.
             await settle()
             made = await plan(target, self._transcript, self._memory)
             if not made.observations and not made.curations:
@@ -102,7 +102,7 @@ class Forgetter:
         return self._told(made, still=[*found, *await self._says_it_too(made)])
 
     async def finish_interrupted(self) -> None:
-        """Complete what a killed process had begun."""
+        """Complete an interrupted forget."""
         if (self._settings.run / MARKER).exists():
             log.warning("a forget was cut off and is finished now")
             async with self._projection.held() as settle:
@@ -110,7 +110,7 @@ class Forgetter:
 
     async def _finish(self, settle: Callable[[], Awaitable[object]]) -> None:
         await settle()
-        # A copy elsewhere has to forget it, too; once this is noted no kill can take that back.
+        # The replica must forget it, too. Once this is recorded, no crash can lose it.
         await self._copy.tell()
         await self._transcript.purge()
         await self._memory.purge()
@@ -127,7 +127,7 @@ class Forgetter:
             raise PeerError("Nothing in memory matches that.", code="not_found")
 
     async def _says_it_too(self, made: Plan) -> list[Place]:
-        """Learnings that stay and say it in more words."""
+        """Return the learnings that stay but contain the phrases."""
         return [
             Place(f"learning {row.id}, which says more", row.content)
             for row in await self._memory.learnings(limit=2**31)

@@ -1,6 +1,6 @@
-"""What a forget touches in the log, and what is left of it: planning and scrubbing, before anything is written.
+"""Plan the changes of a forget to the log, before anything is written.
 
-Reads the log and the projection. Who may forget, and everything outside the log, is for `forget.py`.
+The module reads the log and the projection. `forget.py` handles permissions and all other stores.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from sprite.memory.unkept import read_all
 from sprite.memory.words import FORGOTTEN, content_words, share, words_of
 from sprite.protocol.rows import Place
 
-#: Rows read at once while the whole log is looked through.
+#: Rows per read of the whole log.
 CHUNK = 500
-#: Shorter texts would be found in the middle of everything.
+#: Shorter texts would match everywhere.
 SHORTEST_TEXT = 3
-#: A message with fewer meaning-carrying words ("yes, go on") is not specific, and stays where others said it.
+#: A message with fewer content words ("yes, go on") is not specific and stays in other turns.
 OWN_SENTENCE_WORDS = 4
-#: A phrase with fewer could mean anything.
+#: A shorter phrase could mean anything.
 OWN_PHRASE_WORDS = 3
-#: Of a text that goes, so much is shown.
+#: Characters of a removed text that a report shows.
 MOST_SHOWN_CHARS = 300
-#: A turn that has this part of a learning's words is about it.
+#: A turn with this share of a learning's words is about it.
 ABOUT_IT = 0.5
 
-#: The strings of a tool call that carry words; its name and ids do not.
+#: The fields of a tool call with text; its name and ids have none.
 _SPOKEN = ("input", "result")
 _PIECES = re.compile(r"(?<=[.!?])\s+|\n+")
 _CARD_ID = re.compile(r'"card_id": ?"([^"]+)"')
@@ -54,7 +54,7 @@ _Row = TypeVar("_Row", Learning, Observation, Curation)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a person wants forgotten: exactly one of these is set."""
+    """The target of a forget: exactly one field is set."""
 
     text: str | None = None
     turn: int | None = None
@@ -63,7 +63,7 @@ class Target:
 
     @property
     def by(self) -> str:
-        """The name of what is set. PeerError unless it is exactly one."""
+        """Return the name of the field that is set. PeerError unless it is exactly one."""
         given = [name for name in ("text", "turn", "session", "learning") if getattr(self, name) is not None]
         if len(given) != 1:
             raise PeerError("Name exactly one of text, turn, session or learning to forget.")
@@ -72,7 +72,7 @@ class Target:
 
 @dataclass(slots=True)
 class Plan:
-    """What will go: rows as they will be, by id. `whole_turns` lose everything they hold."""
+    """The planned changes: new rows by id. `whole_turns` lose all their content."""
 
     by: str
     scrubber: Scrubber
@@ -82,19 +82,19 @@ class Plan:
     missions: set[str] = field(default_factory=set)
     emptied_missions: set[str] = field(default_factory=set)
     cards: set[str] = field(default_factory=set)
-    #: The words of the learning that goes, by which turns about it are known.
+    #: Words of the forgotten learning, which identify turns about it.
     about: frozenset[str] = frozenset()
-    #: The learnings that go, by number; the lines that a person typed.
+    #: The forgotten learnings by number, and the lines typed by a person.
     gone: dict[int, str] = field(default_factory=dict)
     typed: set[str] = field(default_factory=set)
-    #: All that goes, in words.
+    #: All removed texts.
     places: dict[Place, None] = field(default_factory=dict)
-    #: Turns that taught what stays.
+    #: Turns that taught remaining learnings.
     teaching: frozenset[int] = frozenset()
     lines: int = 0
 
     def summary(self) -> dict[str, Any]:
-        """In numbers, as a preview and as the tombstone: nothing of what was forgotten is in it."""
+        """Return the counts for a preview and the tombstone, without any forgotten text."""
         return {
             "by": self.by,
             "turns": sorted(self.observations),
@@ -105,11 +105,11 @@ class Plan:
         }
 
     def again(self) -> Plan:
-        """The same target, with nothing found of it yet."""
+        """Return a plan for the same target without results."""
         return Plan(self.by, self.scrubber, whole_turns=set(self.whole_turns), about=self.about, teaching=self.teaching)
 
     def take(self, turn: Observation, left: Observation) -> bool:
-        """Note what is left of a turn; False where that is all of it."""
+        """Record the new version of a turn. Return False if it is unchanged."""
         if left == turn:
             return False
         self.observations[turn.id] = left
@@ -126,7 +126,7 @@ class Plan:
         return True
 
     def note(self, curation: Curation, response: str) -> None:
-        """Note what is left of an answer, an edit or a change of an action."""
+        """Record the new version of an answer, an edit or an action change."""
         self.curations[curation.id] = response
         before, after = _edited(curation), _edited(replace(curation, response=response))
         if before is not None:
@@ -140,7 +140,7 @@ class Plan:
         self.lines += _line_count(before) - _line_count(after or "")
 
     def say(self, where: str, before: str, after: str) -> None:
-        """Add the lines and sentences that a text loses, in words, each once."""
+        """Record each line and sentence that a text loses."""
         left = Counter(_pieces(after))
         for piece in _pieces(before):
             if left[piece]:
@@ -149,13 +149,13 @@ class Plan:
                 self.tell(where, piece)
 
     def tell(self, where: str, text: str) -> None:
-        """Add one text that goes."""
+        """Record one removed text."""
         place = Place(where, text[:MOST_SHOWN_CHARS])
         if place not in self.places:
             self.places[place] = None
 
     def empty(self, turn: Observation) -> None:
-        """Takes everything that a turn holds, and what it drew."""
+        """Remove a turn's whole content and its drawings."""
         self.whole_turns.add(turn.id)
         self.take(
             turn,
@@ -175,7 +175,7 @@ class Plan:
 
 
 async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB) -> Plan:
-    """Work out what a forget takes out of the log and of memory. PeerError if there is no such thing."""
+    """Plan the changes to the log and memory. PeerError if the target does not exist."""
     by = target.by
     learnings = [each async for each in _all_learnings(memory)]
     if by == "text":
@@ -189,7 +189,7 @@ async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB) -> Pl
 
 
 async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB) -> None:
-    """Add every row of the log that has what goes, as it will be without it."""
+    """Add the new version of every row that contains the target."""
     made.typed = {line.strip() async for lines in _typed(transcript) for line in lines}
     made.gone = await _gone_learnings(made, memory)
     async for turn in _all_turns(transcript):
@@ -205,12 +205,13 @@ async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB) -> None
 
 
 def _take(made: Plan, turn: Observation) -> None:
-    """Plans for one turn: nothing of it, some sentences, or some phrases."""
+    """Plan the changes to one turn: none, sentences, or phrases."""
     about = made.about
     if turn.id in made.whole_turns:
         made.empty(turn)
     elif about and (turn.id in made.scrubber.sources or share(about, words_of(_texts(turn))) >= ABOUT_IT):
-        # In turns about it, each sentence that has of it what nothing else has; elsewhere, a word is just a word.
+        # Turns about the learning lose each sentence with a word unique to it. In other turns, such a word proves
+        # nothing.
         _take_sentences(made, turn)
     else:
         _take_phrases(made, turn)
@@ -257,7 +258,7 @@ async def _plan_turns(
 
 
 def _told_apart(learnings: Sequence[Learning], is_gone: Callable[[Learning], bool]) -> tuple[list[Said], list[Said]]:
-    """The learnings that go, and those that stay."""
+    """Return the learnings that go and those that stay."""
     parts: tuple[list[Said], list[Said]] = ([], [])
     for each in learnings:
         parts[not is_gone(each)].append(Said(each.content, each.evidence or ""))
@@ -270,7 +271,7 @@ def _stands_in(phrase: str, texts: Collection[str]) -> bool:
 
 
 async def _others_words(turns: Collection[int], transcript: TranscriptDB) -> set[str]:
-    """Words that stay whichever turn used them too: the files' own, a person's, and what other turns taught."""
+    """Return words that stay even if the turns used them: from templates, people's edits and other turns' learnings."""
     words = words_of(template(name) for name in CURATED)
     async for lines in _typed(transcript):
         words |= words_of(lines)
@@ -281,7 +282,7 @@ async def _others_words(turns: Collection[int], transcript: TranscriptDB) -> set
 
 
 def _cards_drawn(turn: Observation) -> set[str]:
-    """The cards that the turn made or changed: their earlier state is not kept."""
+    """Return the cards that a turn made or changed: earlier versions of them do not exist."""
     drawn = [call for call in turn.tool_calls if str(call.get("name", "")).endswith(("__create_card", "__update_card"))]
     return {card_id for call in drawn for card_id in _CARD_ID.findall(json.dumps(call["input"]) + str(call["result"]))}
 
@@ -309,7 +310,7 @@ def _take_phrases(made: Plan, turn: Observation) -> None:
 
 
 def _unkept_without(unkept: dict[str, Any], scrubber: Scrubber) -> dict[str, Any]:
-    """What of results was never written down, without the hashes of forgotten words."""
+    """Return the hashes of unlogged words without those of forgotten words."""
     gone = words_of(scrubber.phrases) | scrubber.words
     return {call: kept.without(gone).to_json() for call, kept in read_all(unkept).items()}
 
@@ -326,7 +327,7 @@ async def _plan_learning(learning: Learning, learnings: Sequence[Learning], tran
     spared = Spared(stays)
     phrases = [learning.content.rstrip(".!? ")] if len(content_words(learning.content)) > 1 else []
     phrases += [text for text in (bare(learning.content),) if _is_specific(text)]
-    # A quote that says what stays as well is no phrase: it goes word by word.
+    # A quote that also contains a remaining learning is no phrase: it is scrubbed word by word.
     phrases += [
         each.quote for each in gone if _is_specific(each.quote) and not spared.is_said_in(content_words(each.quote))
     ]
@@ -367,7 +368,7 @@ def _take_sentences(made: Plan, turn: Observation) -> None:
         if turn.mission_id:
             made.missions.add(turn.mission_id)
     elif turn.id in made.scrubber.sources - made.teaching and not any(FORGOTTEN in text for text in _texts(turn)):
-        # Nothing says which of its words it was learned from, and a later extraction would find it there again.
+        # The source words of the learning are unknown. A later extraction would learn it again, so the turn is emptied.
         made.empty(turn)
 
 
@@ -382,7 +383,7 @@ def _scrubbed(curation: Curation, scrubber: Scrubber, typed: Collection[str]) ->
         return _scrubbed_verdict(curation, scrubber)
     if content is None:
         return scrubber.text(curation.response)
-    # What a person typed goes only for the very words, not for resembling them.
+    # A person's text goes only if it has the exact words, not similar ones.
     kept = scrubber.lines(content, keep=typed)
     if kept == content and not scrubber.finds(curation.response):
         return curation.response
@@ -391,7 +392,7 @@ def _scrubbed(curation: Curation, scrubber: Scrubber, typed: Collection[str]) ->
 
 
 def _scrubbed_verdict(curation: Curation, scrubber: Scrubber) -> str:
-    """Why a turn was set aside: the model's words for what it refused may quote the turn."""
+    """Scrub the reason for a quarantine: the model's refusal may quote the turn."""
     said = json.loads(curation.response)
     reason = said.get("reason", "")
     if not reason or not (curation.first_observation_id in scrubber.turns or scrubber.takes_line(reason)):
@@ -400,7 +401,7 @@ def _scrubbed_verdict(curation: Curation, scrubber: Scrubber) -> str:
 
 
 def _edited(curation: Curation) -> str | None:
-    """The content that an edit or a drift gave a file, None if it gave none."""
+    """Return the file content of an edit or a drift, or None."""
     if curation.kind not in {"edit", "drift"}:
         return None
     try:
@@ -412,7 +413,7 @@ def _edited(curation: Curation) -> str | None:
 
 
 async def _learned(transcript: TranscriptDB) -> AsyncIterator[ParsedLearning]:
-    """Every learning that a curator ever gave."""
+    """Yield every learning of every curator answer."""
     async for curation in _all_curations(transcript):
         if curation.kind == "batch":
             for learning in parse_response(curation.response).learnings:
@@ -420,7 +421,7 @@ async def _learned(transcript: TranscriptDB) -> AsyncIterator[ParsedLearning]:
 
 
 async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:
-    """The lines of each edit that no curator had written before: the person's own."""
+    """Yield the lines of each edit that were typed by a person, not by an earlier curator."""
     curated: set[str] = set()
     async for curation in _all_curations(transcript):
         if curation.kind == "batch":
@@ -430,7 +431,7 @@ async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:
 
 
 def _action_words(response: str) -> str:
-    """The words in a row about an action, a line each."""
+    """Return the text in a row about an action, one item per line."""
     try:
         row = json.loads(response)
     except ValueError:
@@ -445,19 +446,19 @@ def _line_count(text: str) -> int:
 
 
 def _pieces(text: str) -> list[str]:
-    """The sentences and lines of a text, without what was forgotten in them."""
+    """Return the sentences and lines of a text, without marks of forgotten ones."""
     return [piece.strip() for piece in _PIECES.split(text) if piece.strip() and piece.strip() != FORGOTTEN]
 
 
 async def _gone_learnings(made: Plan, memory: MemoryDB) -> dict[int, str]:
-    """What the learnings that go say, by their numbers."""
+    """Return the contents of the forgotten learnings, by number."""
     taken = made.scrubber.takes_learning
     return {
         row.id: row.content async for row in _all_learnings(memory) if taken(row.content, row.source_observation_id)
     }
 
 
-# --- everything, some at a time ---
+# --- iteration in chunks ---
 
 
 def _all_learnings(memory: MemoryDB) -> AsyncIterator[Learning]:

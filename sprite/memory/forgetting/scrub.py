@@ -1,4 +1,4 @@
-"""Taking words out of texts (pure): what forgetting does to a line, a text, a JSON value, a curator's answer."""
+"""Remove forgotten words from lines, texts, JSON values and curator answers (pure)."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from sprite.memory.curation.answer import read_learning
 from sprite.memory.curation.answer_files import read_header
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 
-#: A text that has this part of a learning's words, or a learning that has this part of the text's, is about it.
+#: Share of common words, in either direction, from which a text is about a learning.
 ABOUT_SHARE = 0.6
-#: A text that has this part of a learning's words says it.
+#: Share of a learning's words from which a text states it.
 SAYS_SHARE = 0.8
-#: With a smaller part of its words in a line, a learning is not what the line says.
+#: Below this share of its words in a line, the line does not state a learning.
 _CLOSE = 0.5
-#: A learning of one word ("Ada.") says too little to keep a text for it.
+#: A learning of one word ("Ada.") is too short to protect a text.
 _SPARED_WORDS = 2
 _Words = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A learning as far as its words go: what it says, and the quote that it rests on."""
+    """A learning as text: its content and its quote."""
 
     content: str
     quote: str = ""
 
 
 class Spared:
-    """The learnings that stay, looked up by their words.
+    """An index of the remaining learnings by their words.
 
-    Sets of words that have enough in common have one of their rarest words in common ("prefix filtering", Chaudhuri
-    et al., ICDE 2006): only those sets are compared, however many have the common words.
+    Sets that overlap enough share one of their rarest words ("prefix filtering", Chaudhuri et al., ICDE 2006). Only
+    those sets are compared, however many contain the common words.
     """
 
     def __init__(self, learnings: Iterable[Said] = ()) -> None:
         self._cores: set[str] = set()
-        #: The words of each content and of each quote, and which of the two it is.
+        #: The words of each content and each quote; True for a quote.
         self._sets: list[tuple[_Words, bool]] = []
         self.contents: list[str] = []
         for learning in learnings:
@@ -51,7 +51,7 @@ class Spared:
             self._add(learning.content, is_quote=False)
             self._add(learning.quote, is_quote=True)
         self._number_with = Counter(word for words, _ in self._sets for word in words)
-        #: The sets with a word, by their size and how many of their words are rarer than it.
+        #: The sets with a word, by their size and the number of rarer words in them.
         self._with: defaultdict[str, defaultdict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
         for number, (words, _) in enumerate(self._sets):
             for place, word in enumerate(self._rarest_first(words)):
@@ -66,20 +66,20 @@ class Spared:
         return sorted(words, key=lambda word: (self._number_with[word], word))
 
     def says(self, text: str) -> bool:
-        """Whether a text is one of these learnings, word for word."""
+        """Return whether a text equals one of the learnings."""
         return core(text) in self._cores
 
     def is_said_in(self, words: _Words) -> bool:
-        """Whether a text of these words says one of the learnings."""
+        """Return whether a text with these words states one of the learnings."""
         return any(
             not is_quote and len(words & other) >= SAYS_SHARE * len(other) for other, is_quote in self._near(words, 1.0)
         )
 
     def kept_in(self, words: _Words, rest: _Words, close: float) -> Iterator[tuple[_Words, bool]]:
-        """Yield the words of each content and quote that a text of these words says, and whether it is a quote.
+        """Yield the words of each content and quote that a text states, and whether it is a quote.
 
-        A content is also said if it is closer to the text than `close`, or has all of `rest`, the words of the text
-        that nothing forgotten has.
+        A content also counts if it is closer to the text than `close`, or contains all of `rest`: the words of the text
+        that no forgotten learning has.
         """
         for other, is_quote in self._near(words, close):
             common = len(words & other)
@@ -95,7 +95,7 @@ class Spared:
                         yield other, is_quote
 
     def _near(self, words: _Words, close: float) -> Iterator[tuple[_Words, bool]]:
-        """Yield each content and quote that a text of these words may say, or be closer to than `close`."""
+        """Yield the candidates that a text may state, or that may be closer to it than `close`."""
         found: set[int] = set()
         for at, word in enumerate(self._rarest_first(words)):
             for (size, place), numbers in self._with.get(word, _NOWHERE).items():
@@ -111,18 +111,18 @@ _NOWHERE: Final[Mapping[tuple[int, int], list[int]]] = {}
 
 @lru_cache(maxsize=20_000)
 def _least_common(other: int, words: int, close: float) -> int:
-    """Return how many words sets of these sizes have in common at least, if one says the other or is that close."""
+    """Return the minimum overlap of sets of these sizes, if one states the other or is that close."""
     is_close = int(close * (other + words) / (1 + close) - 1e-9) + 1
     return min(math.ceil(SAYS_SHARE * other), is_close)
 
 
 class Scrubber:
-    """What has to go: `phrases` wherever they stand, and what is about the `gone` learnings.
+    """Remove `phrases` everywhere, and text about the `gone` learnings.
 
-    Phrases are found whatever their case and white space; `is_exact` ones only as whole words, and not inside what
-    is `spared`. A line is about a gone learning if it is that learning word for word, has most of its words, or has
-    one of `words` (which nothing that stays has). What a spared learning says stays, also inside such a line. Of a
-    curator's learnings, those go that cite `turns` or are one of the gone.
+    Phrases match in any case and white space. `is_exact` phrases match whole words only, and not inside `spared` text.
+    A line is about a gone learning if it equals it, has most of its words, or has one of `words` (which no remaining
+    text has). Statements of spared learnings stay, even inside such a line. Curated learnings go if they cite `turns`
+    or equal a gone one.
     """
 
     def __init__(
@@ -140,44 +140,44 @@ class Scrubber:
         self.turns = frozenset(turns)
         self.words = frozenset(words)
         self.gone = tuple(gone)
-        #: The turns that taught what goes.
+        #: The turns that taught the forgotten learnings.
         self.sources = frozenset(sources)
         self.spared = spared or Spared()
         self._cores = {core(learning.content) for learning in self.gone} - {""}
         self._is_exact = is_exact
         self._contents = [words for learning in self.gone if (words := content_words(learning.content))]
         quotes = [content_words(learning.quote) for learning in self.gone]
-        # A quote in the learning's own words may say more than it.
+        # A quote in the learning's own words may state more than it.
         self._about = [*self._contents, *(words for words in quotes if words and not self._has_gone(words))]
         self._gone_words = frozenset[str]().union(self.words, *self._about)
         self._patterns = [_pattern(phrase, is_exact=is_exact) for phrase in self.phrases]
         contents = self.spared.contents if is_exact else []
         self._held = _any_of([text for text in contents if any(found.search(text) for found in self._patterns)])
-        #: Caches of scrubbed lines and sentences: every store has the same ones.
+        #: Caches of scrubbed lines and sentences: all stores contain the same ones.
         self._taken: dict[str, str | None] = {}
         self._left_of_sentences: dict[str, str] = {}
 
     # --- phrases ---
 
     def finds(self, text: str) -> bool:
-        """Whether a phrase stands in the text."""
+        """Return whether a phrase occurs in the text outside of spared parts."""
         # The mark of an earlier forget is not text.
         return any(map(self.stands_in, self._open(text.replace(FORGOTTEN, ""))))
 
     def stands_in(self, text: str) -> bool:
-        """Whether a phrase stands in the text, also inside of what is spared."""
+        """Return whether a phrase occurs in the text, including spared parts."""
         return any(pattern.search(text) for pattern in self._patterns)
 
     def text(self, text: str) -> str:
-        """The text with every phrase replaced."""
+        """Return the text with every phrase replaced."""
         return self._without_phrases(text, FORGOTTEN)
 
     def value(self, value: Any) -> Any:
-        """A JSON value with every phrase replaced in all its strings, names included."""
+        """Return a JSON value with every phrase replaced in all strings and keys."""
         return map_strings(value, self.text)
 
     def _open(self, text: str) -> list[str]:
-        """The parts of a text in which phrases are looked for."""
+        """Return the parts of a text that are searched for phrases."""
         return self._held.split(text)[::2] if self._held is not None else [text]
 
     def _without_phrases(self, text: str, mark: str) -> str:
@@ -190,7 +190,7 @@ class Scrubber:
     # --- learnings ---
 
     def takes_learning(self, content: str, turn_id: int | None) -> bool:
-        """Whether a learning has to go: what another turn taught as well stays."""
+        """Return whether a learning goes. It stays if another turn taught it as well."""
         if turn_id in self.turns or core(content) in self._cores:
             return True
         if self.spared.says(content):
@@ -203,7 +203,7 @@ class Scrubber:
     # --- sentences ---
 
     def sentences(self, text: str) -> str:
-        """A text without the sentences that are about it; what else they say stays."""
+        """Return a text without the sentences about a gone learning. Their other statements stay."""
         return "".join(part if at % 2 else self._sentence(part) for at, part in enumerate(_SENTENCES.split(text)))
 
     def _sentence(self, sentence: str) -> str:
@@ -221,7 +221,7 @@ class Scrubber:
         return _cut(self.text(sentence), own, kept, FORGOTTEN)
 
     def _about_it(self, text: str) -> tuple[_Words, _Words] | None:
-        """(the words to be taken out, the words of what stays), or None for a text that is not about it."""
+        """Return (the words to remove, the words that stay), or None for an unrelated text."""
         words = content_words(text.replace(FORGOTTEN, ""))
         nearest = max((_alike(words, gone) for gone in self._about), default=0.0)
         is_about = any(share(gone, words) >= ABOUT_SHARE or share(words, gone) >= ABOUT_SHARE for gone in self._about)
@@ -237,23 +237,23 @@ class Scrubber:
         ]
         kept = frozenset[str]().union(*others) & words
         if kept and not is_about and not self.finds(text):
-            # One word of it in what says something else.
+            # The text shares one word, but states something else.
             return None
         own = (self._gone_words & words) - kept
         return (own, kept) if own or not kept else None
 
     def _has_gone(self, words: _Words) -> bool:
-        """Whether a quote says what is forgotten, too: it keeps nothing."""
+        """Return whether a quote states a forgotten learning. Such a quote protects no text."""
         return any(share(gone, words) >= ABOUT_SHARE for gone in self._contents)
 
     # --- lines ---
 
     def takes_line(self, line: str) -> bool:
-        """Whether a line of a file has to go, or a part of it."""
+        """Return whether a file's line changes."""
         return self._line(line) != line
 
     def lines(self, text: str, *, keep: Collection[str] = ()) -> str:
-        """A file without the lines that have to go, and without phrases that span lines; `keep` only lose phrases."""
+        """Return a file without removed lines and phrases; `keep` lines go only if they match exactly."""
         kept = []
         for line in text.split("\n"):
             left = self._typed_line(line) if line.strip() in keep else self._line(line)
@@ -265,7 +265,7 @@ class Scrubber:
         return None if self.finds(line) or core(line) in self._cores else line
 
     def _line(self, line: str) -> str | None:
-        """What is left of a line; None where nothing is."""
+        """Return the rest of a line, or None if nothing is left."""
         if line not in self._taken:
             self._taken[line] = self._left_of(line)
         return self._taken[line]
@@ -286,9 +286,9 @@ class Scrubber:
         return left if content_words(left) else None
 
     def answer(self, text: str, *, keep: Collection[str] = ()) -> str:
-        """A curator's answer without what has to go.
+        """Return a curator's answer without forgotten text.
 
-        A learning leaves its place behind, so that those after it keep their numbers.
+        A removed learning leaves a placeholder, so that later ones keep their numbers.
         """
         lines = text.split("\n")
         start = next((at for at, line in enumerate(lines) if read_header(line) is not None), len(lines))
@@ -307,7 +307,7 @@ class Scrubber:
         return self.text("\n".join([*head, *files]))
 
 
-#: Sentences and what stands between them, alternating.
+#: Sentences and their separators, alternating.
 _SENTENCES = re.compile(r"((?<=[.!?])\s+|\n+)")
 _WORD = re.compile(r"\w+")
 _MARK = re.compile(r"\s*(?:[-*+•]\s+|[0-9]{1,3}[.)]\s+)?")
@@ -318,12 +318,12 @@ _LOOSE_START = re.compile(rf"^(\s*(?:[-*+•]\s+)?)(?:[\s,;:)/.–—]+|{_JOINS}
 
 
 def core(text: str) -> str:
-    """What a learning or a line says, without a list's mark, its subject ("The user ..."), case and punctuation."""
+    """Normalize a learning or line: no list mark, subject ("The user ..."), case or punctuation."""
     return said(bare(text))
 
 
 def bare(text: str) -> str:
-    """The same as it is written."""
+    """Return the same part of the text in its original form."""
     return _SUBJECT.sub("", _MARK.sub("", text.strip(), count=1), count=1).rstrip(".!? ")
 
 
@@ -332,9 +332,9 @@ def _alike(one: _Words, other: _Words) -> float:
 
 
 def _cut(text: str, own: _Words, kept: _Words, mark: str) -> str:
-    """A text without its own words and what stands between them; words that are kept, and what is before, stay.
+    """Return a text without `own` words and the text between them; `kept` words and earlier text stay.
 
-    What follows the last of them goes to the end of the text, unless a kept word comes.
+    After the last such word, the rest of the text goes as well, up to a kept word.
     """
     parts: list[str] = []
     begun: int | None = None
@@ -355,7 +355,7 @@ def _cut(text: str, own: _Words, kept: _Words, mark: str) -> str:
 
 
 def _tidy(line: str) -> str:
-    """A line of a file without what the cut left hanging."""
+    """Return a line without dangling separators from the cut."""
     line = re.sub(r"(?<=\S)\s{2,}(?=\S)", " ", line)
     return _LOOSE_START.sub(r"\1", _LOOSE_END.sub(r"\1", line))
 
@@ -374,7 +374,7 @@ def _any_of(texts: Collection[str]) -> re.Pattern[str] | None:
 
 
 def map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """The same JSON value with every string changed, the names in objects included."""
+    """Return the JSON value with every string changed, including object keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):

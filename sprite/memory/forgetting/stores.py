@@ -1,7 +1,7 @@
-"""The registry of every place that holds people's words: each finds what a forget is about, and removes it.
+"""The registry of all places with people's words. Each can search for a forget's target and remove it.
 
-`find` says what a store has of it, in words, before a forget and after it; `remove` takes it out. A new table, column
-or file has to be named here: `tests/stores/test_text_stores.py` compares these lists with what there is.
+`find` reports the matches before and after a forget; `remove` deletes them. Register every new table, column or file
+here: `tests/stores/test_text_stores.py` compares these lists with the actual stores.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from sprite.memory.words import share, words_of
 from sprite.protocol.rows import Place
 from sprite.userfiles.scan import is_there
 
-#: Of the person's own files, so much is searched: they stay as they are.
+#: Limits for searching the user's own files, which are never changed.
 _LARGEST_SEARCHED, _MOST_SEARCHED, _MOST_FILES = 1024 * 1024, 64 * 1024 * 1024, 20_000
-#: The registered columns, by database and table. Full text ("..._fts") is made of them, and is written anew.
+#: The registered columns, by database and table. Full text ("..._fts") derives from them and is rewritten.
 COLUMNS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "transcript.db": {
         "observations": ("user_message", "tool_calls_json", "agent_response", "notice", "unkept_json"),
@@ -61,14 +61,14 @@ class Store(Protocol):
     """A place that holds people's words."""
 
     async def find(self, made: Plan) -> list[Place]:
-        """Return what the store has of it."""
+        """Return the matches in the store."""
 
     async def remove(self, made: Plan) -> None:
-        """Take it out."""
+        """Remove the matches."""
 
 
 class LogStore:
-    """transcript.db: the turns, the answers and edits, the journal of a turn that was cut off, the files' names."""
+    """transcript.db: turns, answers, edits, the journal of an interrupted turn, and file names."""
 
     def __init__(self, settings: Settings, transcript: TranscriptDB, memory: MemoryDB) -> None:
         self._settings = settings
@@ -102,7 +102,7 @@ class LogStore:
 
 
 class MemoryStore:
-    """memory.db and the curated files: made of the log, they follow it once it is changed."""
+    """memory.db and the curated files, which are derived from the changed log."""
 
     def __init__(self, memory: MemoryDB, files: MemoryFiles) -> None:
         self._memory = memory
@@ -178,15 +178,15 @@ class SeenStore:
 
 
 class FileStore:
-    """Every other file below `.os/`: what the CLI, the loader and the follower keep, and copies that were set aside."""
+    """All other files below `.os/`: of the CLI, the loader and the follower, and quarantined copies."""
 
-    #: The registered files, by pattern; and those that have no words of a person's, or words that are the deployer's.
+    #: The registered files by pattern, then those without people's words or with the deployer's.
     FILES: Final = (
         *("run/claude/**", "run/boot.md", "run/boot/**", "run/last_error", "run/uploads/**"),
         *("run/re-extract/**", "run/reapply-*/**"),
         *("memory/*.too-large*", "memory/*.no-file*", "memory/memory.db.*", "memory/.*", "follow/**"),
     )
-    #: (`.agent-at-work` and `shipped.json` are of the deployed files.)
+    #: (`.agent-at-work` and `shipped.json` describe the deployed files.)
     FREE: Final = (
         *("src/**", ".venv/**", "VERSION", "memory/shipped.json"),
         *("run/lock", "run/token", "run/address", "run/purge", "run/agent", "run/cli"),
@@ -208,19 +208,19 @@ class FileStore:
 
     def _having(self, made: Plan) -> Iterator[Path]:
         for path in _below(self._settings.system):
-            # The curated files are memory's: see `MemoryStore`.
+            # `MemoryStore` handles the curated files.
             is_memorys = path.parent == self._settings.memory and path.name in CURATED
             is_file = path.is_file() and not path.is_symlink()
             if is_file and not is_memorys and not self._keeps(path) and _has(path, made.scrubber):
                 yield path
 
     def _sweep(self, made: Plan) -> None:
-        # The CLI's logs serve to resume a conversation, and none is resumed that knows what was forgotten; the prompt
-        # of the last one holds memory as it was, and so does what sessions elsewhere are told.
+        # The CLI's logs serve to resume a conversation, which must not happen with forgotten words in it. The last boot
+        # prompt and the boot files contain the old memory.
         shutil.rmtree(self._settings.cli_state, ignore_errors=True)
         self._settings.boot_prompt.unlink(missing_ok=True)
         shutil.rmtree(self._settings.boot_files, ignore_errors=True)
-        # A rebuild that was killed leaves a whole memory.db.
+        # An interrupted rebuild leaves a complete memory.db.
         for folder in (self._settings.run / "re-extract", *self._settings.run.glob("reapply-*")):
             shutil.rmtree(folder, ignore_errors=True)
         for path in _below(self._settings.system):
@@ -230,29 +230,29 @@ class FileStore:
                     path.unlink(missing_ok=True)
 
     def _keeps(self, path: Path) -> bool:
-        """Whether a file is scrubbed row by row, or is none of what memory made."""
+        """Return whether a file is scrubbed row by row, or was not made by memory."""
         settings = self._settings
         system = settings.system
-        # What guards or names the running process.
+        # Files that guard or identify the running process.
         left_alone = {settings.lock.name, settings.token_file.name, settings.address_file.name, MARKER}
         if path.name in left_alone or path.is_relative_to(system / "src") or path.is_relative_to(system / ".venv"):
             return True
         if path.parent == settings.memory and path.name in DEPLOYED:
             return True
-        # A journal has its database's name; a copy that was set aside has more of one, and is not kept.
+        # A journal has its database's name. A quarantined copy has a longer name and is deleted.
         stores = (settings.transcript_db, settings.memory_db, settings.workspace_db)
         return any(str(path) in {f"{store}{suffix}" for suffix in ("", "-wal", "-shm")} for store in stores)
 
 
 class TheirFiles:
-    """What is not memory's: the deployed files and the person's own. They stay, and are named."""
+    """Files outside of memory: the deployed ones and the user's. They stay and are reported."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._files = MemoryFiles(settings.memory)
 
     def deployed(self, scrubber: Scrubber) -> list[str]:
-        """The deployed files that say it."""
+        """Return the deployed files with matches."""
         return [name for name in DEPLOYED if self._files.exists(name) and scrubber.finds(self._files.on_disk(name))]
 
     async def find(self, made: Plan) -> list[Place]:
@@ -261,7 +261,7 @@ class TheirFiles:
         return deployed + await asyncio.to_thread(lambda: list(self._own(made.scrubber)))
 
     async def remove(self, made: Plan) -> None:
-        """See Store; nothing of these is ours to change."""
+        """See Store; these files are not ours to change."""
 
     def _own(self, scrubber: Scrubber) -> Iterator[Place]:
         left, workspace = _MOST_SEARCHED, self._settings.workspace
@@ -277,14 +277,14 @@ class TheirFiles:
 
 
 class CopyStore:
-    """The bridge's copy: it is told by the log's own shipping, and says when it has forgotten."""
+    """The bridge's replica, notified by the log's replication. It confirms when it has forgotten."""
 
     def __init__(self, workspace: WorkspaceDB, tell: Callable[[], Awaitable[None]]) -> None:
         self._workspace = workspace
         self.tell = tell
 
     async def find(self, made: Plan) -> list[Place]:
-        """See Store. What it has can be known only by what it confirmed."""
+        """See Store. Only the replica's confirmation is known."""
         del made
         waiting = await self._workspace.ship_state.tombstones()
         return [NOT_CONFIRMED] if waiting else []
@@ -296,7 +296,7 @@ class CopyStore:
 
 
 NOT_CONFIRMED: Final = Place("the copy at the bridge", "it has not confirmed yet that it forgot")
-#: Stands in the run folder while a forget is under way.
+#: Exists in the run folder during a forget.
 MARKER: Final = "purge"
 _SHOWN_AS: Final = {
     "chat_messages": "the chat",
@@ -308,7 +308,7 @@ _SHOWN_AS: Final = {
 
 
 def _left_of(text: SeenText, made: Plan) -> SeenText:
-    """A text that people see, as it will be."""
+    """Return the new version of a text that users see."""
     value = json.loads(text.text) if text.is_json else text.text
     scrubber = made.scrubber
     is_about = bool(made.about) and (text.mission in made.missions or share(made.about, _words_in(value)) >= ABOUT_IT)
@@ -332,7 +332,7 @@ def _pieces_lost(text: SeenText, left: SeenText) -> list[str]:
 
 
 def _lines_taken(content: str, made: Plan) -> list[str]:
-    """The lines of a file that go, or lose something."""
+    """Return the lines of a file that are removed or changed."""
     left = made.scrubber.lines(content, keep=made.typed)
     kept = set(left.split("\n"))
     return (
@@ -341,7 +341,7 @@ def _lines_taken(content: str, made: Plan) -> list[str]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield every file below a folder; what vanishes meanwhile, as the agent's files do, is left out."""
+    """Yield every file below a folder; files that vanish meanwhile are skipped."""
     for parent, _, names in os.walk(folder):
         yield from (Path(parent, name) for name in names)
 

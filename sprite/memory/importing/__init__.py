@@ -1,1 +1,1 @@
-"""Reads what other programs kept of conversations, and the notes people wrote for them: one reader for each kind."""
+"""Import conversations and notes of other programs, with one reader per file format."""

@@ -1,6 +1,6 @@
-"""An export of claude.ai: `conversations.json`, or the zip that has it.
+"""Reader for an export of claude.ai: `conversations.json`, or a zip that contains it.
 
-Nothing of the zip is unpacked to a name: the one document in it is copied to a file without one, up to a limit.
+No name in the zip is used for extraction: its one document is copied to an anonymous file, up to a limit.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from sprite.memory.importing.talk import Conversation, Turn
 
 SOURCE = "claude.ai"
 _NAME = "conversations.json"
-#: More than any export has; a larger one is no export.
+#: Larger than any export.
 _MOST_BYTES = 4 * 1024**3
-#: An export has a handful of files, and their list takes as much at most.
+#: An export has a handful of files, so its file list is small.
 _MOST_LIST_BYTES = 4 * 1024 * 1024
-#: Text shrinks to a twentieth at best; what shrinks to less is made to fill disks.
+#: Text compresses to a twentieth at best; a higher ratio means a zip bomb.
 _MOST_RATIO, _RATIO_FROM_BYTES = 200, 64 * 1024 * 1024
 _COPY_BYTES = 1024 * 1024
-#: The end of a zip's list of files: signature, ..., bytes of the list, where it begins, length of the comment.
+#: End of a zip's file list: signature, ..., size of the list, its offset, length of the comment.
 _END, _END_SIZE, _END_WITHIN = b"PK\x05\x06", 22, 22 + 65_535
 _LOCATOR, _LOCATOR_SIZE, _END64, _END64_SIZE = b"PK\x06\x07", 20, b"PK\x06\x06", 56
-#: Stands where a number does not fit: it is in the larger record then.
+#: Placeholder for a number that does not fit: the larger record has it.
 _SEE_RECORD = 0xFFFFFFFF
-#: What the model thought, and what the page keeps for itself.
+#: The model's thoughts, and internal data of the page.
 _PASSED_BLOCKS = frozenset({"thinking", "redacted_thinking", "token_budget", "flag"})
 
 
 class ClaudeAiReader:
-    """Reads exports; each conversation is a session."""
+    """Read exports; each conversation becomes a session."""
 
     kind = SOURCE
     name = "claude.ai export"
 
     def recognises(self, path: Path, opening: bytes) -> bool:
-        """Returns whether this is a list of conversations, or a zip with one."""
+        """Return whether this is a list of conversations, or a zip with one."""
         if opening.startswith(b"PK\x03\x04"):
             try:
                 with _zip(path) as archive:
@@ -54,7 +54,7 @@ class ClaudeAiReader:
         return head.startswith(b"[") and b'"chat_messages"' in opening and b'"uuid"' in opening
 
     def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
-        """Yields the turns of each conversation, the oldest conversation first."""
+        """Yield the turns of each conversation, the oldest conversation first."""
         for path in paths:
             try:
                 with _document(path, tally) as stream:
@@ -90,7 +90,7 @@ def _turns(
 ) -> Iterator[ImportedTurn]:
     conversation = Conversation(SOURCE, word(value.get("uuid")), path, around.now, tally)
     turns: list[Turn] = []
-    #: The turn of each message: an answer belongs to what it answers, whichever way the talk went on.
+    #: The turn of each message: an answer belongs to its parent message, even in another branch.
     by_message: dict[str, Turn] = {}
     for message in value["chat_messages"]:
         if not isinstance(message, dict):
@@ -123,7 +123,7 @@ def _turns(
 
 
 def _heard(turn: Turn, message: dict[str, Any], tally: Tally) -> None:
-    """What a person wrote; what they attached is shown by them, and not their words."""
+    """Add a person's message; attachments become tool results, since they are not the person's words."""
     turn.said.append("\n\n".join(text for _, text in _texts(message, tally)))
     for place, attached in enumerate([*_listed(message, "attachments"), *_listed(message, "files")]):
         key = f"attachment-{place}"
@@ -146,7 +146,7 @@ def _answered(turn: Turn, message: dict[str, Any], tally: Tally) -> None:
 
 
 def _texts(message: dict[str, Any], tally: Tally) -> Iterator[tuple[dict[str, Any], str]]:
-    """The blocks of a message with their text; older exports have the text alone."""
+    """Yield the blocks of a message with their text; older exports have only text."""
     blocks = _listed(message, "content")
     if not blocks:
         yield {}, word(message.get("text"))
@@ -168,7 +168,7 @@ def _listed(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def _document(path: Path, tally: Tally) -> Iterator[BinaryIO]:
-    """Opens the list of conversations, at its beginning."""
+    """Open the list of conversations at its beginning."""
     with path.open("rb") as stream:
         if stream.read(4) != b"PK\x03\x04":
             stream.seek(0)
@@ -201,7 +201,7 @@ def _document(path: Path, tally: Tally) -> Iterator[BinaryIO]:
 @contextmanager
 def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
     with path.open("rb") as stream:
-        # Python reads the whole list of files before anything can be asked of it.
+        # Python reads the whole file list when it opens a zip, so check its size first.
         size = _list_bytes(stream)
         if size > _MOST_LIST_BYTES:
             raise UnreadableError(f"its list of files alone takes {size:,} bytes: no export has so many")
@@ -211,7 +211,7 @@ def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _list_bytes(stream: BinaryIO) -> int:
-    """How long a zip says that its list of files is."""
+    """Return the size of a zip's file list as stated by the zip."""
     length = stream.seek(0, 2)
     stream.seek(max(0, length - _END_WITHIN - _LOCATOR_SIZE - _END64_SIZE))
     tail = stream.read()
@@ -230,6 +230,6 @@ def _list_bytes(stream: BinaryIO) -> int:
 
 
 def _conversations(archive: zipfile.ZipFile) -> zipfile.ZipInfo | None:
-    """The document of an export: at the zip's top, or in its one folder."""
+    """Return the document of an export, at the zip's top or in its one folder."""
     found = [entry for entry in archive.infolist() if entry.filename.split("/")[-1] == _NAME]
     return min(found, key=lambda entry: entry.filename.count("/"), default=None)

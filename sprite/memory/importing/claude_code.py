@@ -1,4 +1,4 @@
-"""Claude Code's session logs as one of the kinds of files that `import` reads."""
+"""Reader for Claude Code's session logs, for `import`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from sprite.memory.claude_code.subagents import SubagentLogs
 from sprite.memory.claude_code.turns import SOURCE, SessionTurns
 from sprite.memory.importing.reader import Surroundings, Tally
 
-#: A session's log has one that can be used among its first lines.
+#: A valid line is expected within this many lines.
 _MOST_LINES = 2000
 
 
 class ClaudeCodeReader:
-    """Reads session logs, with the logs of subagents that belong to them."""
+    """Read session logs, with the logs of their subagents."""
 
     kind = SOURCE
     name = "Claude Code session log"
 
     def recognises(self, path: Path, opening: bytes) -> bool:
-        """Returns whether one of the first lines is one of a session log; an empty log is one without turns."""
+        """Return whether one of the first lines belongs to a session log. An empty log has no turns."""
         if path.suffix != ".jsonl":
             return False
         lines = [line for line in opening.split(b"\n") if line.strip()]
         return not opening or any(map(_is_line, lines[:_MOST_LINES]))
 
     def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
-        """Yields the turns of the sessions, in the order in which these began."""
+        """Yield the turns of the sessions, in the order of their beginnings."""
         finder = LogFinder()
         for path in paths:
             finder.find(path)
@@ -42,7 +42,7 @@ class ClaudeCodeReader:
 
 
 class _Session:
-    """Reads one session as a stream of turns."""
+    """Read one session as a stream of turns."""
 
     def __init__(self, session: SessionFiles, around: Surroundings, tally: Tally) -> None:
         self._session = session
@@ -63,7 +63,7 @@ class _Session:
                     for cutter in cutters.values():
                         cutter.skip()
                     continue
-                # The log of a session that was resumed under a new id can begin with entries of the old one.
+                # A session resumed under a new id can begin with entries of the old one.
                 cutter = cutters.get(entry.session_id) or self._cutter(entry.session_id, SubagentLogs())
                 cutters[entry.session_id] = cutter
                 turn = cutter.feed(entry)

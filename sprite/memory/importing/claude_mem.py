@@ -1,7 +1,7 @@
-"""claude-mem's database: what a person asked, and what its model noted of what was done.
+"""Reader for claude-mem's database: prompts, and its model's notes on the work.
 
-Its notes are a model's words about tools' words. They come as what a tool showed, so that nobody takes them for the
-person's, nor for the agent's own.
+The notes are a model's summary of tool output. They are imported as tool results, so that they count neither as the
+user's words nor as the agent's.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from sprite.memory.importing.talk import Conversation, Turn
 
 SOURCE = "claude-mem"
 NO_PROMPT = "claude-mem kept no prompt of this."
-#: What of a note is told, in this order.
+#: Fields of a note that are imported, in this order.
 _OF_OBSERVATION = ("title", "subtitle", "narrative", "text", "facts", "files_read", "files_modified")
 _OF_SUMMARY = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 
 
 class ClaudeMemReader:
-    """Reads the database; each session of the agent that it watched is a session."""
+    """Read the database; each agent session that it watched becomes a session."""
 
     kind = SOURCE
     name = "claude-mem database"
 
     def recognises(self, path: Path, opening: bytes) -> bool:
-        """Returns whether this is a database with claude-mem's tables."""
+        """Return whether this is a database with claude-mem's tables."""
         if not opening.startswith(MAGIC):
             return False
         try:
@@ -47,7 +47,7 @@ class ClaudeMemReader:
             return False
 
     def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
-        """Yields the turns of each session, one for each prompt, and those that have no prompt."""
+        """Yield the turns of each session: one per prompt, and those without a prompt."""
         for path in paths:
             try:
                 with open_claude_mem(path) as database:
@@ -73,7 +73,7 @@ def _all(database: ClaudeMemDB, path: Path, around: Surroundings, tally: Tally) 
         conversation = Conversation(SOURCE, name, path, around.now, tally)
         for turn in told.turns(around, path, tally):
             if abs(around.now - turn.ended_at) < OVER_AFTER_SECONDS:
-                # Its notes come later: a model makes them.
+                # Its notes arrive later, because a model writes them.
                 tally.open += 1
             elif (finished := conversation.finished(turn)) is not None:
                 yield finished
@@ -83,7 +83,7 @@ def _all(database: ClaudeMemDB, path: Path, around: Surroundings, tally: Tally) 
 
 
 class _Session:
-    """What the database has of one session."""
+    """The database rows of one session."""
 
     def __init__(self, database: ClaudeMemDB, session: Mapping[str, Any], name: str) -> None:
         self._called = word(session["project"])
@@ -103,7 +103,7 @@ class _Session:
         self.noted = sum(map(len, [*self._notes.values(), *self._summaries.values()]))
 
     def turns(self, around: Surroundings, path: Path, tally: Tally) -> Iterator[Turn]:
-        """Yields one turn for each prompt, with what belongs to it, and then what belongs to none."""
+        """Yield one turn per prompt with its rows, then the rows without a prompt."""
         for prompt in self.prompts:
             at, number = moment(prompt["created_at_epoch"]), prompt["prompt_number"]
             place = prompt["id"] if isinstance(prompt["id"], int) else 0
@@ -124,7 +124,7 @@ class _Session:
                 tally.damage(path, 0, f"{len(rows)} note(s) without a time")
 
     def _filled(self, turn: Turn, number: Any, around: Surroundings) -> Turn:
-        """The turn with what belongs to a prompt, which belongs to no other then."""
+        """Return the turn with a prompt's rows, which are removed from the pool."""
         folder = None
         for used in self._tools.pop(number, []):
             key = word(used["tool_use_id"]) or f"tool-{used['id']}"
@@ -143,7 +143,7 @@ class _Session:
                 turn.touch(moment(row["created_at_epoch"]))
         turn.project = around.project_of(folder or self._folder)
         if turn.project is None and self._called:
-            # Only the name of a folder: which one it is, is not known.
+            # claude-mem has only the folder's name, which does not identify it.
             turn.notices.append(f"claude-mem calls the project {self._called[:200]!r}.")
         turn.outcome = "complete"
         return turn
@@ -157,13 +157,13 @@ def _by_prompt(rows: Iterator[dict[str, Any]]) -> dict[Any, list[dict[str, Any]]
 
 
 def _voice(text: str) -> tuple[Voice, str]:
-    """Whose words a prompt is: hooks are also told of what Claude Code says to its agent by itself."""
+    """Return the speaker and text of a prompt: hooks also receive Claude Code's own messages."""
     voice, own = heard(Entry("user", "prompt", datetime.fromtimestamp(0, UTC), "session", Body(text)))
     return voice, own or text
 
 
 def _told(row: Mapping[str, Any], fields: tuple[str, ...]) -> str:
-    """A note as text: a line for each part that it has."""
+    """Return a note as text, with one line per field."""
     parts = []
     for field in fields:
         value = _value(row[field])
@@ -176,7 +176,7 @@ def _told(row: Mapping[str, Any], fields: tuple[str, ...]) -> str:
 
 
 def _value(value: Any) -> Any:
-    """What a column holds, out of its JSON where it is some."""
+    """Return a column's value, parsed if it is JSON."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", errors="replace")
     if isinstance(value, str) and value[:1] in {"{", "[", '"'}:

@@ -1,7 +1,7 @@
-"""Codex CLI's session logs: `~/.codex/sessions/**/rollout-*.jsonl`.
+"""Reader for Codex CLI's session logs: `~/.codex/sessions/**/rollout-*.jsonl`.
 
-A rollout has each thing twice: as an item of the model's conversation, and as an event for its own display. What the
-person said is taken from events alone, since the conversation also holds instructions under the person's role.
+A rollout has each thing twice: as an item of the model's conversation, and as a display event. The person's words come
+from events only, since the conversation also contains instructions under the user role.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sprite.memory.importing.talk import Conversation, Turn
 
 SOURCE = "codex"
 _RECORDS = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
-#: The program's bookkeeping, and what is said a second time.
+#: The program's bookkeeping, and duplicates.
 _PASSED_RECORDS = frozenset({"compacted", "world_state", "token_usage_record", "inter_agent_communication"})
 _PASSED_EVENTS = frozenset(
     """agent_message agent_message_delta agent_reasoning agent_reasoning_raw_content agent_reasoning_section_break
@@ -42,25 +42,25 @@ _PASSED_STEPS = frozenset(
 )
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "mcp_tool_call_output"})
-#: Beginnings of turns and their ends, by both names that versions gave them.
+#: Beginnings and ends of turns, under the names of all versions.
 _STARTS, _ENDS = frozenset({"task_started", "turn_started"}), frozenset({"task_complete", "turn_complete"})
 _EXIT = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d{1,10})$", re.MULTILINE)
-#: The lines about the exit stand before the output.
+#: The lines about the exit come before the output.
 _EXIT_WITHIN = 400
 
 
 class CodexReader:
-    """Reads rollouts, each one session."""
+    """Read rollouts, each one session."""
 
     kind = SOURCE
     name = "Codex CLI session log"
 
     def recognises(self, path: Path, opening: bytes) -> bool:  # noqa: ARG002 - its name says nothing
-        """Returns whether the first line is a record of a rollout."""
+        """Return whether the first line is a record of a rollout."""
         try:
             record = decode(opening.partition(b"\n")[0])
         except UnreadableError:
-            # The instructions in the first line can be longer than what is looked at.
+            # The instructions in the first line can be longer than the opening.
             return opening.startswith(b'{"timestamp":') and b'"type":"session_meta","payload":{' in opening[:200]
         return (
             isinstance(record, dict)
@@ -69,7 +69,7 @@ class CodexReader:
         )
 
     def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
-        """Yields the turns of each rollout; the names of rollouts begin with their time."""
+        """Yield the turns of each rollout, in the order of file names, which begin with their time."""
         for path in sorted(paths, key=lambda path: (path.name, path)):
             rollout = _Rollout(path, around, tally)
             tally.files += 1
@@ -82,7 +82,7 @@ class CodexReader:
 
 
 class _Rollout:
-    """Cuts one rollout into turns."""
+    """Split one rollout into turns."""
 
     def __init__(self, path: Path, around: Surroundings, tally: Tally) -> None:
         self._path = path
@@ -91,7 +91,7 @@ class _Rollout:
         self._conversation: Conversation | None = None
         self._session = ""
         self._folder: Any = None
-        #: Another agent speaks where a person would.
+        #: The user role belongs to another agent.
         self._is_subagent = False
         self._turn: Turn | None = None
         self._turn_id: str | None = None
@@ -99,11 +99,11 @@ class _Rollout:
         self._failed: set[str] = set()
 
     def damage(self, line: int, problem: str) -> None:
-        """Notes that a line cannot be used."""
+        """Record an unusable line."""
         self._tally.damage(self._path, line, problem)
 
     def feed(self, line: int, record: Any) -> Iterator[ImportedTurn]:
-        """Takes the value of a line; yields the turn that it ended, if it ended one."""
+        """Add the value of a line; yield the turn that it ended, if any."""
         body = record.get("payload") if isinstance(record, dict) else None
         if not isinstance(body, dict):
             self._tally.damage(self._path, line, "wrong shape: no record with a payload")
@@ -122,7 +122,7 @@ class _Rollout:
                 self._tally.passed_over(f"Codex records of type {_named(kind)}")
 
     def end(self) -> Iterator[ImportedTurn]:
-        """Yields the last turn if it has ended, by its word or by the silence since."""
+        """Yield the last turn if it is marked as ended, or silent for long enough."""
         if self._turn is None:
             return
         quiet = abs(self._around.now - self._turn.ended_at)
@@ -134,7 +134,7 @@ class _Rollout:
     # --- records ---
 
     def _meet(self, body: dict[str, Any]) -> None:
-        # A fork carries the heads of the sessions that it came from; the first is its own.
+        # A fork contains the heads of its parent sessions; the first head is its own.
         if self._conversation is None:
             self._session = body["id"] if isinstance(body.get("id"), str) else self._path.stem
             self._conversation = Conversation(SOURCE, self._session, self._path, self._around.now, self._tally)
@@ -184,7 +184,7 @@ class _Rollout:
     def _heard(self, line: int, at: float | None, text: str) -> Iterator[ImportedTurn]:
         turn = self._turn
         if turn is not None and turn.external_id == self._turn_id and turn.outcome is None:
-            # Sent while the agent worked, and so a part of this turn.
+            # Sent while the agent worked, so it belongs to this turn.
             turn.touch(at)
         else:
             yield from self._finish()
@@ -230,24 +230,24 @@ class _Rollout:
 
 
 def _call(body: dict[str, Any]) -> tuple[str, Any]:
-    """The name and the input of a call."""
+    """Return the name and the input of a call."""
     if body.get("type") == "local_shell_call":
         return "local_shell", body.get("action")
     if body.get("type") == "web_search_call":
         return "web_search", body.get("action")
     given = body.get("arguments", body.get("input"))
     if body.get("type") == "function_call" and isinstance(given, str):
-        # What the model wrote may be no JSON: it is kept as written then.
+        # The model may have written invalid JSON, which is kept as text.
         with suppress(UnreadableError):
             given = decode(given.encode(errors="replace"))
     name = str(body.get("name"))
-    # A server's tools are known by its name, and that of Model Context Protocol before it.
+    # An MCP server's tools carry its name in the namespace, after `mcp__`.
     space = body.get("namespace")
     return (f"{space.rstrip('_')}__{name}" if isinstance(space, str) and space.startswith("mcp__") else name), given
 
 
 def _output(value: Any) -> tuple[Any, bool]:
-    """What a call came to, and whether it failed."""
+    """Return the result of a call, and whether it failed."""
     if isinstance(value, dict) and "content" in value:
         return value["content"], value.get("success") is False
     if isinstance(value, list):
@@ -273,11 +273,11 @@ def _words(content: Any) -> str:
 
 
 def _text(said: Any, pictures: Any) -> str:
-    """What was said, with a mark for each picture."""
+    """Return the message, with a mark for each picture."""
     marks = ["[image]"] * (len(pictures) if isinstance(pictures, list) else 0)
     return "\n\n".join(text for text in [*marks, said if isinstance(said, str) else ""] if text)
 
 
 def _named(kind: str) -> str:
-    """A type as it may be shown: anybody may have written it."""
+    """Return a type name in a form safe to show, because the file is untrusted."""
     return repr(kind[:60]) if kind else "no name"

@@ -1,6 +1,6 @@
-"""JSON in files of any size, encoding and origin: lines and entries of lists, each bounded, none believed.
+"""Read untrusted JSON files of any size and encoding: lines and list entries, each bounded.
 
-Bytes in, values out; knows no program. A value is what `json` makes of it, of any shape.
+Bytes in, values out, independent of the source program. Values have the types of `json`, in any shape.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import msgspec
 
 from sprite.memory.claude_code.entries import EARLIEST, LATEST, MAX_LINE_BYTES
 
-#: A moment in a number is in seconds, or in milliseconds if it would be of another age.
+#: Numeric times are in seconds, or in milliseconds above the first limit.
 _MOST_SECONDS, _MOST_MILLISECONDS = 1e11, 1e18
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHUNK = 1024 * 1024
-#: The bytes that matter for where an entry of a list ends.
+#: The bytes that determine the end of a list entry.
 _MARKS = re.compile(rb'["\[\]{},]')
-#: The possessive group fails only at the end of the bytes, so Python before 3.11.5 matches it rightly, too (gh-106052).
+#: The possessive group fails only at the end of the bytes, so it is also right in Python before 3.11.5 (gh-106052).
 _STRING_END = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*"', re.DOTALL)
 
 
 class UnreadableError(ValueError):
-    """What is written cannot be used; the message says why."""
+    """The data cannot be used; the message gives the reason."""
 
 
 def decode(data: bytes) -> Any:
-    """Returns the value of a JSON text; raises UnreadableError, in words."""
+    """Return the value of a JSON text. UnreadableError with a reason if it is invalid."""
     if len(data) > MAX_LINE_BYTES:
         raise UnreadableError(f"longer than {MAX_LINE_BYTES // 2**20} MiB")
     try:
@@ -42,7 +42,7 @@ def decode(data: bytes) -> Any:
     except (msgspec.MsgspecError, RecursionError, ValueError):
         pass
     try:
-        # Programs write lone surrogates as they get them, and some write NaN; Python's reader accepts both.
+        # Programs write lone surrogates unchanged, and some write NaN; Python's reader accepts both.
         return json.loads(data)
     except RecursionError:
         raise UnreadableError("not JSON: nested too deeply") from None
@@ -51,7 +51,7 @@ def decode(data: bytes) -> Any:
 
 
 def plain_text(data: bytes) -> str:
-    """Returns the text of a file in UTF-8 or UTF-16, with or without a mark; damaged bytes are shown as such."""
+    """Return the text of a UTF-8 or UTF-16 file, with or without a BOM; damaged bytes are replaced."""
     if data.startswith(_UTF16):
         text = data.decode("utf-16", errors="replace")
     else:
@@ -61,7 +61,7 @@ def plain_text(data: bytes) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file as UTF-8, whichever of the usual encodings it is in."""
+    """Open a file as UTF-8 bytes, whether it is UTF-8 or UTF-16."""
     with path.open("rb") as stream:
         start = stream.read(3)
         if start.startswith(_UTF16):
@@ -73,7 +73,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 class _Recoded(io.RawIOBase):
-    """A text stream as UTF-8 bytes, as far as the readers here need it."""
+    """A text stream as UTF-8 bytes, with only the methods used here."""
 
     def __init__(self, text: io.TextIOWrapper) -> None:
         self._text = text
@@ -88,9 +88,9 @@ class _Recoded(io.RawIOBase):
 def lines(
     path: Path, on_bytes: Callable[[int], object], on_damage: Callable[[int, str], object]
 ) -> Iterator[tuple[int, Any]]:
-    """Yields the number and the value of each line; `on_damage` gets the number of a bad one and what is wrong.
+    """Yield the number and the value of each line; `on_damage` receives bad line numbers and reasons.
 
-    The rest of a line beyond the limit is skipped without being held in memory.
+    The excess of an overlong line is skipped without holding it in memory.
     """
     number = 0
     with opened(path) as stream:
@@ -110,10 +110,10 @@ def lines(
 
 
 def entries(stream: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yields where each entry of a JSON list begins in a stream and what it is, without holding the list.
+    """Yield the offset and the bytes of each entry of a JSON list, without holding the list.
 
-    An entry that is too long comes as its beginning. Raises UnreadableError where the stream is no list, ends within
-    it, or is longer than `most_bytes`.
+    An overlong entry is truncated. UnreadableError if the stream is no list, ends within it, or is longer than
+    `most_bytes`.
     """
     splitter = _Splitter()
     read = 0
@@ -126,13 +126,13 @@ def entries(stream: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes]]:
 
 
 class _Splitter:
-    """Finds where the entries of a list begin and end, of bytes as they come."""
+    """Find the entries of a list in a stream of bytes."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
-        #: Where in the stream what is kept begins, and how much of it has been looked at.
+        #: The stream offset of the buffer, and the number of its bytes already examined.
         self._base = self._looked = 0
-        #: How much of an entry that is too long was let go in its middle.
+        #: Bytes dropped from the middle of an overlong entry.
         self._let_go = 0
         self._depth = 0
         self._ended = False
@@ -149,7 +149,7 @@ class _Splitter:
                 break
             yield from self._at(found[0], found.start())
         if len(self._kept) > MAX_LINE_BYTES + 2 * _CHUNK:
-            # Too long: its beginning is enough for who says so; where it ends is still looked for.
+            # Too long: its beginning suffices for the report, but its end must still be found.
             self._let_go += self._looked - 1 - (MAX_LINE_BYTES + 1)
             del self._kept[MAX_LINE_BYTES + 1 : self._looked - 1]
             self._looked = MAX_LINE_BYTES + 2
@@ -167,7 +167,7 @@ class _Splitter:
         if end is not None:
             self._looked, self._in_string = end.end(), False
             return True
-        # Nothing before the last backslashes has to be looked at again.
+        # Only the trailing backslashes must be examined again.
         trailing = len(self._kept) - len(self._kept.rstrip(b"\\"))
         self._looked = max(self._looked, len(self._kept) - trailing)
         return False
@@ -204,7 +204,7 @@ class _Splitter:
 
 
 def moment(value: Any) -> float | None:
-    """Returns Unix seconds of a time as programs write it: seconds, milliseconds, ISO 8601; None if it is none."""
+    """Return the Unix seconds of a time in seconds, milliseconds or ISO 8601; None if it is invalid."""
     if isinstance(value, str):
         try:
             at = datetime.fromisoformat(value)
@@ -219,5 +219,5 @@ def moment(value: Any) -> float | None:
 
 
 def word(value: Any) -> str:
-    """Returns a value that should be a string; an empty one where it is anything else."""
+    """Return a value that should be a string, or an empty string for any other type."""
     return value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""Finds what can be imported below paths: each file once, by what stands in it, for the reader that knows it."""
+"""Find importable files below paths: each file once, matched to a reader by its content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sprite.memory.importing.notes import KIND as NOTES
 from sprite.memory.importing.notes import NotesReader
 from sprite.memory.importing.reader import Reader, Tally
 
-#: In the order in which they are read: what claude-mem noted of a session says little beside the session's own log.
+#: In reading order: claude-mem's notes add little to a session's own log.
 READERS: tuple[Reader, ...] = (
     CodexReader(),
     GeminiReader(),
@@ -25,11 +25,11 @@ READERS: tuple[Reader, ...] = (
     ClaudeMemReader(),
     NotesReader(),
 )
-#: How much of a file is looked at to see whose it is.
+#: Bytes read to recognise a file's format.
 _OPENING_BYTES = 4 * 1024 * 1024
-#: Only these are looked into below a folder: anything may lie there.
+#: Suffixes examined below a folder, which can contain anything.
 _SUFFIXES = frozenset({".jsonl", ".json", ".zip", ".db", ".sqlite", ".md"})
-#: Other people's code, with notes and data of theirs.
+#: Third-party code, with its own notes and data.
 _PASSED_FOLDERS = frozenset({".git", "node_modules", ".venv", "venv", "site-packages", "__pycache__", "vendor"})
 _NOT_KNOWN = (
     "is nothing that import knows: no session log of Claude Code, Codex or Gemini CLI, no claude.ai export, no "
@@ -38,7 +38,7 @@ _NOT_KNOWN = (
 
 
 class Finder:
-    """Collects files for each reader. `left` are folders that are never looked into: this sprite's own memory."""
+    """Collect files for each reader. `left` are folders to skip: this sprite's own memory."""
 
     def __init__(self, tally: Tally, kind: str | None = None, left: Sequence[Path] = ()) -> None:
         self._tally = tally
@@ -49,15 +49,15 @@ class Finder:
         self._found: dict[str, list[Path]] = {}
 
     def found(self) -> list[tuple[Reader, list[Path]]]:
-        """Returns the readers that have something to read, with their files."""
+        """Return the readers with files to read, and these files."""
         return [(reader, self._found[reader.kind]) for reader in self._readers if reader.kind in self._found]
 
     def size(self) -> int:
-        """Returns how many bytes all of it has."""
+        """Return the total size in bytes."""
         return sum(path.stat().st_size for paths in self._found.values() for path in paths if path.exists())
 
     def find(self, path: Path) -> None:
-        """Takes a file, or whatever is known below a folder."""
+        """Add a file, or all recognised files below a folder."""
         try:
             is_folder = stat.S_ISDIR(path.stat().st_mode)
         except OSError as error:
@@ -78,7 +78,7 @@ class Finder:
         for name, folders, files in os.walk(folder, followlinks=True, onerror=self._unreadable):
             here = os.stat(name)  # noqa: PTH116 - os.walk gives names
             if (here.st_dev, here.st_ino) in visited or self._is_left(Path(name)):
-                # A link back up: everything below it was visited.
+                # A link to a parent folder, which was visited.
                 folders.clear()
                 continue
             visited.add((here.st_dev, here.st_ino))
@@ -92,8 +92,8 @@ class Finder:
         self._tally.refuse(Path(error.filename), error)
 
     def _take(self, path: Path, below: Path | None) -> bool:
-        """Notes a file for its reader; whether anything was said of it. `below` is the folder that it was found in."""
-        # What does not look like a log is passed over in silence where nobody named it.
+        """Assign a file to its reader; return whether it was handled. `below` is the folder it was found in."""
+        # Files that were not named and do not look like logs are skipped silently.
         is_expected = below is None or path.suffix == ".jsonl"
         try:
             about = path.stat()
@@ -112,7 +112,7 @@ class Finder:
             if is_expected:
                 self._tally.refuse(path, _NOT_KNOWN)
             return is_expected
-        # A repository is anybody's, and could have a person's own files proposed to them as its notes.
+        # A repository is untrusted: a link in it could propose a person's own files as its notes.
         if reader.kind == NOTES and below is not None and not path.resolve().is_relative_to(below):
             self._tally.refuse(path, "is a link out of the folder; name it by itself if it is meant")
             return True

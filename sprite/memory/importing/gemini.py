@@ -1,7 +1,7 @@
-"""Gemini CLI's sessions: `~/.gemini/tmp/<project>/chats/session-*.jsonl` (older versions: `*.json`), and `logs.json`.
+"""Reader for Gemini CLI: `~/.gemini/tmp/<project>/chats/session-*.jsonl` (older: `*.json`), `logs.json`.
 
-A chat is a list of messages: one document, or lines that add to it and change it. `logs.json` has only
-what a person typed; of a session that has a chat it says nothing new.
+A chat is a list of messages: one document, or lines that add to it and change it. `logs.json` has only the person's
+prompts, which are redundant for sessions with a chat.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from sprite.memory.importing.reader import Surroundings, Tally
 from sprite.memory.importing.talk import Conversation, Turn
 
 SOURCE = "gemini-cli"
-#: Names the folder of a project, beside its chats.
+#: File beside the chats that names the project's folder.
 _ROOT = ".project_root"
 _LONGEST_ROOT = 4096
 _LOG = "logs.json"
 _CHAT_HEAD = re.compile(rb'\A\s*\{\s*"sessionId"\s*:\s*"[^"\\]{1,128}"\s*,\s*"projectHash"\s*:')
 _LOG_HEAD = re.compile(rb'\A\s*\[\s*\{\s*"sessionId"\s*:\s*"[^"\\]{1,128}"\s*,\s*"messageId"\s*:')
-#: What the program puts into the person's role by itself.
+#: Text that the program adds under the user role.
 _CONTEXTS = (
     "<session_context>",
     "<hook_context>",
     "This is the Gemini CLI. We are setting up the context for our chat.",
 )
-#: What of a message a person referred to, and did not write.
+#: Start of the content that a person referred to, but did not write.
 _REFERRED = "\n--- Content from referenced files ---"
 _FAILED = frozenset({"error", "cancelled"})
 _EXIT = re.compile(r"^Exit Code: [1-9]", re.MULTILINE)
-#: The lines about the exit stand at an output's end.
+#: The lines about the exit come at the end of an output.
 _EXIT_WITHIN = 400
 _SPEAKERS = frozenset({"user", "gemini", "info", "warning", "error"})
 
 
 @dataclass(slots=True)
 class _Chat:
-    """One chat as its file leaves it: messages by id, in their order, each with the line that said it first."""
+    """The final state of a chat: messages by id in order, each with its first line number."""
 
     session: str = ""
     is_subagent: bool = False
@@ -51,19 +51,19 @@ class _Chat:
 
 
 class GeminiReader:
-    """Reads chats, each one session, and the prompts of sessions that have none."""
+    """Read chats, each one session, and the prompts of sessions without a chat."""
 
     kind = SOURCE
     name = "Gemini CLI session"
 
     def recognises(self, path: Path, opening: bytes) -> bool:
-        """Returns whether a file begins as a chat does, or as the list of prompts."""
+        """Return whether a file begins like a chat or a list of prompts."""
         return bool(_CHAT_HEAD.match(opening) or _LOG_HEAD.match(opening)) or (
             path.name == _LOG and path.with_name("chats").is_dir() and opening.strip() == b"[]"
         )
 
     def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
-        """Yields the turns of each chat, then what only the lists of prompts have."""
+        """Yield the turns of each chat, then the prompts of other sessions."""
         seen: set[str] = set()
         logs = [path for path in paths if path.name == _LOG]
         for path in sorted(set(paths) - set(logs), key=lambda path: (path.name, path)):
@@ -99,12 +99,12 @@ def _read_chat(path: Path, around: Surroundings, tally: Tally) -> _Chat:
 
 
 def _document(path: Path, around: Surroundings, tally: Tally) -> Any:
-    """The value of a file that is one document; None, told to the tally, if it has none."""
+    """Return the value of a file with one document, or None with a note in the tally."""
     with path.open("rb") as stream:
         data = stream.read(MAX_LINE_BYTES + 1)
     around.on_bytes(len(data))
     try:
-        # One that is too long is no JSON any more, and is told to be too long.
+        # A truncated file would be reported as invalid JSON; this reports its length.
         return decode(data if len(data) > MAX_LINE_BYTES else plain_text(data).encode())
     except UnreadableError as error:
         tally.damage(path, 1, str(error))
@@ -114,11 +114,11 @@ def _document(path: Path, around: Surroundings, tally: Tally) -> Any:
 def _take(chat: _Chat, line: int, value: dict[str, Any], path: Path, tally: Tally) -> None:
     changes = value.get("$set")
     if isinstance(value.get("$rewindTo"), str):
-        # The program takes them out of what it shows; they were said all the same.
+        # The program hides these messages after a rewind, but they were said.
         return
     if isinstance(value.get("id"), str):
         known = chat.messages.get(value["id"])
-        # A message that is said again has its tool calls by then.
+        # A repeated message has its tool calls added.
         chat.messages[value["id"]] = (line if known is None else known[0], {**(known[1] if known else {}), **value})
     elif isinstance(changes, dict) or isinstance(value.get("sessionId"), str):
         about = changes if isinstance(changes, dict) else value
@@ -128,7 +128,7 @@ def _take(chat: _Chat, line: int, value: dict[str, Any], path: Path, tally: Tall
         listed = about.get("messages")
         for message in listed if isinstance(listed, list) else []:
             if isinstance(message, dict) and isinstance(message.get("id"), str):
-                # A session that is taken up again has all of it listed, with less in it than at first.
+                # A resumed session lists all its messages again, with less content.
                 chat.messages.setdefault(message["id"], (line, message))
             else:
                 tally.damage(path, line, "wrong shape: a message without an id")
@@ -175,7 +175,7 @@ def _last(turn: Turn | None, conversation: Conversation, around: Surroundings, t
 
 
 def _answer(turn: Turn, kind: str, message: dict[str, Any]) -> None:
-    """Adds to a turn what is no person's in it."""
+    """Add an agent's or the program's message to a turn."""
     if kind == "gemini":
         turn.outcome = None
         turn.says(_words(message.get("content")))
@@ -194,7 +194,7 @@ def _answer(turn: Turn, kind: str, message: dict[str, Any]) -> None:
 
 
 def _persons(message: dict[str, Any]) -> tuple[str | None, str]:
-    """What a person said in a message, None if nobody did, and the text of files that they referred to."""
+    """Return (the person's words or None, the text of referenced files)."""
     parts = _parts(message.get("content"))
     if any("functionResponse" in part for part in parts):
         return None, ""
@@ -212,7 +212,7 @@ def _parts(content: Any) -> list[dict[str, Any]]:
 
 
 def _words(content: Any) -> str:
-    """The text of a message, with a mark for each picture; what the model only thought is no part of it."""
+    """Return the text of a message without the model's thoughts, with a mark for each picture."""
     said = []
     for part in _parts(content):
         if isinstance(part.get("text"), str) and not part.get("thought"):
@@ -223,7 +223,7 @@ def _words(content: Any) -> str:
 
 
 def _result(value: Any) -> Any:
-    """What a call came to: the text that the model was shown, where there is one."""
+    """Return the result of a call: the text shown to the model, if there is one."""
     outputs = []
     for part in value if isinstance(value, list) else []:
         shown = part.get("functionResponse") if isinstance(part, dict) else None
@@ -233,7 +233,7 @@ def _result(value: Any) -> Any:
 
 
 def _root(folder: Path) -> str | None:
-    """The folder of a project as it is noted beside its chats; older versions note only a hash of it."""
+    """Return the project's folder from its note beside the chats; older versions noted only a hash."""
     note = folder / _ROOT
     try:
         if not note.is_file() or note.stat().st_size > _LONGEST_ROOT:
@@ -244,7 +244,7 @@ def _root(folder: Path) -> str | None:
 
 
 def _chats_beside(path: Path) -> set[str]:
-    """The sessions that have a chat beside a list of prompts, by the beginnings of their ids in the chats' names."""
+    """Return the id prefixes, from file names, of sessions with a chat beside a list of prompts."""
     try:
         return {chat.stem.rpartition("-")[2] for chat in path.with_name("chats").glob("session-*.json*")}
     except OSError:

@@ -1,7 +1,7 @@
-"""What people write down for agents: AGENTS.md, CLAUDE.md, MEMORY.md and their like, and OpenClaw's workspace.
+"""Reader for notes to agents: AGENTS.md, CLAUDE.md, MEMORY.md and similar, and OpenClaw's workspace.
 
-Anybody may have written such a file, and it is full of orders. It is data: redacted, and proposed to the person as a
-part of a memory file, where they accept it or put it away.
+Any author may have written such a file, and it is full of instructions. It is treated as data: redacted, and proposed
+as a part of a memory file, which the person accepts or rejects.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from sprite.memory.importing.reader import Note, Surroundings, Tally
 from sprite.privacy.confidences import Confidences
 
 KIND = "notes"
-#: Beside these a file is of OpenClaw's workspace.
+#: Either of these files marks a folder as OpenClaw's workspace.
 _OPENCLAW = ("SOUL.md", "IDENTITY.md")
 _OF_PROJECTS = frozenset({"AGENTS.md", "AGENTS.override.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md"})
-#: Where programs keep what is the person's own and of no project.
+#: Folders of programs with the user's own settings, outside of projects.
 _HOMES = frozenset({".claude", ".codex", ".gemini"})
 _NOT_TAKEN = {
     "SOUL.md": "OpenClaw's SOUL.md: what the agent is like is said in this sprite's own soul.md",
@@ -30,31 +30,31 @@ _NOT_TAKEN = {
     "BOOTSTRAP.md": "OpenClaw's BOOTSTRAP.md: how its agent begins is of no use here",
     "BOOT.md": "OpenClaw's BOOT.md: how its agent begins is of no use here",
 }
-#: What of the logs beside a note is read to learn in which folder their sessions were.
+#: Limits for reading the logs beside a note, which name their sessions' folder.
 _MOST_LOGS, _MOST_LINES, _MOST_BYTES = 20, 50, 1024 * 1024
 _MOST_ORIGIN = 200
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a note belongs: the memory file, and in which folder it was written (None: the person's own)."""
+    """The target of a note: the memory file and the note's folder (None: the user's own)."""
 
     name: str
     folder: str | None = None
 
 
 class NotesReader:
-    """Reads notes, each to be proposed as a part of one memory file."""
+    """Read notes, each to be proposed as a part of one memory file."""
 
     kind = KIND
     name = "notes for an agent"
 
     def recognises(self, path: Path, opening: bytes) -> bool:
-        """Returns whether the file's name and place say that it is one; any text may stand in it."""
+        """Return whether the file's name and location mark it as a note; its text does not matter."""
         return path.suffix == ".md" and b"\0\0\0" not in opening and (_place(path) is not None or _is_left(path))
 
     def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[Note]:
-        """Yields what stands in them; what is not taken is told to the tally."""
+        """Yield the notes; skipped files are counted in the tally."""
         for path in paths:
             if _is_left(path):
                 tally.passed_over(_NOT_TAKEN[path.name])
@@ -84,7 +84,7 @@ def _is_left(path: Path) -> bool:
 
 
 def _place(path: Path) -> _Place | None:
-    """Where a file's text belongs, by its name and what stands around it; None if nothing says so."""
+    """Return the target of a file by its name and location, or None."""
     folder = path.parent
     in_memory = folder.name == "memory"
     if in_memory and folder.parent.parent.name == "projects":
@@ -109,12 +109,12 @@ def _is_openclaw(folder: Path) -> bool:
 
 
 def _is_of_project(folder: Path) -> bool:
-    """Whether a program's folder stands in a repository, and so has what is said of that."""
+    """Return whether a program's folder lies in a repository and so belongs to its project."""
     return any((parent / ".git").exists() for parent in folder.absolute().parents)
 
 
 def _folder_of_logs(folder: Path) -> str | None:
-    """In which folder the sessions were whose logs stand here: the folder's name does not tell it apart from others."""
+    """Return the folder of the sessions whose logs are here. The logs' folder name is ambiguous."""
     for log in sorted(folder.glob("*.jsonl"))[:_MOST_LOGS]:
         try:
             if not log.is_file():

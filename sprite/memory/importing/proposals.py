@@ -1,7 +1,7 @@
-"""Notes from elsewhere as changes of the memory files, for a person to accept (pure).
+"""Convert notes from elsewhere into proposed changes of the memory files (pure).
 
-A note is added whole lines at a time, under a heading that says where it comes from: lines that stand there already
-are left out, and what has no room is counted. Its own headings are made deeper, so that none ends the part it is in.
+Notes are added in whole lines, under a heading with their origin. Existing lines are left out, and lines without room
+are counted. A note's own headings are made deeper, so that none ends the surrounding part.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from sprite.memory.sections import project_of
 
 _HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
 _DEEPEST = 6
-#: What ends a part of a file.
+#: Headings that end a part of a file.
 _PARTS = ("# ", "## ")
 
 
 @dataclass(slots=True)
 class Proposed:
-    """What came of notes: the new contents of files, and what was done with each note, by its origin."""
+    """The result for all notes: new file contents, and the outcome of each note by its origin."""
 
     contents: dict[str, str] = field(default_factory=dict)
-    #: How many lines of each note are new in a file: (origin, file, lines).
+    #: New lines per note: (origin, file, lines).
     added: list[tuple[str, str, int]] = field(default_factory=list)
-    #: How many lines found no room: (origin, file, lines, why).
+    #: Lines without room: (origin, file, lines, reason).
     left: list[tuple[str, str, int, str]] = field(default_factory=list)
-    #: Those of which nothing is new.
+    #: Number of notes without new lines.
     known: int = 0
-    #: The digests of the notes that each file has whole now.
+    #: The digests of the notes that each file contains completely.
     digests: dict[str, list[str]] = field(default_factory=dict)
 
 
 def digest(note: Note) -> str:
-    """Returns by what a note is known that was proposed before, whatever the person said to it."""
+    """Return the id of a note, by which repeated proposals are recognised."""
     return hashlib.sha256("\0".join([note.origin, note.name, note.project or "", note.text]).encode()).hexdigest()
 
 
 def propose(notes: Iterable[Note], files: Mapping[str, str]) -> Proposed:
-    """Returns what the curated files would be with the notes in them; `files` are all four as they are."""
+    """Return the curated files with the notes added; `files` are the four current contents."""
     proposed = Proposed()
     current = dict(files)
     for note in notes:
@@ -66,7 +66,7 @@ def propose(notes: Iterable[Note], files: Mapping[str, str]) -> Proposed:
 
 
 def _new_lines(note: Note, content: str) -> list[str]:
-    """The lines of a note that do not stand in the file, without empty ones in a row; none if only headings are new."""
+    """Return the lines of a note that the file lacks, without repeated empty ones; none if only headings are new."""
     there = {_same(line) for line in content.split("\n")}
     depth = 2 if note.project is None else 3
     lines: list[str] = []
@@ -90,7 +90,7 @@ def _same(line: str) -> str:
 
 
 def _fitting(note: Note, lines: list[str], files: Mapping[str, str]) -> tuple[int, str | None]:
-    """How many of the lines have room in the file, and why there is none for the rest; None if there is for all."""
+    """Return how many lines fit into the file, and why the rest does not (None if all fit)."""
 
     def lacks(number: int) -> str | None:
         content = _with(files[note.name], note, lines[:number])
@@ -106,7 +106,7 @@ def _fitting(note: Note, lines: list[str], files: Mapping[str, str]) -> tuple[in
 
 
 def _with(content: str, note: Note, lines: list[str]) -> str:
-    """The file with the lines in the part that they belong to, under a heading of their own."""
+    """Return the file with the lines under a separate heading in their part."""
     rows = content.rstrip("\n").split("\n")
     if note.project is None:
         heading = f"## From {note.origin}"

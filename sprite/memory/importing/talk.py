@@ -1,4 +1,4 @@
-"""One turn of another program's conversation in the making, and how it is handed on (pure)."""
+"""Assemble the turns of another program's conversation for the log (pure)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sprite.protocol.observing import ObservedTool, ObservedTurn
 
 @dataclass(slots=True)
 class Turn:
-    """A turn as it is read, of one entry after another; `line` is where it begins. Times are Unix seconds."""
+    """A turn assembled entry by entry; `line` is where it begins. Times are Unix seconds."""
 
     external_id: str
     line: int
@@ -28,36 +28,36 @@ class Turn:
     notices: list[str] = field(default_factory=list)
     replies: list[str] = field(default_factory=list)
     tools: dict[str, ObservedTool] = field(default_factory=dict)
-    #: How it ended, as its program says; None while it says nothing.
+    #: The outcome as stated by the program, or None.
     outcome: Outcome | None = None
-    #: Whether the last thing in it is a call that waits for its result, or nothing at all.
+    #: Whether it is empty, or ends in a call without a result.
     waits: bool = True
 
     def touch(self, at: float | None) -> None:
-        """Notes that something of it was written at a time."""
+        """Extend the turn to the time of an entry."""
         self.ended_at = max(self.ended_at, at or 0.0)
 
     def says(self, text: str) -> None:
-        """Adds to the agent's reply."""
+        """Add text to the agent's reply."""
         if text.strip():
             self.replies.append(text)
             self.waits = False
 
     def calls(self, key: str, name: str, given: Any) -> None:
-        """Adds a tool call, under the name that memory knows it by; one that is there already stays."""
+        """Add a tool call under memory's name for it; an existing call stays."""
         name, given = as_known(name, given)
         self.tools.setdefault(key, ObservedTool(name, key, given))
         self.waits = True
 
     def answers(self, key: str, result: Any, *, is_error: bool) -> None:
-        """Adds what a call came to; what answers no call is nobody's."""
+        """Add the result of a call; a result without a call is ignored."""
         if (call := self.tools.get(key)) is not None:
             call.result = "" if result is None else result
             call.is_error = call.is_error or is_error
 
 
 class Conversation:
-    """What the turns of one conversation have in common: whose they are, and what was said in private in them."""
+    """Convert the turns of one conversation, which share a session and private remarks."""
 
     def __init__(self, source: str, session: str, path: Path, now: float, tally: Tally) -> None:
         self._source = source
@@ -68,7 +68,7 @@ class Conversation:
         self._confidences = Confidences()
 
     def finished(self, turn: Turn) -> ImportedTurn | None:
-        """Returns the turn as the log takes it, or None, told to the tally, where it cannot be taken."""
+        """Return the turn in the log's form, or None with a note in the tally if it is invalid."""
         outcome = turn.outcome or ("crashed" if turn.waits else "complete")
         observed = ObservedTurn(
             external_id=turn.external_id,

@@ -1,7 +1,7 @@
-"""Other programs' tool calls under the names that memory knows them by (pure).
+"""Map other programs' tool calls to the names that memory knows (pure).
 
-Whose words a call's result has is judged by the tool's name and input: a command is a command, whichever program ran
-it. What has no such name keeps its own, and what it showed counts as anybody's words.
+The name and input of a tool determine whose words its result has. A shell command is the same in every program. A tool
+without a known name keeps it, and its result counts as an outsider's words.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-#: By their names in Codex and Gemini CLI, and what each calls its main argument.
+#: Shell tools of Codex and Gemini CLI, with the name of their main argument.
 _SHELLS = {
     "exec_command": "cmd",
     "shell": "command",
@@ -34,18 +34,18 @@ _FILES = {
     "web_search": "WebSearch",
     "web_fetch": "WebFetch",
 }
-#: Each program names the tools of a server in its own way; these are memory's, and what they say is known again by it.
+#: Programs name MCP tools in different ways. These are memory's own, whose results must be recognised.
 _MEMORYS = re.compile(
     r"\A(?:mcp_)?(?:([\w.-]{1,100}?)[_:]{1,2})?"
     r"(search_memory|read_memory|ask_sprite|around|list_actions|add_action)\Z"
 )
 _ALONE = frozenset({"search_memory", "read_memory", "ask_sprite"})
-#: What these tools call a file's path.
+#: Names of the path argument in these tools.
 _PATHS = ("absolute_path", "filePath", "path")
 
 
 def as_known(name: str, given: Any) -> tuple[str, Any]:
-    """Returns the name and the input of a tool call as memory knows the like of it."""
+    """Return the name and the input of a tool call in memory's terms."""
     if (argument := _SHELLS.get(name)) is not None and isinstance(given, Mapping):
         rest = {key: value for key, value in given.items() if key != argument}
         return "Bash", {"command": _command(given.get(argument)), **rest}
@@ -67,5 +67,5 @@ def _command(value: Any) -> str:
     if isinstance(value, str):
         return value
     parts = [part for part in value if isinstance(part, str)] if isinstance(value, list) else []
-    # A shell is only how a command is run.
+    # Keep only the command that the shell runs.
     return parts[-1] if parts[1:-1] in (["-lc"], ["-c"]) else " ".join(parts)

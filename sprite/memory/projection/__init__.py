@@ -1,1 +1,1 @@
-"""Curations to memory.db and the four files: a fold, its evidence and its guards."""
+"""Projection: fold logged curations into memory.db and the four curated files, with evidence checks and guards."""

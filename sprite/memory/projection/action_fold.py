@@ -1,4 +1,4 @@
-"""Decide what a change of an action does to the list of actions: which one it means, and what its history says."""
+"""Decide the effect of an action row: the action that it names, the new values and the history entry."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from sprite.schedules.recurrence import next_after
 from sprite.schedules.words import due_words, moment_words, span_words
 from sprite.schedules.zones import DEFAULT_ZONE
 
-#: Learned again from the same turn, an action has so much of its words; from another turn, nearly all of them.
+#: Minimum word overlap to recognise a relearned action: in the same turn, and in another one.
 ALIKE_IN_TURN, ALIKE = 0.5, 0.8
-#: Later than this is worth a word.
+#: Mention a delay from this length on.
 LATE_SECONDS = 60
 _DID = {"open": "opened again", "done": "done", "dismissed": "dismissed", "failed": "failed"}
 
 
 def decide_action(draft: Draft) -> None:
-    """Decide about one row. Refuse a row that cannot be read, or whose action does not exist."""
+    """Decide about one row. Refuse an unreadable row, or one without its action."""
     try:
         record = read_record(draft.curation.response)
     except ValueError as error:
@@ -51,7 +51,7 @@ def decide_action(draft: Draft) -> None:
 
 
 def pass_over(draft: Draft) -> None:
-    """Move times that have passed on: the actions of another extraction must not fire for them again."""
+    """Advance due times that have passed: actions of another extraction must not fire for them again."""
     at = draft.curation.created_at
     for action in draft.tx.actions.open():
         if not action.is_made and action.due is not None and action.due <= at:
@@ -59,7 +59,7 @@ def pass_over(draft: Draft) -> None:
 
 
 def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
-    """The action that a row means: by its number where that is still the same one, else by what it was known by."""
+    """Return the action that a row names: by number if it still matches, else by its known words."""
     action = tx.actions.get(number)
     if of is None or (action is not None and action.is_made):
         return action
@@ -76,18 +76,18 @@ def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
 
 
 def alikeness(one: str, other: str) -> float:
-    """Which part of the words of either the two have in common, the smaller part."""
+    """Return the smaller of the two shares of common words, from 0 to 1."""
     words, others = content_words(one), content_words(other)
     return min(share(words, others), share(others, words))
 
 
 def status_words(status: str) -> str:
-    """Return the words of a history for a new status."""
+    """Return the history entry for a new status."""
     return _DID[status]
 
 
 def made_words(due: float | None, rrule: str | None, tz: str | None) -> str:
-    """Return the first entry of an action's history: what was asked for."""
+    """Return the first history entry of an action: what was asked for."""
     asked = due_words(due, rrule, tz)
     return f"made: {asked}" if asked else "made"
 
@@ -145,7 +145,7 @@ def _resolved(action: Action, record: Resolved, at: float) -> tuple[dict[str, An
         return {}, f"done this time{note}"
     columns: dict[str, Any] = {"status": record.status}
     if record.status == "open" and action.due is not None and action.due <= at:
-        # Its time has passed while it was closed: it must not fire for that.
+        # Its time passed while it was closed, so it must not fire now.
         columns["due"] = _next(action, at)
     return columns, f"{status_words(record.status)}{note}"
 
@@ -153,7 +153,7 @@ def _resolved(action: Action, record: Resolved, at: float) -> tuple[dict[str, An
 def _fired(action: Action, record: Fired, at: float) -> tuple[dict[str, Any], str]:
     columns: dict[str, Any] = {"fired_at": at}
     if action.due is not None and action.due <= record.due:
-        # Else it was changed meanwhile, and what it was changed to holds.
+        # Otherwise it was changed meanwhile, and the change stands.
         columns["due"] = record.next
     late = f", {span_words(record.late_by)} late" if record.late_by >= LATE_SECONDS else ""
     when = moment_words(record.due, action.tz or DEFAULT_ZONE)

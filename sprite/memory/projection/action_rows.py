@@ -1,7 +1,7 @@
-"""What the log says of actions: the rows of kind `action`, as JSON (pure). Times are Unix seconds.
+"""The rows of kind `action` in the log, as JSON (pure). Times are Unix seconds.
 
-A row names its action by number. A learned action has another number after a re-extraction, so a row about one also
-says by what it was known (`of`): with that, it never means another action.
+A row names its action by number. A re-extraction renumbers learned actions, so their rows also have identifying words
+(`of`). With these, a row never refers to another action.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sprite.schedules.zones import LATEST, known_zone
 MAX_ACTION_CHARS = 2000
 MAX_NOTE_CHARS = 500
 LARGEST_PRIORITY = 100
-#: So many open actions have a due time at once, whoever made them.
+#: Limit of open actions with a due time, from all origins together.
 MOST_SCHEDULED = 50
-#: Who changes actions: the agent is `schedule` in a turn that a schedule began, `sprite` is the process itself.
+#: Authors of changes: `schedule` is the agent in a scheduled turn, `sprite` is the process.
 Maker = Literal["person", "agent", "schedule", "sprite"]
 Status = Literal["open", "done", "dismissed", "failed"]
 ACTION_STATUSES: frozenset[str] = frozenset(get_args(Status))
@@ -35,7 +35,7 @@ _Rule = Annotated[str, Meta(max_length=MAX_RULE_CHARS)]
 
 
 class Known(Struct, omit_defaults=True):
-    """By what a learned action is known in every extraction: what the learning says, and the turn that taught it."""
+    """The identity of a learned action across extractions: its learning's text and source turn."""
 
     content: str
     turn: _Id | None = None
@@ -58,7 +58,7 @@ class Added(ActionRecord, tag="add"):
 
 
 class Changed(ActionRecord):
-    """A change of one that is there."""
+    """A change of an existing action."""
 
     action: _Id
     by: Maker
@@ -67,7 +67,7 @@ class Changed(ActionRecord):
 
 
 class Updated(Changed, tag="update"):
-    """New values; what is unset stays."""
+    """New values; unset fields stay."""
 
     content: _Content | UnsetType = UNSET
     due: float | UnsetType | None = UNSET
@@ -77,7 +77,7 @@ class Updated(Changed, tag="update"):
 
 
 class Resolved(Changed, tag="resolve", kw_only=True):
-    """A new status. `once`: only this time of a repeat is done, and it stays open."""
+    """A new status. `once`: only this occurrence of a repeat is done, and the action stays open."""
 
     status: Status
     note: _Note = ""
@@ -85,7 +85,7 @@ class Resolved(Changed, tag="resolve", kw_only=True):
 
 
 class Fired(Changed, tag="fired", kw_only=True):
-    """The action's time came: `due` began the mission, `next` is when it fires again. `late_by` in seconds."""
+    """The action fired: `due` began the mission, `next` is the next time. `late_by` is in seconds."""
 
     due: float
     next: float | None = None
@@ -93,7 +93,7 @@ class Fired(Changed, tag="fired", kw_only=True):
 
 
 class Noted(Changed, tag="noted", kw_only=True):
-    """Something to tell of an action: what became of its mission, why it waits; a status, or when it is tried again."""
+    """A history entry: the end of its mission, why it waits, a status, or a retry time."""
 
     what: _Note
     status: Status | UnsetType = UNSET
@@ -101,7 +101,7 @@ class Noted(Changed, tag="noted", kw_only=True):
 
 
 class Zoned(ActionRecord, tag="zone"):
-    """The person's time zone from here on."""
+    """The user's time zone from here on."""
 
     tz: str
     by: Maker = "person"
@@ -112,12 +112,12 @@ _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
 
 def write_record(record: AnyRecord) -> str:
-    """A row's JSON."""
+    """Return a row's JSON."""
     return msgspec.json.encode(record).decode()
 
 
 def read_record(response: str) -> AnyRecord:
-    """A row as logged. ValueError, with words, where it says nothing that can be done."""
+    """Parse a logged row. ValueError with a description if it is invalid."""
     try:
         record = _DECODER.decode(response)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""When an action that the curator learned is due, and whether somebody wrote it down already (over one transaction).
+"""The due time of a learned action, and detection of an action that already exists, in one transaction.
 
-Deterministic: the zone is that of the log at this point, and "now" is when the answer was given.
+Deterministic: the zone is the logged one at this point, and "now" is the time of the answer.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from sprite.schedules.due import parse_due
 from sprite.schedules.recurrence import first_after, next_after, parse_rule
 from sprite.schedules.zones import DEFAULT_ZONE
 
-#: A time that passed while its turn waited to be curated still fires, late. One from long ago, in conversations that
-#: were imported, does not.
+#: A time that passed while its turn waited for curation still fires, late. A time from long ago, in imported
+#: conversations, does not.
 STILL_FIRES_SECONDS = 86_400.0
-#: Said in the turn in which it was written down, it has so many words in common, and fewer where it is due at the same
-#: time; in another turn, nearly all.
+#: Minimum word overlap with an existing action: of the same turn and due time, of the same turn, of another turn.
 ALIKE_AT_ONCE, ALIKE_IN_TURN, ALIKE = 0.15, 0.3, 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class AskedTime:
-    """What an answer says of an action's time, when that was said, and when the answer was given (Unix seconds)."""
+    """The time words of an answer, when they were said, and when the answer was given (Unix seconds)."""
 
     due: str | None
     rrule: str | None
@@ -37,7 +36,7 @@ class AskedTime:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """An action's time as it will be kept."""
+    """The resulting time of an action."""
 
     due: float | None = None
     rrule: str | None = None
@@ -45,7 +44,7 @@ class When:
 
 
 def time_of(asked: AskedTime, actions: ProjectedActions) -> tuple[When, str | None]:
-    """(its time, why it has none although one was asked for)."""
+    """Return (its time, the reason if a requested time was refused)."""
     if asked.due is None and asked.rrule is None:
         return When(), None
     try:
@@ -60,7 +59,7 @@ def time_of(asked: AskedTime, actions: ProjectedActions) -> tuple[When, str | No
 
 
 def _read(asked: AskedTime, tz: str) -> When:
-    """PeerError where it makes no sense; a due time of None where it has passed."""
+    """Parse the time; a due time of None has passed. PeerError if it is invalid."""
     oldest = max(asked.said_at, asked.read_at - STILL_FIRES_SECONDS)
     if asked.rrule is not None:
         parse_rule(asked.rrule)
@@ -73,7 +72,7 @@ def _read(asked: AskedTime, tz: str) -> When:
 
 
 def with_its_time(learning: ParsedLearning) -> ParsedLearning:
-    """The learning with its time in its words, by which it is found and told from the same for another day."""
+    """Return the learning with its time in its text, to find it and to distinguish it from other days."""
     parts = [f"due {learning.due}" if learning.due else "", f"every {learning.rrule}" if learning.rrule else ""]
     told = ", ".join(part for part in parts if part)
     return replace(learning, content=f"{learning.content} ({told})") if told else learning
@@ -96,7 +95,7 @@ def new_action(number: int, at: float, content: str, when: When) -> Acted:
 
 
 def written_already(actions: ProjectedActions, mission_id: str | None, content: str, when: When) -> Action | None:
-    """The action that the agent made in the same turn, or an open one that says the same for the same time."""
+    """Return the action that the agent made in the same turn, or an equal open one with the same time."""
     made = actions.made_in(mission_id) if mission_id else []
     likely = [
         (alike, action)

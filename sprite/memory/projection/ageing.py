@@ -1,7 +1,7 @@
-"""What goes by itself (pure): dated reminders whose day has passed.
+"""Remove dated reminders whose day has passed (pure).
 
-Only what says its day in front goes by code; everything else that grows old is for the curator to judge. What leaves
-stays in the archive, and an open action stays open.
+Only lines that begin with their day are removed by code; the curator judges all others. Removed lines stay in the
+archive, and an open action stays open.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from sprite.memory.projection.guards import PIN, UNPIN
 
-#: A day is over when it is over everywhere on earth: a rebuild must not depend on where it runs.
+#: A day is over when it is over everywhere on earth: a rebuild must not depend on its location.
 _LAST_ZONE = timedelta(hours=12)
 _SECTION = "## reminders"
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -20,7 +20,7 @@ _DAYS = re.compile(rf"\b{_DAY}\b")
 
 
 def without_past_reminders(content: str, at: float) -> tuple[str, list[str]]:
-    """A file without the reminders that were past at a time (Unix seconds), and those lines. Pinned lines stay."""
+    """Return a file without reminders past at a time (Unix seconds), and those lines. Pinned lines stay."""
     today = (datetime.fromtimestamp(at, UTC) - _LAST_ZONE).strftime("%Y-%m-%d")
     kept: list[str] = []
     gone: list[str] = []

@@ -1,6 +1,6 @@
-"""Decide what of a batch's answer becomes memory: learnings, actions and file versions, as far as the guards allow.
+"""Decide which parts of a batch's answer become memory: learnings, actions and file versions.
 
-The decision is made once and logged beside the answer. Each refusal is part of it, with its reason.
+The decision is made once and logged beside the answer, with each refusal and its reason.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from sprite.memory.recall.query import (
 )
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 
-#: Origins whose repetition says something new; an assistant that repeats itself may only be reading memory aloud.
+#: Origins whose repetition is evidence. A repeating assistant may only be reading memory aloud.
 _COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})
-#: Origins that no curated file may rest on without the person's word.
+#: Origins that a curated file must not rely on without the user's word.
 _FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "program", "memory", "none"})
-#: An assistant's sentence that has this part of its words from one thing in memory is that, read aloud.
+#: If one item in memory has this share of an assistant sentence's words, the sentence repeats it.
 ECHO_SHARE = 0.8
 
 
 class BatchFold:
-    """Decides about one curation of kind `batch`, part by part."""
+    """Decide about one curation of kind `batch`, part by part."""
 
     def __init__(self, draft: Draft, turns: Sequence[Observation], earlier: Sequence[Observation] = ()) -> None:
         self._draft = draft
@@ -58,17 +58,16 @@ class BatchFold:
         self._provenance = Provenance(turns, earlier)
         self._projects = ProjectTurns(turns, earlier, self._provenance)
         self._weighed: list[tuple[ParsedLearning, Evidence]] = []
-        #: Learnings that were superseded or completed: their lines may leave the files.
+        #: Learnings that were superseded or completed: their lines may be removed from the files.
         self._retired: list[str] = []
         #: The new learnings of this answer, by number.
         self._taught: dict[int, NewLearning] = {}
         self._files = FileFold(draft, self._projects, self._weighed, self._retired, self._taught)
 
     def apply(self) -> None:
-        """Learnings first, since files may rest on them."""
+        """Apply learnings first, since files may rely on them."""
         response = parse_response(self._curation.response)
-        # Each has a number, also if it is refused: later answers name learnings by their numbers, and these must
-        # not change when an earlier learning is forgotten.
+        # Refused learnings have a number, too: later answers refer to numbers, and forgetting must not change them.
         first = self._tx.numbered() + 1
         if response.learnings:
             self._draft.put(Numbered(len(response.learnings)))
@@ -110,7 +109,7 @@ class BatchFold:
             self._retire(replaced, learning_id, evidence)
 
     def _digest(self, number: int, learning: ParsedLearning) -> None:
-        """What a session came to: one at a time, and nobody's word, however much of it the person said."""
+        """Add the digest of a session, which replaces earlier ones. It is never evidence of the user's word."""
         evidence = digest_evidence(learning, self._provenance)
         self._weighed.append((learning, evidence))
         self._add(self._new(number, learning, evidence))
@@ -119,11 +118,11 @@ class BatchFold:
                 self._draft.put(Superseded(earlier, number))
 
     def _echoed(self, content: str) -> Known | None:
-        """What memory knew already and the agent only read aloud: that is no news, however it is put."""
+        """Return the known learning that the agent only repeats in its own words, or None."""
         return next((known for known in self._nearest(content) if _reads_aloud(content, known.content)), None)
 
     def _is_stale_echo(self, content: str) -> bool:
-        """Whether the agent read aloud what stands in a file, or what has been superseded since."""
+        """Return whether the agent repeats a line of a file, or a superseded learning."""
         for name in CURATED:
             lines = (self._tx.latest_content(name) or "").split("\n")
             if any(_reads_aloud(content, line) for line in lines):
@@ -135,7 +134,7 @@ class BatchFold:
         return self._tx.nearest(any_term(significant(text)), NEAREST)
 
     def _repeat(self, known: Known, new: NewLearning, evidence: Evidence) -> int:
-        """Said before: counted, and (where this time the evidence is better) resting on it from now on."""
+        """Count a repetition, and keep the better of the two pieces of evidence."""
         is_better = evidence.turn is not None and _is_better(evidence, known)
         self._draft.put(Repeated(known.id, new, counts=evidence.origin in _COUNTED, better=is_better))
         return known.id
@@ -164,7 +163,7 @@ class BatchFold:
         return self._curation.created_at if evidence.turn is None else evidence.turn.timestamp
 
     def _open_action(self, number: int, learning: ParsedLearning, evidence: Evidence) -> None:
-        """What is to be done; where the agent or the person wrote the same down themselves, it stands there already."""
+        """Open an action, or link the one that the agent or the person already wrote."""
         at, turn = self._dated(evidence), evidence.turn
         asked = AskedTime(learning.due, learning.rrule, turn.timestamp if turn else at, self._curation.created_at)
         when, refused = time_of(asked, self._tx.actions)
@@ -191,19 +190,19 @@ class BatchFold:
         if not _may_retire(_closed_by(evidence, known) or evidence.origin, known):
             self._draft.refuse("supersede_refused", f"L{replaced} stands: {_whose_word(known)} could replace it")
         elif (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
-            # A turn that was set aside is curated late: what was learned from a newer one is not taken back by it.
+            # A quarantined turn is curated late. It must not revoke learnings from newer turns.
             self._draft.refuse("supersede_refused", f"L{replaced} stands: it was learned from a newer turn")
         else:
             self._draft.put(Superseded(replaced, by))
             self._retired.append(known.content)
             if known.project is None:
-                # In the place of what is the person's own stands what is their own.
+                # The user's own learning is replaced by one of the user, not of a project.
                 self._draft.put(MadeOwn(by))
             for action in self._tx.actions.standing_for(known.id):
                 self._close(action)
 
     def _is_of_another_project(self, known: Known, by: int, evidence: Evidence) -> bool:
-        """Whether a learning would be replaced by what a turn of another project says, or by a learning of another."""
+        """Return whether the turn or the new learning belongs to a different project than the old one."""
         if known.project is None:
             return False
         here = evidence.turn.project if evidence.turn is not None else None
@@ -212,7 +211,7 @@ class BatchFold:
         return here not in {None, known.project} or there not in {None, known.project}
 
     def _close_written(self, action_id: int, evidence: Evidence) -> None:
-        """An action that the person or the agent wrote down: it ends as a learned one does."""
+        """Close an action that the person or the agent wrote, by the rules for learned ones."""
         action = self._tx.actions.get(action_id)
         if action is None or action.status != "open":
             return
@@ -228,7 +227,7 @@ class BatchFold:
 
 
 def _project_of(evidence: Evidence) -> str | None:
-    """Of which project a learning is: its turn's, unless it is how the person wants things, which is theirs."""
+    """Return the project of a learning: its turn's, except that preferences belong to the user."""
     return None if evidence.turn is None or evidence.type == "PREFERENCE" else evidence.turn.project
 
 
@@ -243,16 +242,17 @@ def _reads_aloud(content: str, known: str) -> bool:
 
 
 def _is_better(evidence: Evidence, known: Known) -> bool:
-    """Only the person's word lifts what others said: a stranger's sentence, read aloud, must not become the agent's."""
+    """Return whether new evidence is better. Only the user's word outranks another origin."""
     if evidence.origin == known.origin:
         return evidence.confidence > known.confidence
     return evidence.origin == "user"
 
 
 def _closed_by(evidence: Evidence, known: Known) -> Origin | None:
-    """Whose word says that something is done, whatever else the learning tells beside; None if only the learning can.
+    """Return the origin that closes an item apart from the learning itself, or None.
 
-    That is the command that did it, or, of an action, the person in a message about it: no "thanks" closes one.
+    It is the command that did the work or, for an action, the user in a message that mentions it. A plain "thanks"
+    closes nothing.
     """
     message = content_words(evidence.turn.user_message) if evidence.turn is not None else frozenset()
     if known.type == "ACTION" and evidence.told and message & content_words(known.content):
@@ -261,7 +261,7 @@ def _closed_by(evidence: Evidence, known: Known) -> Origin | None:
 
 
 def _may_retire(origin: Origin, known: Known) -> bool:
-    """Only the person retires what the person said; an action is done when the agent says so."""
+    """Return whether an origin may retire an item. Only the user retires the user's statements."""
     if origin == "user":
         return True
     if origin == "assistant":

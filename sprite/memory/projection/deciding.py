@@ -18,11 +18,11 @@ from sprite.memory.projection.decision import Draft, Part
 from sprite.memory.projection.disguises import told_apart
 from sprite.memory.recall.query import near_each_other
 
-#: Turns before a batch, in its conversations, whose pages and results the agent may still be talking about.
+#: Turns before a batch, in its conversations, whose pages and results the agent may still refer to.
 EARLIER_TURNS = 25
-#: The search for earlier turns reads so many that match, and so many recent ones for words that the log leaves out.
+#: The search reads this many earlier turns that match, and this many recent ones for words missing from the log.
 DISTANT_TURNS, RECENT_TURNS = 10, 200
-#: The search uses at most so many new lines of one answer.
+#: The search uses at most this many new lines of one answer.
 _MOST_TRACED = 60
 _WORK = frozenset(CURATED) - {"user.md"}
 

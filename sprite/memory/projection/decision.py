@@ -1,8 +1,8 @@
-"""Decisions about answers of the curator and changes of actions: their parts, their JSON, and applying them.
+"""Decisions about curator answers and action changes: their parts, their JSON, and applying them.
 
-The log keeps each decision beside its answer, and memory is a fold of decisions. Applying one reads no turn and asks no
-guard: the same log gives the same memory, even after a guard has changed. A `Draft` collects the parts of a new
-decision. It applies each part at once, so that the next part is judged by it; the caller rolls the transaction back.
+The log keeps each decision beside its answer, and memory is a fold of decisions. Applying one reads no turn and calls
+no guard: the same log gives the same memory, even after a guard has changed. A `Draft` collects the parts of a new
+decision. It applies each part at once, so that it affects the next part; the caller rolls the transaction back.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sprite.database.projected import NewLearning, Projected
 
 @dataclass(slots=True)
 class Change:
-    """The result of one curation: the files rewritten, the ids of the learnings added and of the actions changed.
+    """The result of one curation: the rewritten files, the added learnings and the changed actions by id.
 
-    `is_of_memory` is False where it was about the list of actions alone: nothing was looked through or learned.
+    `is_of_memory` is False if it only changed the action list, without curation of turns.
     """
 
     curation_id: int
@@ -34,7 +34,7 @@ class Change:
 
 
 class _Part(Struct, frozen=True, omit_defaults=True, tag_field="did"):
-    """One thing that a decision does to memory.db."""
+    """One effect of a decision on memory.db."""
 
 
 class Numbered(_Part, frozen=True, tag="number"):
@@ -62,7 +62,7 @@ class Heard(_Part, frozen=True, tag="hear"):
 
 
 class Superseded(_Part, frozen=True, tag="supersede"):
-    """A learning was replaced by another one."""
+    """One learning replaces another."""
 
     learning: int
     by: int
@@ -114,13 +114,13 @@ class Acted(_Part, frozen=True, tag="act", kw_only=True):
 
 
 class Zone(_Part, frozen=True, tag="zone"):
-    """The person's time zone from here on."""
+    """The user's time zone from here on."""
 
     tz: str
 
 
 class Again(_Part, frozen=True, tag="again"):
-    """In a re-extraction, the change of a file or an action that comes next, with its effect on an action there."""
+    """The next change of a file or an action in a re-extraction, with its effect on an action there."""
 
     row: int
     parts: list[Part] = []
@@ -153,7 +153,7 @@ def in_order(rows: Iterable[Curation], changes: Iterable[Curation]) -> Iterator[
 
 
 class Fold:
-    """Applies parts of a decision to memory.db, inside the transaction of their curation."""
+    """Apply parts of a decision to memory.db, inside the transaction of their curation."""
 
     def __init__(self, tx: Projected, curation: Curation) -> None:
         self.tx = tx

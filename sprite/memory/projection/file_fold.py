@@ -1,7 +1,7 @@
-"""Decide which versions of the files come of a batch's answer, as far as the evidence and the guards allow.
+"""Decide which file versions follow from a batch's answer, by evidence and guards.
 
-The curator is shown of each file the person's own part and the sections of the batch's projects, and changes no more
-than that: all else stays to the byte.
+The curator sees the user's part of each file and the sections of the batch's projects. It can only change those; all
+other text keeps its bytes.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from sprite.memory.recall.query import any_term, significant
 from sprite.memory.sections import joined, merged, split
 from sprite.memory.words import Text, content_words, share
 
-#: Origins that no curated file may rest on without the person's word.
+#: Origins that a curated file must not rely on without the user's word.
 _FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "program", "memory", "none"})
-#: Learnings that a line is looked up among.
+#: Learnings to compare a line with.
 NEAREST = 3
 
 
 class FileFold:
-    """Decides what an answer says of files, after its learnings.
+    """Decide about an answer's files, after its learnings.
 
-    `weighed` are those with their evidence, `retired` what they superseded or completed (its lines may leave the
-    files), `taught` what of them was new, by number.
+    `weighed` are the learnings with their evidence. `retired` are the contents that they superseded or completed, whose
+    lines may be removed from the files. `taught` are the new learnings, by number.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class FileFold:
         self._taught = taught
 
     def apply(self, response: CuratorResponse) -> None:
-        """Complete files first, then edits; what has passed leaves last."""
+        """Apply complete files, then edits, then remove past reminders."""
         self._rewrite_files(response)
         self._edit_files(response)
         self._take_out_past()
@@ -85,7 +85,7 @@ class FileFold:
             self._rewrite(name, edited.content, edited)
 
     def _take_out_past(self) -> None:
-        """Reminders whose day had passed when the person last spoke."""
+        """Remove reminders whose day had passed at the time of the last turn."""
         if not self._provenance.turns:
             return
         shown = self._shown("context.md")
@@ -95,11 +95,11 @@ class FileFold:
             self._report("aged", f"context.md: its day has passed: {'; '.join(gone)}")
 
     def _shown(self, name: str) -> str:
-        """A file as the curator was shown it: without the sections of projects that no turn here is of."""
+        """Return a file as the curator saw it: without sections of projects outside this batch."""
         return shown_to(name, self._latest(name), self._projects.keys)
 
     def _whole(self, name: str, shown: str, new: str) -> str:
-        """The file that comes of what was shown of it and changed."""
+        """Return the whole file after a change of the shown part."""
         return merged(self._latest(name), new, split(shown).sections) if name in SECTIONED else new
 
     def _latest(self, name: str) -> str:
@@ -107,7 +107,7 @@ class FileFold:
         return template(name) if version is None else version
 
     def _rewrite(self, name: str, content: str, edited: Edited | None = None) -> None:
-        """Makes a file's next version, of a complete content or of what edits made of what was shown of it."""
+        """Write a file's next version, from complete content or from edits of the shown part."""
         version = self._tx.latest_content(name)
         old = self._shown(name)
         content, strays = self._projects.without_strays(name, old, content)
@@ -123,7 +123,7 @@ class FileFold:
         new = with_pins_of(old, kept)
         if new == old or not new.strip():
             return
-        # What the file was shipped with is scaffolding: it may all go.
+        # The shipped content is only a scaffold: all of it may be removed.
         if version is not None:
             new = self._with_lost_lines(name, old, new, edited, refused)
             if (reason := self._over(name, old, new)) is not None:
@@ -137,7 +137,7 @@ class FileFold:
             self._give_to_person(old, new)
 
     def _refusal(self, name: str, old: str, content: str, *, is_complete: bool) -> str | None:
-        # As the curator gave it, so that what is too long is refused and not cut to fit.
+        # Check the curator's version first, so that long content is refused, not cut to fit.
         reason = self._over(name, old, with_pins_of(old, content)) or self._overtaken(name)
         if reason is None and is_complete:
             reason = over_limit(name, self._latest(name), has="has")
@@ -149,14 +149,14 @@ class FileFold:
         return over_limit(name, whole) or over_together(name, whole, others)
 
     def _give_to_person(self, old: str, new: str) -> None:
-        """What a project's turns taught about the person, and what now stands in their file, is the person's own."""
+        """Reassign learnings of projects to the user if lines of user.md now rely on them."""
         lines = new_lines(old, new).values()
         for number, learning in self._taught.items():
             if learning.project is not None and any(_rests_on(line, learning.content) for line in lines):
                 self._draft.put(MadeOwn(number))
 
     def _with_lost_lines(self, name: str, old: str, new: str, edited: Edited | None, refused: Sequence[Refused]) -> str:
-        """One careless answer costs no update: what it may not leave out stands again."""
+        """Restore lines that were omitted without a reason, instead of refusing the whole update."""
         not_taken = [each.line for each in refused]
         explained = edited.explained(not_taken) if edited is not None else frozenset()
         lost = lines_to_put_back(old, new, self._retired, explained, not_taken)
@@ -168,18 +168,18 @@ class FileFold:
         self._report("file_refused", f"{name}: {reason}; the old file stays")
 
     def _overtaken(self, name: str) -> str | None:
-        """Why a rewrite comes too late: a person changed the file while the curator was at work on it."""
+        """Return why a rewrite is too late: a person changed the file after the curator read it."""
         seen = self._draft.curation.seen_curation_id
         if seen is not None and self._tx.changed_by_a_person(name, since=seen):
             return "a person changed it meanwhile"
         return None
 
     def _sources(self, name: str, old: str, new: str, part: Part) -> Sources:
-        """Whose words the new lines of a part may rest on. What a page or a pasted text said is not among it."""
+        """Return the sources for a part's new lines, without the words of pages or pasted text."""
         heard = part.heard
         weighed = [each for each in self._weighed if each[1].turn is None or part.is_of(each[1].turn.project)]
         is_told = name != "user.md"
-        # What a document says becomes a plan or a decision only when the person takes it up.
+        # A document's statements become plans or decisions only if the user adopts them.
         documents = name in {"tools.md", "files.md"}
         trusted = [*heard.person, *(Text(ll.content) for ll, evidence in weighed if evidence.origin == "user")]
         if name != "user.md":
@@ -192,7 +192,7 @@ class FileFold:
                 foreign += [] if rests_on(learning.content, taken_up) else [Text(learning.content)]
         for line in new_lines(old, new).values():
             if not rests_on(line, trusted):
-                # What the batch itself does not carry may come from memory, and is as good as it was there.
+                # Lines without support in the batch may rely on memory, with the origin recorded there.
                 near = [known for known in self._nearest(line) if _rests_on(line, known.content)]
                 near = [known for known in near if part.is_of(known.project)]
                 near = [known for known in near if not is_told or known.id not in self._taught]
@@ -209,9 +209,9 @@ class FileFold:
         )
 
     def _without_foreign_lines(self, name: str, old: str, content: str) -> tuple[str, list[Refused]]:
-        """The new file without lines that are not by whom they have to be, and those lines with the reasons.
+        """Return the new file without lines that lack their required source, and those lines with reasons.
 
-        A project's section rests on what was said of that project, the person's own part on every turn.
+        A project's section relies on turns of that project, the user's part on every turn.
         """
         before, now = split(old), split(content)
         if name not in SECTIONED or not (before.sections or now.sections):
@@ -248,7 +248,7 @@ class FileFold:
         )
 
     def _persons_word(self, old: str, content: str) -> PersonsWord:
-        """What the person said that a line of user.md can rest on: in these turns, in memory, in the file."""
+        """Return the user's statements that a line of user.md can rely on: from turns, memory and the file."""
         heard = self._provenance
         quoted = [
             (evidence.quote, learning.content)
@@ -268,20 +268,20 @@ class FileFold:
 
 
 def _is_strangers(evidence: Evidence, name: str) -> bool:
-    # Whom it works for is for the person to say: there what rests on the agent's words is a stranger's, too.
+    # Only the user decides whom the agent works for: in user.md, the agent's own words are foreign, too.
     return evidence.origin in _FOREIGN or (name == "user.md" and evidence.origin == "assistant")
 
 
 def _is_untold(evidence: Evidence) -> bool:
-    """Whether not even the files about the work may rest on it."""
+    """Return whether even the files about the work must not rely on the evidence."""
     return evidence.origin in {"web", "program", "none"} or evidence.outside
 
 
 def _is_foreign(known: Known, *, is_told: bool) -> bool:
-    """Whether a file may not rest on what is known; `is_told`: the file may tell what tools showed."""
+    """Return whether a file must not rely on an item; `is_told`: the file may report tool results."""
     if not is_told or known.origin != "tool":
         return known.origin in _FOREIGN
-    # Who spoke there is not known any more: the curator's own words may be told, and what it copied may not.
+    # The speaker is unknown by now. The curator's own words are allowed, copied words are not.
     return repeats(known.content, known.evidence or "")
 
 

@@ -20,7 +20,7 @@ class _FileEdit:
 
     name: str
     content: str
-    #: Why a curator would not have been allowed to write it; a person may.
+    #: The limit that the content exceeds: a person may exceed it, a curator may not.
     over: str | None
 
 

@@ -1,7 +1,7 @@
-"""What others change on disk -> the log: a person's edit, or drift where the agent was at work meanwhile.
+"""Log changes on disk: a person's edit, or drift if the agent was at work.
 
-Drift changes nothing by itself: memory keeps what it had, the file on disk stays as somebody wrote it, and a person
-says which of the two it is to be. An edit while drift waits is drift, too: it may hold what nobody has looked at.
+Drift has no effect until a person accepts or rejects it: memory keeps its content, and the file on disk stays. An edit
+during open drift is drift, too, because it may contain unreviewed text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class HandChanges:
-    """Notices what the runtime did not write, and takes a person's word on what waits for it."""
+    """Detect changes that the runtime did not write, and log a person's decisions on drift."""
 
     def __init__(
         self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles, tell: Callable[[str], None]
@@ -29,11 +29,11 @@ class HandChanges:
         self._curations = transcript.curations
         self._memory = memory
         self._files = files
-        #: What waits for a person's word, by file, as of the last look.
+        #: Open drift by file, as of the last check.
         self.drift: dict[str, Drift] = {}
 
     async def log(self) -> bool:
-        """Logs every file that is not as the runtime last wrote it; whether there was one."""
+        """Log every file that differs from the runtime's last write. Return whether there was one."""
         self.drift = await self._curations.open_drift()
         before = self._files.before_work()
         found = [await self._look(name, at_work=before is not None) for name in CURATED]
@@ -43,16 +43,16 @@ class HandChanges:
         return any(found)
 
     def waiting(self, name: str) -> Drift:
-        """The drift of a file. PeerError if none waits."""
+        """Return the open drift of a file. PeerError if there is none."""
         drift = self.drift.get(name)
         if drift is None:
             raise PeerError(f"No change of {name[:80]!r} waits for a decision.", code="not_found")
         return drift
 
     async def propose(self, contents: Mapping[str, str], digests: Mapping[str, Sequence[str]]) -> None:
-        """Puts contents into curated files as drift; `digests` are of what each was made of.
+        """Write contents into curated files as drift; `digests` are of each one's sources.
 
-        Killed in the middle, what is on disk is drift all the same: the agent's note stands for who wrote it.
+        After a crash the contents on disk still count as drift, because the agent's marker is set.
         """
         is_alone = self._files.before_work() is None
         if is_alone:
@@ -60,7 +60,7 @@ class HandChanges:
         for name, content in contents.items():
             self._files.write(name, content)
             before = self.drift.get(name)
-            # What the agent may have written is part of it from now on, and is to be looked at as such.
+            # Text that the agent may have written becomes part of it and must be reviewed as such.
             said = {"name": name, "source": "import" if before is None else before.source}
             await self._curations.append_drift({**said, "content": content, "proposed": list(digests.get(name, ()))})
             await self._memory.mark_written(name, sha256(content))
@@ -68,7 +68,7 @@ class HandChanges:
             self._files.note_rest()
 
     async def accept(self, drift: Drift) -> None:
-        """Logs that what stands on disk is the person's word."""
+        """Log the content on disk as accepted by a person."""
         if drift.name in DEPLOYED:
             if (before := self._files.before_work()) is not None:
                 self._files.note_work({**before, drift.name: drift.content})
@@ -77,7 +77,7 @@ class HandChanges:
             await self._log_edit(drift.name, drift.content, source="accepted", drift=drift.curation_id)
 
     async def reject(self, drift: Drift) -> None:
-        """Logs that the file is to be as it was; a deployed one is so at once."""
+        """Log that the file keeps its old content; restore a deployed file at once."""
         if drift.was is not None:
             self._files.write(drift.name, drift.was)
         await self._curations.append_drift({"name": drift.name, "rejected": drift.curation_id})
@@ -104,7 +104,7 @@ class HandChanges:
         return True
 
     async def _look_at_deployed(self, name: str, before: dict[str, str] | None) -> bool:
-        """A deployed file is the deployer's, at any time but while the agent works."""
+        """Log drift of a deployed file. Changes outside the agent's work belong to the deployer."""
         if (words := self._files.set_aside_the_unusable(name)) is not None:
             self._tell(words)
             if before is None:
@@ -137,12 +137,12 @@ class HandChanges:
         await self._curations.append_edit({"name": name, "content": content, **more, **reported})
 
     async def knows(self, name: str, content: str) -> bool:
-        """Whether this is what the runtime wrote to a file, or could have written: no hand's edit."""
+        """Return whether the runtime wrote this content, or could have written it."""
         digest = sha256(content)
         if digest == await self._memory.written(name):
             return True
-        # A crash between the rename and its mark, or a rebuilt memory.db that has no marks yet: the file is
-        # one that the runtime could have written.
+        # A crash between the rename and its mark, or a rebuilt memory.db, leaves no mark. Any version that the runtime
+        # could have written then counts as its own.
         latest = await self._memory.latest_version(name)
         if latest is None:
             return content == template(name)
@@ -156,13 +156,13 @@ class HandChanges:
 
 
 async def in_memory(memory: MemoryDB, name: str) -> str:
-    """A curated file as memory has it."""
+    """Return a curated file as memory has it."""
     latest = await memory.latest_version(name)
     return template(name) if latest is None else latest.content
 
 
 async def held_back(memory: MemoryDB, drift: dict[str, Drift]) -> dict[str, str]:
-    """What is to be read instead of files that wait for a person's word."""
+    """Return the contents to read in place of files with open drift."""
     return {
         name: await in_memory(memory, name) if waiting.was is None else waiting.was for name, waiting in drift.items()
     }

@@ -1,7 +1,6 @@
-"""A batch's turns by the projects that they are of (pure): what a turn of one says is nothing about another.
+"""A batch's turns by project (pure): a turn of one project is no evidence about another.
 
-The person's own turns may speak about every project. What another project's turns say is, for a project, what a
-stranger says.
+The user's own turns may speak about every project. For a project, turns of other projects count as strangers.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from sprite.memory.words import Text, content_words
 
 @dataclass(frozen=True)
 class Part:
-    """What a part of the files may rest on: what was `heard` there, and what `others` said, who are strangers here.
+    """The evidence for one part of the files: `heard` counts, `others` are strangers there.
 
-    `project` is None for the person's own part, which all turns speak to.
+    `project` is None for the user's own part, for which all turns count.
     """
 
     project: str | None
@@ -32,7 +31,7 @@ class Part:
     others: list[Text] = field(default_factory=list)
 
     def is_of(self, project: str | None) -> bool:
-        """Whether what is of a project may speak here."""
+        """Return whether items of a project count here."""
         return self.project is None or project in {None, self.project}
 
     @cached_property
@@ -41,29 +40,29 @@ class Part:
         return Sources(texts, self.others)
 
     def is_anothers(self, content: str) -> bool:
-        """Whether a sentence has too many words that only others said."""
+        """Return whether a sentence has too many words that only strangers said."""
         return bool(self.others) and self._sources.own(content_words(content))
 
 
 class ProjectTurns:
-    """The projects of a batch, the first turn's first, and what may be said of each."""
+    """The projects of a batch, in the order of turns, and the evidence for each."""
 
     def __init__(self, turns: Sequence[Observation], earlier: Sequence[Observation], provenance: Provenance) -> None:
         self._turns = turns
         self._earlier = earlier
-        #: What was heard in all of them.
+        #: The evidence from all turns.
         self.all = provenance
         self.keys = projects_of(turns)
         self._parts: dict[str | None, Part] = {}
 
     def part(self, project: str | None) -> Part:
-        """What the part of a project may rest on; the person's own may rest on every turn."""
+        """Return the evidence for a project's part; all turns count for the user's own part."""
         if project is None:
             return Part(None, self.all)
         return self._saying(project)
 
     def is_anothers(self, learning: ParsedLearning, evidence: Evidence) -> bool:
-        """Whether a learning cites a turn of one project for what turns of others said."""
+        """Return whether a learning cites a turn of one project for statements in turns of others."""
         turn = evidence.turn
         if turn is None or self.keys in ([], [turn.project]):
             return False
@@ -80,7 +79,7 @@ class ProjectTurns:
         return part
 
     def with_headings(self, name: str, content: str, edits: Sequence[Edit]) -> str:
-        """A file with the headings of this batch's projects that something is to be added under, where they miss."""
+        """Return a file with the missing project headings that edits add lines under."""
         if name not in SECTIONED:
             return content
         added = {edit.path[0].casefold() for edit in edits if edit.verb == "add"}
@@ -90,7 +89,7 @@ class ProjectTurns:
         return joined([content, *asked]) if asked else content
 
     def without_strays(self, name: str, old: str, content: str) -> tuple[str, list[str]]:
-        """A file without new sections of projects that no turn here is of, and those projects."""
+        """Return a file without new sections of projects outside this batch, and those projects."""
         parts = split(content)
         allowed = {*split(old).sections, *(self.keys if name in SECTIONED else [])}
         strays = [key for key in parts.sections if key not in allowed]
@@ -100,5 +99,5 @@ class ProjectTurns:
 
 
 def projects_of(turns: Sequence[Observation]) -> list[str]:
-    """The projects that turns are of, in their order."""
+    """Return the projects of turns, in order."""
     return list(dict.fromkeys(turn.project for turn in turns if turn.project is not None))

@@ -1,8 +1,8 @@
-"""Curations -> memory.db and the four curated files: a pure fold of decisions, which calls no model and asks no guard.
+"""Fold logged decisions into memory.db and the four curated files, without a model or guards.
 
-The same log gives the same rows, ids and times, whenever and however often it is replayed. Each curation
-is applied in one transaction with the cursor; files follow by atomic rename, and a crash between the two is
-repaired by the next `settle`. What hands change on disk is looked after in `hand_changes.py`.
+The same log gives the same rows, ids and times on every replay. Each curation is applied in one transaction with the
+cursor. Files follow by atomic rename; after a crash in between, the next `settle` repairs them. `hand_changes.py`
+handles manual changes on disk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Projection:
-    """Keeps memory.db and the files up to the log's end; `tell` gets what people should know of their files."""
+    """Keep memory.db and the files up to date with the log; `tell` receives notes about files for people."""
 
     def __init__(
         self,
@@ -44,34 +44,34 @@ class Projection:
         self._files = files
         self._hands = HandChanges(transcript, memory, files, tell)
         self._lock = asyncio.Lock()
-        #: Which bytes stood on disk when everything was up to date last.
+        #: Fingerprint of the files at the last complete update.
         self._settled: tuple[object, ...] | None = None
 
     async def settle(self) -> list[Change]:
-        """Brings everything up to date: hand edits into the log, the log into memory.db, that into files.
+        """Bring everything up to date: manual edits into the log, the log into memory.db, then into files.
 
-        Safe to be called at any time and after any crash; returns what changed, curation by curation.
+        Safe at any time and after any crash. Returns the changes, one per curation.
         """
         async with self._lock:
             return await self._settle()
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[Callable[[], Awaitable[list[Change]]]]:
-        """Holds edits off while the block runs; yields what settles inside it."""
+        """Prevent edits while the block runs; yield a function that settles inside it."""
         async with self._lock:
             yield self._settle
 
     async def edit(self, name: str, content: str, base: int | None = None) -> list[Change]:
-        """A person's new content for a curated file: logged, then applied. PeerError if it may not be.
+        """Log and apply a person's new content for a curated file. PeerError if it is refused.
 
-        `base` is the version that was edited: another one by now is a conflict.
+        `base` is the version that was edited. If it is outdated, the edit is a conflict.
         """
         if name not in CURATED:
             raise PeerError(f"{name[:80]!r} cannot be edited here; curated files are {', '.join(CURATED)}.")
         if reason := over_limit(name, content):
             raise PeerError(f"Not saved: {reason}.", code="over_limit")
         async with self._lock:
-            # What a hand has written meanwhile comes first, or it would pass for newer than this edit.
+            # Log a manual change on disk first, or it would seem newer than this edit.
             changes = await self._settle()
             if name in self._hands.drift:
                 raise PeerError(f"{self._hands.drift[name].happened}: accept or reject that first.", code="drift")
@@ -86,24 +86,24 @@ class Projection:
             return changes + await self._settle()
 
     async def accept(self, name: str, seen: int | None = None) -> list[Change]:
-        """A person's word that a file's drift is to be the file: logged as their edit, then applied.
+        """Accept a file's drift for a person: log it as their edit, and apply it.
 
-        `seen` is the curation of the drift that they saw, by default the newest that could be seen: another one by
-        now is a conflict.
+        `seen` is the curation of the drift that they saw, by default the newest one shown. If it is outdated, the
+        decision is a conflict.
         """
         return await self._decide(name, seen, self._hands.accept)
 
     async def reject(self, name: str, seen: int | None = None) -> list[Change]:
-        """A person's word that a file is to be as memory has it: logged, and written to disk."""
+        """Reject a file's drift for a person: log it, and restore the file on disk."""
         return await self._decide(name, seen, self._hands.reject)
 
     async def propose(
         self, change: Callable[[dict[str, str]], tuple[Mapping[str, str], Mapping[str, Sequence[str]]]]
     ) -> list[Change]:
-        """Puts changes of the curated files before the person, who accepts or rejects each file's.
+        """Propose changes of the curated files. A person accepts or rejects each file.
 
-        `change` gets all four as they are, or as they wait for the person's word, and returns the new contents and, by
-        file, the digests of what these were made of.
+        `change` receives the four current contents, with open drift applied. It returns the new contents and, by file,
+        the digests of their sources.
         """
         async with self._lock:
             changes = await self._settle()
@@ -130,7 +130,7 @@ class Projection:
     # --- the agent at work ---
 
     async def agent_begins(self) -> list[Change]:
-        """The agent is about to work: what hands have changed so far is theirs, what changes from now on is drift."""
+        """Begin the agent's work. Earlier changes on disk count as the person's, later ones as drift."""
         async with self._lock:
             changes = await self._settle_changed()
             self._files.note_work({name: self._files.read(name) for name in DEPLOYED})
@@ -138,7 +138,7 @@ class Projection:
             return changes
 
     async def agent_rests(self) -> list[Change]:
-        """The agent has ended its work: what changed on disk meanwhile is drift."""
+        """End the agent's work. Changes on disk since its begin are drift."""
         async with self._lock:
             changes = await self._settle_changed()
             self._files.note_rest()
@@ -146,11 +146,11 @@ class Projection:
             return changes
 
     async def _settle_changed(self) -> list[Change]:
-        # A turn begins and ends here: where no byte has changed on disk, it waits for no database.
+        # This runs at each begin and end of a turn. Without a changed file, it does no database work.
         return [] if self._files.state() == self._settled else await self._settle()
 
     async def log_batch(self, answer: NewCuration) -> list[Change]:
-        """Bring everything up to date, decide about an answer of the curator, log both, and apply the decision.
+        """Bring everything up to date, decide about a curator answer, log both, and apply the decision.
 
         ValueError if any turn of its range is already curated.
         """
@@ -160,9 +160,9 @@ class Projection:
             return changes + await self._settle()
 
     async def log_action(self, ask: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> tuple[int, list[Change]]:
-        """Bring everything up to date, log the change of an action that `ask` returns, and apply it.
+        """Bring everything up to date, log the action change that `ask` returns, and apply it.
 
-        It returns the row and the turn that taught the action, or raises. Returns the row's number and what changed.
+        `ask` returns the row and the turn that taught the action, or raises. Returns the row's number and all changes.
         """
         async with self._lock:
             changes = await self._settle()
@@ -174,14 +174,14 @@ class Projection:
             return curation_id, changes + await self._settle()
 
     async def decided(self, answer: NewCuration) -> NewCuration:
-        """Return an answer with a decision of this moment, ready to be logged."""
+        """Return an answer with a decision made now, ready for the log."""
         now = time.time()
         return replace(answer, decision=write_decision(await self.decide(answer.at(now))), created_at=now)
 
     async def decide(self, curation: Curation) -> list[Part]:
-        """Return the decision about a curation with memory as it is; write nothing.
+        """Return the decision about a curation with the current memory; write nothing.
 
-        If a guard fails, the decision refuses everything: asking again would cost again, and fail again.
+        If a guard fails, the decision refuses everything: a second call would cost again and fail again.
         """
         try:
             return await self._judge(curation)
@@ -200,7 +200,7 @@ class Projection:
         return await self._memory.rehearse(lambda tx: decide(tx, curation, turns))
 
     async def retry(self, turn_id: int) -> list[Change]:
-        """Puts a quarantined turn back to those that wait. PeerError if it is not quarantined."""
+        """Release a turn from quarantine. PeerError if it is not quarantined."""
         _, generation = await self._transcript.curations.activation()
         async with self._lock:
             if not await self._transcript.quarantine.retry(turn_id, generation):
@@ -223,10 +223,10 @@ class Projection:
         self._files.hold(held)
 
     async def replay(self, on_change: Callable[[Change], None], *, until: int = LARGEST_ROW_ID) -> None:
-        """Applies what is above the cursor, one curation after another, up to one and with it; touches no file."""
+        """Apply the curations after the cursor, up to and including `until`. Files are not touched."""
         cursor = await self._memory.settled_cursor()
         activation, generation = await self._transcript.curations.activation(until)
-        # Begun anew where rows below the cursor have changed: words were forgotten, or another extraction took over.
+        # Start over if rows below the cursor changed: words were forgotten, or another extraction took over.
         if cursor < activation or (cursor and await self._transcript.curations.forgotten_after(cursor)):
             await self._memory.start_over()
             cursor = 0
@@ -235,7 +235,7 @@ class Projection:
             answers = await self._transcript.curations.extraction(generation, activation)
             changes = await self._transcript.curations.peoples_changes(activation)
             for curation in in_order([*answers, activated], changes):
-                # The cursor stays at 0 until all of it is applied, so a run that was cut off begins again.
+                # The cursor stays at 0 until all is applied, so an interrupted run begins again.
                 on_change(await self.apply(curation, cursor=activation if curation is activated else 0))
         while curations := await self._transcript.curations.fold(await self._memory.cursor(), until, generation):
             for curation in curations:
@@ -244,7 +244,7 @@ class Projection:
             await self._memory.note_log(mark)
 
     async def is_settled(self) -> bool:
-        """Whether memory.db has everything that the log has for it; reads both, and changes nothing."""
+        """Return whether memory.db has all of the log, without changing either."""
         cursor = await self._memory.cursor()
         activation, generation = await self._transcript.curations.activation()
         if cursor < activation or (cursor and await self._transcript.curations.forgotten_after(cursor)):
@@ -257,18 +257,18 @@ class Projection:
         return changes
 
     async def apply(self, curation: Curation, *, cursor: int) -> Change:
-        """Apply one curation in one transaction that leaves the cursor there: one hop to the database's thread.
+        """Apply one curation and its cursor in one transaction, in one hop to the database thread.
 
-        Once begun it runs to its end, also where the caller is cancelled: a `replay` waits for it there.
+        It runs to its end even if the caller is cancelled; a `replay` waits for it there.
         """
         return await self._memory.apply(lambda tx: fold(tx, curation), cursor=cursor)
 
     # --- files ---
 
     async def write_files(self) -> None:
-        """Writes the curated files as memory.db has them, each in one step; one that has drifted stays so.
+        """Write each curated file as memory.db has it, atomically. Drifted files stay.
 
-        So does what a hand has written since the files were looked at: the next `settle` logs it.
+        Manual changes since the last check also stay: the next `settle` logs them.
         """
         for name in CURATED:
             if (drift := self._hands.drift.get(name)) is not None:
@@ -280,7 +280,7 @@ class Projection:
             latest = await self._memory.latest_version(name)
             written = await self._memory.written(name)
             if latest is None:
-                # As shipped. A mark is left only where a forget has taken every version away.
+                # The shipped version. A mark exists only if a forget removed every version.
                 if written is not None or not self._files.exists(name):
                     self._files.write(name, template(name))
                     await self._memory.mark_written(name, None)

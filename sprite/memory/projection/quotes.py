@@ -1,9 +1,9 @@
-"""Where a quote stands in a text (pure): its words count, and not the signs between them.
+"""Find a quote in a text by its words, ignoring punctuation (pure).
 
-A model that copies twenty words adds a full stop, drops a backtick, leaves out a word in the middle. None of it changes
-who said them; a negation or a number that is not the text's does, and so does one that was cut off in front.
+A model that copies twenty words adds a full stop, drops a backtick or leaves out a word. The speaker stays the same. A
+different negation or number changes the meaning, and so does a negation that was cut off in front.
 
-The time is linear in the length of the text: what is compared word by word is bounded.
+The time is linear in the length of the text, because word comparisons are bounded.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from functools import cached_property
 
 from sprite.memory.words import SPACELESS
 
-#: Of so many words of a quote one may be wrong; the others have to stand in the text in the quote's order. A word is
-#: here what stands between spaces: a wrong path is one.
+#: One of this many words in a quote may be wrong; the others must be in the text in order. A word here is anything
+#: between spaces, so a wrong path counts once.
 ONE_WRONG_OF = 10
-#: Comparisons of two words that looking for one quote in one text may take; a real quote needs a thousand.
+#: Limit of word comparisons for one quote in one text; a real quote needs a thousand.
 MAX_COMPARISONS = 1_000_000
-#: Words of a text in which a quote is looked for that does not stand there as it is: a book. An answer has many quotes.
+#: Words of a text that are searched for an inexact quote: a book. An answer has many quotes.
 MAX_WORDS = 100_000
-#: Places of one quote in one text that are looked at, where those before it are denied.
+#: Occurrences of a quote in a text that are checked while earlier ones are negated.
 MAX_PLACES = 20
-#: A negation denies so many words after it, in its clause.
+#: A negation affects this many words after it, in its clause.
 _NEGATION_REACH = 6
 
-#: A word, or one sign of a script that puts no space between words.
+#: A word, or one character of a script without spaces.
 _WORD = re.compile(rf"[{SPACELESS}]|[^\W{SPACELESS}]+")
 _ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.+)\]?")
-#: What ends a clause. A comma does, since what follows it is said anew ("never commit to main, always a branch").
+#: End of a clause. A comma ends one, because a new statement follows ("never commit to main, always a branch").
 _CLAUSE_END = re.compile(r"[.,;:!?()\n\u2013\u2014]|\s-\s|\b(?:but|aber|maar|sondern|mais|pero|men)\b", re.IGNORECASE)
 _NEGATIONS = frozenset(
     """never not no none nothing nobody nowhere neither nor cannot without instead
@@ -42,15 +42,15 @@ _NEGATIONS = frozenset(
     не нет никогда
     """.split()
 )
-#: "No, day first" is an answer and denies nothing; "no day" does.
+#: "No, day first" is an answer and negates nothing; "no day" does.
 _NEXT_WORD_ONLY = frozenset({"no"})
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A quote as words: all of them, and those of its parts, between which something was left out.
+    """A quote as words: all of them, and its parts, separated by ellipses.
 
-    `group_of`: for each word, the number of the stretch without spaces that it stands in.
+    `group_of`: for each word, the index of its space-separated group.
     """
 
     words: Sequence[str]
@@ -59,18 +59,18 @@ class Quote:
 
     @property
     def may_be_wrong(self) -> int:
-        """How many stretches without spaces may be others in the text."""
+        """Return the number of space-separated groups that may differ in the text."""
         return len(set(self.group_of)) // ONE_WRONG_OF
 
     @property
     def least(self) -> int:
-        """How many words a text must at least have of it."""
+        """Return the minimum number of its words that a text must contain."""
         sizes = Counter(self.group_of).most_common(self.may_be_wrong)
         return len(self.words) - sum(size for _, size in sizes)
 
 
 def quote_of(text: str) -> Quote:
-    """Takes a quote apart."""
+    """Split a quote into words."""
     groups = [words for group in text.split() if (words := _words(group))]
     parts = [words for part in _ELLIPSIS.split(text) if (words := _words(part))]
     numbers = [number for number, words in enumerate(groups) for _ in words]
@@ -78,20 +78,20 @@ def quote_of(text: str) -> Quote:
 
 
 def denials(text: str) -> Counter[str]:
-    """The words of a text that deny something."""
+    """Count the negations in a text."""
     return _denials(_words(text))
 
 
 class Spoken:
-    """A text in which quotes are looked for, taken apart once; a word is named by its place among the words."""
+    """A text to search for quotes, split once; a word is identified by its position."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
-    # --- the ways of reading a quote, the strictest first: each gives places of the quote's parts ---
+    # --- matching methods, strictest first: each yields positions of the quote's parts ---
 
     def as_it_is(self, quote: Quote) -> Iterator[list[range]]:
-        """Where all words of the quote follow each other."""
+        """Yield the places where all words of the quote are consecutive."""
         after = 0
         for _ in range(MAX_PLACES):
             found = self._sequence(quote.words, after)
@@ -101,7 +101,7 @@ class Spoken:
             after = found.start + 1
 
     def in_parts(self, quote: Quote) -> Iterator[list[range]]:
-        """Where the parts of the quote stand one after the other."""
+        """Yield the place where the parts of the quote follow each other."""
         found: list[range] = []
         for part in quote.parts if len(quote.parts) > 1 else ():
             place = self._sequence(part, found[-1].stop if found else 0)
@@ -112,7 +112,7 @@ class Spoken:
             yield found
 
     def nearly(self, quote: Quote) -> Iterator[list[range]]:
-        """The stretches that have nearly all words of the quote in their order."""
+        """Yield the passages with nearly all words of the quote in order."""
         wanted = quote.words
         width = len(wanted) + max(2, len(wanted) // 3)
         left = MAX_COMPARISONS
@@ -130,10 +130,10 @@ class Spoken:
             if _says_the_same(wanted, self.words[found.start : found.stop]):
                 yield [found]
 
-    # --- what stands there ---
+    # --- results ---
 
     def wording(self, places: Sequence[range], denial: int | None = None) -> str:
-        """The text's own words at these places with all their signs; what is denied begins with the denial."""
+        """Return the text at these places with its punctuation, including a preceding negation."""
         parts: list[str] = []
         stop = 0
         for place in places:
@@ -143,7 +143,7 @@ class Spoken:
         return " … ".join(parts)
 
     def denied_from(self, place: range) -> int | None:
-        """Where a negation stands in the same clause, shortly before these words."""
+        """Return the position of a negation in the same clause shortly before these words, or None."""
         reach = range(max(0, place.start - _NEGATION_REACH), place.start)
         if not reach:
             return None
@@ -161,7 +161,7 @@ class Spoken:
 
     @cached_property
     def words(self) -> list[str]:
-        """The words in their order, whatever their case."""
+        """Return the casefolded words in order."""
         return _words(self.text)
 
     @cached_property
@@ -178,7 +178,7 @@ class Spoken:
 
     @cached_property
     def _in_joined(self) -> array[int]:
-        """Where the space before each word stands in `_joined`."""
+        """Return the position in `_joined` of the space before each word."""
         places, at = array("Q"), 0
         for word in self.words:
             places.append(at)
@@ -195,7 +195,7 @@ class Spoken:
         return range(first, first + len(words))
 
     def _stretches(self, quote: Sequence[str], need: int, width: int) -> Iterator[int]:
-        """Where a stretch begins that has enough of the quote's words in any order, one of the first in front."""
+        """Yield the starts of passages with enough of the quote's words, beginning with one of its first."""
         wanted = Counter(quote)
         first = frozenset(quote[: len(quote) - need + 1])
         here: Counter[str] = Counter()
@@ -220,19 +220,19 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def _denials(words: Sequence[str]) -> Counter[str]:
-    # `don't` is two words; the second alone tells what it is.
+    # `don't` is two words; the second alone identifies it.
     return Counter(word for word in words if word in _NEGATIONS or word == "t")
 
 
 def _says_the_same(quote: Sequence[str], said: Sequence[str]) -> bool:
-    """Whether it is no negation and no number in which the two differ."""
+    """Return whether the two texts have the same negations, and all numbers of the quote."""
     numbers = {word for word in quote if any(sign.isdigit() for sign in word)}
     return _denials(quote) == _denials(said) and numbers.issubset(said)
 
 
 def _in_order(quote: Sequence[str], stretch: Sequence[str]) -> list[tuple[int, int]]:
-    """The places of words that the quote and the stretch have in common in the same order, as many as there are."""
-    # longest[q][s]: how many the rest of the quote from q on and the rest of the stretch from s on have in common.
+    """Return the positions of a longest common subsequence of words."""
+    # longest[q][s]: common words of the rest of the quote from q on and the rest of the passage from s on.
     longest = [[0] * (len(stretch) + 1) for _ in range(len(quote) + 1)]
     for q in range(len(quote) - 1, -1, -1):
         row, below = longest[q], longest[q + 1]

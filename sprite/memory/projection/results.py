@@ -1,8 +1,8 @@
-"""Whose words the result of a tool call has (pure): what the tool did here, a document's, or somebody's outside.
+"""Classify whose words a tool result contains: the tool's, a document's or an outsider's (pure).
 
-`result`: what a command on this computer says of its work. `document`: what it read out of a file, which anybody may
-have written. `outside`: a page, another agent, a service: anybody's. `memory`: what memory itself said before.
-A command is judged by the programs it runs; what cannot be told is `outside`.
+`result`: output of a command on this computer about its work. `document`: the content of a file, by any author.
+`outside`: a page, another agent or a service. `memory`: memory's own earlier text. A command is classified by the
+programs it runs; unknown sources are `outside`.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from sprite.protocol.tools import ECHO_CALLS, OWN_TOOLS, UPDATE_CARD_CALL, as_ow
 
 Kind = Literal["result", "document", "outside", "memory"]
 
-#: What only these tools said came from outside and may be anybody's words.
+#: Results of these tools alone come from outside, from any author.
 WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
 _WORKING = frozenset({"Bash", "BashOutput", "KillShell", "Glob", "LS", "Edit", "MultiEdit", "Write", "NotebookEdit"})
 _READING = frozenset({"Read", "NotebookRead", "Grep"})
 
-#: Programs that print what stands in a file.
+#: Programs that print the content of a file.
 _READERS = frozenset(
     """antiword awk bat bzcat cat catdoc docx2txt egrep fgrep grep head jq less mail more mutt notmuch ocrmypdf pandoc
     pdftohtml pdftotext rg strings tail tesseract unrtf xxd zcat zgrep zless
     """.split()
 )
-#: Programs that print what a server answers; `gh` only where it shows what people wrote there.
+#: Programs that print a server's answer; `gh` counts only if it shows people's text.
 _FETCHERS = frozenset("aria2c curl elinks http https links lynx w3m wget".split())
 _PEOPLES_TEXT = re.compile(r"\bgh\s+(?:issue|pr|discussion|gist|release)\s+view\b|\bgh\s+api\b|\bgh\s.*--comments\b")
-#: A page that goes into one of these is not printed: it is run, unpacked or kept.
+#: A page piped into one of these is run, unpacked or saved, not printed.
 _SINKS = frozenset("bash dpkg gpg gunzip install patch sh sudo tar tee unzip zsh".split())
 _KEPT = re.compile(r"(?:^|\s)(?:-[a-zA-Z]*[oO](?!-)\b|--output\b|--remote-name\b|>)|\s>\s?\S")
-#: A server on this computer or beside it; it says what was built here.
+#: A server on this computer or its network reports work done here.
 _LOCAL = re.compile(r"(?:\s|//)['\"]?(?:localhost|127\.[\d.]+|0\.0\.0\.0|[\w-]+\.local)\b", re.IGNORECASE)
-#: What precedes the program in a command.
+#: Prefixes before the program in a command.
 _PREFIX = re.compile(r"^(?:\(|\s|\w+=\S*\s|sudo\s(?:-u\s+\S+\s)?|timeout\s+\S+\s|time\s|nohup\s)+")
 _STEP = re.compile(r"&&|\|\||;|\n")
 _PIPE = re.compile(r"(?<!\|)\|(?!\|)")
 
 
 def kind_of(call: Mapping[str, Any]) -> Kind:
-    """Whose words the result of this call has."""
+    """Return whose words the result of a call contains."""
     name = str(call.get("name", ""))
     if as_own_call(name) in ECHO_CALLS or (name == UPDATE_CARD_CALL and call.get("is_error")):
         return "memory"
@@ -63,7 +63,7 @@ def _of_step(step: str) -> Kind:
     programs = [_program(part) for part in _PIPE.split(step)]
     if _PEOPLES_TEXT.search(step) or (programs[0] in _FETCHERS and _prints_a_page(step, programs[1:])):
         return "outside"
-    # Behind a pipe a reader only cuts what the program before it said.
+    # After a pipe, a reader only filters the previous program's output.
     return "document" if programs[0] in _READERS else "result"
 
 

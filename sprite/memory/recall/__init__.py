@@ -1,1 +1,1 @@
-"""What was learned and said, found again: the boot prompt, search, and the views people get."""
+"""Recall: the boot prompt, search, and the views of memory for people and programs."""

@@ -1,4 +1,4 @@
-"""An action in one line, as the agent and the terminal read it (pure)."""
+"""Render an action as one line for the agent and the terminal (pure)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from sprite.memory.recall.framing import on_one_line
 from sprite.schedules.words import moment_words, repeat_words
 from sprite.schedules.zones import DEFAULT_ZONE
 
-#: Later than this is overdue; a time that just came is being fired.
+#: An action is overdue after this time; one that is just due is being fired.
 OVERDUE_SECONDS = 300.0
-#: Who made it, where that is not what one expects: most are what the person was heard to ask for.
+#: The author, unless it is the usual one: a request that the user made in a conversation.
 _MADE_BY = {
     "person": "written by the person",
     "agent": "you scheduled it",
@@ -18,9 +18,9 @@ _MADE_BY = {
 
 
 def action_line(action: Action, now: float, tz: str, *, with_status: bool = False) -> str:
-    """`- [12] text (due Tue 2026-12-01 09:00 Europe/Berlin, every Monday; priority 2)`, on one line.
+    """Return `- [12] text (due Tue 2026-12-01 09:00 Europe/Berlin, every Monday; priority 2)` on one line.
 
-    The time is that of `tz`, the person's zone, and also of the action's own where that is another.
+    The time is shown in `tz`, the user's zone, and in the action's own zone if they differ.
     """
     marks = [_when(action, now, tz), _repeat(action), _MADE_BY.get(action.origin, "")]
     if action.priority:

@@ -1,4 +1,4 @@
-"""A curated file as it was at an event of the log, also where a later re-extraction replaced what was in force then."""
+"""A curated file at an earlier event of the log, even if a later re-extraction replaced that history."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sprite.memory.rebuild import replay_aside
 async def file_as_of(
     transcript: TranscriptDB, memory: MemoryDB, scratch: Path, name: str, until: int
 ) -> tuple[str, int]:
-    """(content, version) of a file right after an event, by the event's number; `scratch` is a folder to work in."""
+    """Return (content, version) of a file after event `until`; `scratch` is a temporary folder."""
     curations = transcript.curations
     if await curations.activation(until) == await curations.activation():
         found = await memory.version_after(name, until)
     else:
-        # memory.db no longer has what was in force then; the log does.
+        # memory.db no longer has that history, but the log does.
         with tempfile.TemporaryDirectory(dir=scratch, prefix="as-of-") as folder:
             path = Path(folder) / "memory.db"
             await replay_aside(transcript, path, lambda: None, until=until)

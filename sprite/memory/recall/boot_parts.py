@@ -1,4 +1,4 @@
-"""What prompts at a session's beginning are made of: turns, wishes and actions as lines, within budgets of tokens."""
+"""Building blocks of boot prompts: turns, preferences and actions as lines within token budgets."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sprite.memory.tokens import estimate_tokens
 from sprite.memory.words import content_words, share
 from sprite.schedules.zones import DEFAULT_ZONE
 
-#: One long turn must not push out all the others.
+#: One long turn must not displace all others.
 RECENT_TEXT_CHARS = 4_000
-#: The same for scripts whose letters are more than a third of a token each.
+#: The same limit for scripts with more than a third of a token per letter.
 RECENT_TEXT_TOKENS = 1_500
-#: Of actions that failed so many are shown beside the open ones.
+#: Failed actions shown beside the open ones.
 FAILED_SHOWN = 5
-#: user.md says a preference where one of its lines has this part of its words.
+#: Share of a preference's words in one line of user.md that makes it redundant.
 SAID = 0.6
 
 
 def turn_lines(turn: Observation, agent: str = "You") -> str:
-    """A turn, with its number and whose it is; `agent` is what the reader calls this sprite."""
+    """Render a turn with its number and speakers; `agent` is this sprite's name for the reader."""
     when = datetime.fromtimestamp(turn.timestamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
     marks = [when, *([] if turn.outcome == "complete" else [turn.outcome])]
     marks += [on_one_line(f"project {turn.project}")] if turn.project is not None else []
@@ -45,7 +45,7 @@ def turn_lines(turn: Observation, agent: str = "You") -> str:
 
 
 def short(text: str, tokens: int = RECENT_TEXT_TOKENS) -> str:
-    """The beginning of a text, within what one of a turn's may take."""
+    """Return the beginning of a text within the limit for one turn."""
     kept = text[:RECENT_TEXT_CHARS]
     found = estimate_tokens(kept)
     if found > tokens:
@@ -54,7 +54,7 @@ def short(text: str, tokens: int = RECENT_TEXT_TOKENS) -> str:
 
 
 def within(budget: int, texts: Iterable[str]) -> list[str]:
-    """The leading texts that fit so many tokens."""
+    """Return the leading texts within a token budget."""
     kept: list[str] = []
     for text in texts:
         budget -= estimate_tokens(text)
@@ -65,9 +65,9 @@ def within(budget: int, texts: Iterable[str]) -> list[str]:
 
 
 async def open_actions(memory: MemoryDB, tokens: int) -> list[str]:
-    """What is to be done, with its time on the person's clock: what is due next first, then the most urgent.
+    """Return open actions with their times in the user's zone: the next due first, then the most urgent.
 
-    The newest that failed are among them: such a promise is to be taken up with the person.
+    The newest failed actions are included, so that the agent brings them up.
     """
     tz = await memory.zone() or DEFAULT_ZONE
     failed = (await memory.actions("failed"))[-FAILED_SHOWN:]
@@ -82,7 +82,7 @@ async def open_actions(memory: MemoryDB, tokens: int) -> list[str]:
 
 
 async def wishes_beside(memory: MemoryDB, user: str, tokens: int, limit: int = 500) -> list[str]:
-    """The person's standing preferences that user.md does not say, newest first: they hold however old they are."""
+    """Return the user's preferences that user.md lacks, newest first. Age does not matter."""
     lines = [content_words(line) for line in user.split("\n")]
     told: list[str] = []
     left = tokens

@@ -1,4 +1,4 @@
-"""The canvas as the agent reads it (pure): one line for each thing, and no text on a card can pass for another line."""
+"""Render the canvas for the agent (pure): one line per item; text on a card cannot pass for another line."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sprite.memory.recall.framing import quoted
 from sprite.memory.tokens import estimate_tokens
 from sprite.protocol.shapes import Block, Card, Stack
 
-#: What a new session is told of the canvas takes so much at most; `read_canvas` has the rest.
+#: Token budget for the open canvas in a new session; `read_canvas` has the rest.
 OPEN_CANVAS_TOKENS = 3_000
-#: No more cards than these fit in it.
+#: More cards than this cannot fit.
 MOST_CARDS = 150
 _MOST_STACKS = 20
 _MOST_BLOCKS = 12
@@ -20,9 +20,9 @@ _PLAIN_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 def open_canvas(stacks: Sequence[Stack], cards: Sequence[Card], number: int) -> str | None:
-    """The open stacks and cards with the ids of their blocks, as far as they have room; None where there is nothing.
+    """Render the open stacks and cards with their block ids, as far as they fit; None if there are none.
 
-    `cards` come newest changed first; `number` is how many are open in all.
+    `cards` are sorted by their last change, newest first; `number` is the count of all open cards.
     """
     names = {stack.stack_id: stack.name for stack in stacks if not stack.archived}
     if not names:
@@ -45,23 +45,23 @@ def open_canvas(stacks: Sequence[Stack], cards: Sequence[Card], number: int) -> 
 
 
 def card_words(card: Card, stack_name: str | None = None) -> str:
-    """A card's title, id, type, and stack (where it is named)."""
+    """Return a card's title, id and type, and its stack if named."""
     on = "" if stack_name is None else f", on {quoted(stack_name)}"
     return f"{quoted(card.title)} (card {as_id(card.card_id)}, {card.card_type}{on})"
 
 
 def block_line(block: Block) -> str:
-    """A block with all its data; `by` the person or the agent, whoever changed it last."""
+    """Render a block with all its data and the author of its last change."""
     return f"{as_id(block.id)} ({block.type}, version {block.version}, by {author(block)}): {quoted(block.data)}"
 
 
 def author(block: Block) -> str:
-    """Who changed a block last, as the agent reads it."""
+    """Return the author of a block's last change in the agent's view."""
     return "the person" if block.by == "person" else "you"
 
 
 def as_id(value: str) -> str:
-    """An id as it is, or in quotation marks if it could be read as something else."""
+    """Return an id, quoted if it could be misread."""
     return value if _PLAIN_ID.fullmatch(value) else quoted(value)
 
 

@@ -1,4 +1,4 @@
-"""How texts of others are set where the agent reads them (pure): no line of theirs can pass for one of ours."""
+"""Frame untrusted text in prompts (pure), so that no line of it can pass for one of our own lines."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from sprite.protocol.lines import on_one_line, set_in
 
 __all__ = ["on_one_line", "part", "quoted", "sealed", "set_in"]
 
-#: A closing tag of ours as a model would still read it, whatever its spelling.
+#: One of our closing tags in any spelling that a model would accept.
 _CLOSING_TAG = re.compile(
     r"<(?=\s*/\s*(?:memory_file|skills|standing_preferences|open_actions|open_canvas|canvas_changes|files_changed"
     r"|recent_turns|project_memory|sprite_memory)\b)",
     re.IGNORECASE,
 )
-#: JSON writes these as they are, and Unicode ends a line with them.
+#: JSON keeps these characters, but Unicode ends a line with them.
 _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 def quoted(value: Any) -> str:
-    """A JSON value on one line: whatever it says, it ends where its quotation marks do."""
+    """Return a value as JSON on one line, delimited by its quotation marks."""
     return json.dumps(value, ensure_ascii=False).translate(_LINE_ENDS)
 
 
 def part(tag: str, content: str) -> str:
-    """Content between a part's tags, as data."""
+    """Wrap untrusted content in a part's tags."""
     return f"<{tag}>\n{sealed(content)}\n</{tag}>"
 
 
 def sealed(content: str) -> str:
-    """Content that cannot close a part: what would be taken for a closing tag is defused."""
+    """Return content with all of our closing tags defused."""
     return _CLOSING_TAG.sub(r"<\\", content)

@@ -1,4 +1,4 @@
-"""What a search gives: hits as they travel, and how far memory reaches (pure)."""
+"""Search results in their wire format, and how far the learnings reach (pure)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sprite.memory.recall.framing import set_in
 from sprite.memory.recall.passage import CUT, PASSAGE_WORDS, best_passage
 from sprite.protocol.rows import SearchHit
 
-#: A turn up to this length is shown whole; of a longer one the passage that answers. `around:` widens it.
+#: Turns up to this length are shown whole, longer ones by their best passage. `around:` widens it.
 SNIPPET_CHARS = 600
-#: Of the turn that `around:` names, so much is shown.
+#: Characters and words shown of the turn that `around:` names.
 AROUND_CHARS = 6000
 AROUND_WORDS = 900
 
@@ -24,7 +24,7 @@ AROUND_WORDS = 900
 class Found:
     """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
 
-    `notes` say what else was looked for, or which filter left nothing.
+    `notes` name additional search words, or the filter that excluded all hits.
     """
 
     hits: list[SearchHit]
@@ -34,7 +34,7 @@ class Found:
 
 
 def learning_hit(learning: LearningHit) -> SearchHit:
-    """A learning as a hit."""
+    """Convert a learning to a hit."""
     return SearchHit(
         kind="learning",
         id=learning.id,
@@ -50,7 +50,7 @@ def learning_hit(learning: LearningHit) -> SearchHit:
 
 
 def turn_hit(turn: Observation, weights: Mapping[str, float] | None = None, *, wide: bool = False) -> SearchHit:
-    """A turn as a hit; of a long one the passage with most of the weight (by stems), `wide` for much more of it."""
+    """Convert a turn to a hit. Long turns show the passage with the most weight (by stems), longer if `wide`."""
     return SearchHit(
         kind="turn",
         id=turn.id,
@@ -71,14 +71,14 @@ def _shown(turn: Observation, weights: Mapping[str, float], *, wide: bool) -> st
         if part:
             text += "\n" if text else ""
             begins.append((len(text), name))
-            # JSON can hold half a surrogate pair, what travels cannot.
+            # JSON can hold half of a surrogate pair, the wire format cannot.
             text += f"{name}: {set_in(part.encode('utf-8', 'replace').decode())}"
     chars, words = (AROUND_CHARS, AROUND_WORDS) if wide else (SNIPPET_CHARS, PASSAGE_WORDS)
     if len(text) <= chars:
         return text
     passage = best_passage(text, weights, words)
     end = min(passage.end, passage.start + chars)
-    # Whose words they are is said also where they are cut out.
+    # Name the speaker of a cut passage, too.
     start, name = max(begin for begin in begins if begin[0] <= passage.start)
     whose = f"{name}: {CUT}" if passage.start > start else ""
     return f"{whose}{text[passage.start : end].strip()}{CUT if end < len(text) else ''}"

@@ -1,4 +1,4 @@
-"""The part of a long text that answers a question (pure)."""
+"""Find the part of a long text that answers a question (pure)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENDING = re.compile(r"(?<=...)(?:ings?|ied|ies|i?ly|ed|e?s|y|e)$")
 _DOUBLED = re.compile(r"([bdfglmnprt])\1$")
 #: Where a sentence or a line may begin.
 _BEGINS = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
-#: A window is moved back to where a sentence begins, by so many words at most.
+#: Words by which a window may move back to the begin of a sentence.
 BACK_WORDS = 15
 
 
@@ -34,7 +34,7 @@ class Passage:
 
 @lru_cache(maxsize=4096)
 def stem(word: str) -> str:
-    """A word without accents and ending: near enough to the index's own to find a word in a text that has it."""
+    """Return a word without accents and ending, close to the index's own stemming."""
     plain = word.casefold()
     if not plain.isascii():
         plain = "".join(c for c in unicodedata.normalize("NFD", plain) if not unicodedata.combining(c))
@@ -42,22 +42,22 @@ def stem(word: str) -> str:
 
 
 def stems(phrases: Iterable[str]) -> list[str]:
-    """What FTS5 phrases look like in a text: a word's stem, or two signs side by side."""
+    """Return the stems for FTS5 phrases: of a word, or of a character pair."""
     return [stem(phrase.strip('"').replace(" ", "")) for phrase in phrases]
 
 
 def stems_in(text: str) -> set[str]:
-    """The stems of all its words, and all signs that stand side by side."""
+    """Return the stems of all words and all pairs of adjacent characters."""
     found = list(_WORD.finditer(text))
     return {_key(found, place) for place in range(len(found))}
 
 
 def best_passage(text: str, weights: Mapping[str, float], words: int = PASSAGE_WORDS) -> Passage:
-    """The window of so many words with most of the weight; each stem counts once."""
+    """Return the window of this many words with the most weight; each stem counts once."""
     found = list(_WORD.finditer(text))
     if len(found) <= words:
         return Passage(0, len(text))
-    # By its first letter nearly every word is known not to be wanted, without its stem.
+    # The first letter excludes nearly every word without computing its stem.
     initials = {initial for key in weights for initial in (key[:1], key[:1].upper())}
     hits = [
         (place, key)
@@ -65,7 +65,7 @@ def best_passage(text: str, weights: Mapping[str, float], words: int = PASSAGE_W
         if ((word := match[0])[0] in initials or not word.isascii()) and (key := _key(found, place)) in weights
     ]
     first, last = _best_run(hits, weights, words)
-    # A third of the room that is left stands before what was asked for: an answer follows.
+    # A third of the remaining room stands before the hits, because an answer follows.
     start = max(0, min(first - (words - 1 - last + first) // 3, len(found) - words))
     begin = _sentence_begin(text, found, start, first)
     end = min(len(found), max(start + words, last + 1)) - 1
@@ -73,7 +73,7 @@ def best_passage(text: str, weights: Mapping[str, float], words: int = PASSAGE_W
 
 
 def _key(found: Sequence[re.Match[str]], place: int) -> str:
-    """The stem of a word; a sign of a text without spaces with the one beside it."""
+    """Return the stem of a word, or a character of a script without spaces with the next one."""
     word, following = found[place][0], found[place + 1] if place + 1 < len(found) else None
     if following is not None and _SIGN.fullmatch(word) and following.start() == found[place].end():
         return word + following[0]
@@ -81,7 +81,7 @@ def _key(found: Sequence[re.Match[str]], place: int) -> str:
 
 
 def _best_run(hits: Sequence[tuple[int, str]], weights: Mapping[str, float], words: int) -> tuple[int, int]:
-    """The places of the first and the last hit in the best window; the beginning where there is no hit."""
+    """Return the first and last hit of the best window, or the beginning without hits."""
     inside: dict[str, int] = {}
     worth = best = 0.0
     left = 0
@@ -100,7 +100,7 @@ def _best_run(hits: Sequence[tuple[int, str]], weights: Mapping[str, float], wor
 
 
 def _sentence_begin(text: str, found: Sequence[re.Match[str]], start: int, first: int) -> int:
-    """Where the sentence begins in which the window does, or the first one within it before the first hit."""
+    """Return the begin of the window's sentence, or of the first sentence before the first hit."""
     if start == 0:
         return 0
     earliest = found[max(0, start - BACK_WORDS)].start()

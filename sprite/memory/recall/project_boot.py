@@ -1,7 +1,7 @@
-"""What a session elsewhere begins with: the person's files, its project's part of them, and what is new.
+"""The boot text of a session elsewhere: the user's files, its project's sections, and recent turns.
 
-Bounded, delimited as data, and marked, so that it is known again where that session is recorded. What is the sprite's
-own (soul.md, os.md, its skills) is not in it.
+It is bounded, delimited as data and tagged, so that recordings of that session can exclude it. The sprite's own files
+(soul.md, os.md, its skills) are not included.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sprite.memory.sections import Parts, split
 from sprite.memory.tokens import estimate_tokens
 from sprite.userfiles.user_files import is_look
 
-#: All of it, in estimated tokens.
+#: The whole text, in estimated tokens.
 BOOT_TOKENS = 8_000
-#: Tags, notes on cuts, and what estimates of single lines leave out of their sum.
+#: Tags, notes on cuts, and rounding errors of the estimates.
 FRAME_TOKENS = 600
-#: Wishes that are compared with user.md: it is to be quick.
+#: Preferences compared with user.md: limited for speed.
 MOST_WISHES = 100
-#: Of turns that no curator has seen yet so many are looked at, of the project and of all.
+#: Newest uncurated turns that are considered, of the project and of all.
 RECENT_TURNS = 20
-#: One turn, and one line of a file, takes so much at most.
+#: Token limits of one turn's text and of one line of a file.
 TURN_TEXT_TOKENS, LINE_TOKENS = 250, 400
 
 _INTRODUCTION = """\
@@ -40,13 +40,13 @@ _CUT = "[… there is more: search_memory]"
 
 @dataclass(slots=True)
 class _Part:
-    """A part: what it can show, piece by piece, and how many tokens it has by right."""
+    """A part: its pieces, and its guaranteed tokens."""
 
     tag: str
     pieces: Sequence[str]
     share: int
     attributes: str = ""
-    #: Pieces are shown from the last on backwards: the first in `pieces` matters most.
+    #: The most important piece comes first in `pieces`, but last in the output.
     newest_last: bool = False
     between: str = "\n"
     granted: int = field(default=0)
@@ -77,7 +77,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What sessions of all projects begin with alike, read once for all of them."""
+    """Content that the boot texts of all projects share."""
 
     user: list[str]
     files: dict[str, Parts]
@@ -88,7 +88,7 @@ class Common:
 
 
 class ProjectBoot:
-    """Makes the text; what it takes does not grow with what memory has."""
+    """Build boot texts. The cost does not grow with the size of memory."""
 
     def __init__(self, files: MemoryFiles, memory: MemoryDB, transcript: TranscriptDB) -> None:
         self._files = files
@@ -96,7 +96,7 @@ class ProjectBoot:
         self._transcript = transcript
 
     async def common(self) -> Common:
-        """What all the texts have in common, as it is now."""
+        """Return the current content shared by all texts."""
         user = self._files.read("user.md")
         files = {name: split(self._files.read(name)) for name in SECTIONED}
         return Common(
@@ -109,9 +109,9 @@ class ProjectBoot:
         )
 
     async def text(self, project: str | None, common: Common | None = None) -> str:
-        """What a session of a project begins with, None for the person's own; empty where there is nothing to tell.
+        """Return the boot text of a project, None for the user's own; empty without content.
 
-        `common` is what several texts share, for who wants more than one.
+        Pass `common` to build several texts from one read.
         """
         parts = [each for each in await self._parts(project, common or await self.common()) if each.pieces]
         if not parts:
@@ -120,7 +120,7 @@ class ProjectBoot:
         return given(project, "\n\n".join([_INTRODUCTION, *(text for each in parts if (text := each.text()))]))
 
     async def _parts(self, project: str | None, common: Common) -> list[_Part]:
-        """In the order in which they are shown: what changes least comes first."""
+        """Return the parts in their order: the most stable first."""
         own = [_Part("memory_file", common.user, 2_600, ' name="user.md"')]
         sections: list[_Part] = []
         for name, share in zip(SECTIONED, (500, 500, 1_100), strict=True):
@@ -139,7 +139,7 @@ class ProjectBoot:
         ]
 
     async def _recent(self, project: str | None, newest: list[Observation]) -> list[str]:
-        """Turns that no curator has seen yet, those of the project first, each time the newest first."""
+        """Return uncurated turns, the project's first, each group from the newest on."""
         if project is not None:
             newest = [*newest, *await self._transcript.newest_waiting_of(project, RECENT_TURNS)]
         turns = {turn.id: turn for turn in newest if not is_look(turn)}
@@ -148,7 +148,7 @@ class ProjectBoot:
 
 
 def _grant(parts: Sequence[_Part], tokens: int) -> None:
-    """Gives each part what it has by right, and what is left over to those that want more, the first first."""
+    """Grant each part its guaranteed tokens, then the remaining tokens in order."""
     for each in parts:
         each.granted = min(each.share, each.wanted)
     left = tokens - sum(each.granted for each in parts)
@@ -156,7 +156,7 @@ def _grant(parts: Sequence[_Part], tokens: int) -> None:
         more = max(0, min(left, each.wanted - each.granted))
         each.granted += more
         left -= more
-    # By right they may have more than there is: the last give way.
+    # The guarantees may exceed the total: reduce the last parts first.
     for each in reversed(parts):
         less = min(each.granted, max(0, -left))
         each.granted -= less
@@ -168,7 +168,7 @@ def _lines(name: str, content: str) -> list[str]:
 
 
 def _filled(lines: Sequence[str]) -> list[str]:
-    """Lines that say something, and the headings above them."""
+    """Return the non-empty lines, each with the headings above it."""
     kept: list[str] = []
     above: list[str] = []
     for line in lines:

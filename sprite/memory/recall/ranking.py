@@ -1,13 +1,13 @@
-"""How well turns and learnings answer a question, from which of them hold its words, and how often (pure).
+"""Rank turns and learnings by the question's words in them and their counts (pure).
 
-A turn has two sides, the person's words and the reply, each with its own length. A word's weight is its rarity
-(Lucene's inverse document frequency, which is never negative); what it counts in a turn is saturated by BM25's formula,
-with what is said close by added at less: a conversation says things once, who asks names the subject, who answers says
-"it". How much a turn needs those around it falls with its length, since a page stands alone.
+A turn has two sides with separate lengths: the user's words and the reply. A word's weight is its rarity (Lucene's
+inverse document frequency, never negative). Its count in a turn is saturated by BM25's formula. Neighbouring turns add
+a smaller count: one turn names a subject, and the next one refers to it as "it". The shorter a turn, the more its
+neighbours count, since a page stands alone.
 
-One set of numbers for people who chat and for people with an assistant, all of them round, none chosen for one set of
-questions alone (benchmarks/bench_retrieval.py --leave-one-out). Tried without gain: passages, best sentence, words that
-stand close by, prefixes, rarity by side, words that occur together, recency, diversity, scores of whole sessions.
+The same round numbers serve conversations between people and with an assistant. None is tuned to one set of questions
+alone (benchmarks/bench_retrieval.py --leave-one-out). Tried without gain: passages, best sentence, adjacent words,
+prefixes, rarity by side, co-occurring words, recency, diversity, scores of whole sessions.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from dataclasses import dataclass
 
 from sprite.database.turn_index import Counts, Means, Outline, Postings
 
-#: BM25's own; less than the usual 0.75 for length, since long turns do say more.
+#: BM25's parameters. B is below the usual 0.75, since long turns do contain more.
 K1 = 1.2
 B = 0.4
-#: What a word counts that stands so many turns before (-) or after (+) a turn of the same session.
+#: Weight of a word by its distance in turns of the same session: before (-) or after (+).
 NEIGHBOURS = {-3: 0.1, -2: 0.25, -1: 0.5, 1: 0.4, 2: 0.2}
 REACH = 3
-#: Words at which a turn needs those around it only by 1/e: an exchange of people has 20, an assistant's page 700.
+#: Words at which a turn needs its neighbours only by 1/e. An exchange between people has 20, an assistant's page 700.
 STANDS_ALONE = 300.0
-#: Below this share what stands close by is not worth counting exactly.
+#: Neighbours with a smaller share are not counted exactly.
 COUNTED_SHARE = 0.05
-#: A word that only tools said: files and pages have every word sooner or later.
+#: Weight of a word in tool output only: files and pages contain every word sooner or later.
 TOOL_WORD = 0.3
-#: A word that names the turn's date: nobody said it.
+#: Weight of a word that matches the turn's date only.
 DATED = 0.5
-#: A word of asking about a talk ("mentioned", "list"): it stands in the question for another reason than its subject.
+#: Weight of a word about the conversation ("mentioned", "list"), which is not the subject of the question.
 ASKING = 0.5
-#: The subject of the conversation: words within so many turns on each side, and what they weigh beside the turn's own.
+#: The conversation's subject: words within this many turns on each side, their weight and their saturation.
 SUBJECT_TURNS = 10
 SUBJECT_WEIGHT = 0.25
 SUBJECT_SATURATION = 2.0
-#: A turn whose speaker the question names.
+#: Factor for a turn whose speaker the question names.
 NAMED_SPEAKER = 1.5
-#: Of turns that need each other, the longer ones say more, slowly.
+#: Exponent for length: longer turns contain slightly more.
 LENGTH_POWER = 0.2
-#: A turn of the time that the question is about; of turns that fit alike, the first or the latest where that is asked.
+#: Factor for turns of the question's period. Also for the first or latest of similar turns, if asked.
 IN_TIME = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Where the question's words stand: for each its weight and its turns; `reply` is what one of a reply counts."""
+    """The places of the question's words: weight and turns of each; `reply` is the weight of a reply's word."""
 
     weights: list[float]
     places: list[Postings]
@@ -59,26 +59,26 @@ class Words:
 
     @property
     def total(self) -> float:
-        """The weight of the whole question."""
+        """Return the weight of the whole question."""
         return sum(self.weights) or 1.0
 
 
 def weigh(postings: Sequence[Postings], turns: int, means: Means, asking: Sequence[bool]) -> Words:
-    """Weights and places of a question's words among so many turns."""
+    """Return weights and places of a question's words among all turns."""
     weights = [
         weight(turns, found.turns) * (ASKING if asks else 1.0) for found, asks in zip(postings, asking, strict=True)
     ]
-    # What is said at length is worth less a word; of people who chat both sides are worth the same.
+    # Words count less on the more verbose side. Between people both sides count the same.
     return Words(weights, list(postings), means, min(1.0, means.person / means.reply) if means.reply else 1.0)
 
 
 def weight(texts: int, having: int) -> float:
-    """What a word says that so many of the texts have."""
+    """Return the weight of a word that occurs in `having` of the texts."""
     return math.log1p((max(texts - having, 0) + 0.5) / (having + 0.5))
 
 
 def seeds(words: Words) -> dict[int, float]:
-    """How much of the question's weight turns have, by which words stand in them."""
+    """Return the weight that each turn has from the presence of words."""
     own: dict[int, float] = {}
     reply = words.reply
     for word_weight, found in zip(words.weights, words.places, strict=True):
@@ -97,12 +97,12 @@ def seeds(words: Words) -> dict[int, float]:
 
 
 def best(scores: Mapping[int, float], number: int) -> list[int]:
-    """The best of them, the newest of equals: weights are added in the same order for every one of them."""
+    """Return the keys with the highest scores; the newest among equals."""
     return [key for _, key in heapq.nlargest(number, zip(scores.values(), scores.keys(), strict=True))]
 
 
 def own_shares(words: Words, turns: Collection[int]) -> dict[int, float]:
-    """The share of the question that each turn has by itself."""
+    """Return each turn's own share of the question."""
     shares, total = dict.fromkeys(turns, 0.0), words.total
     for word_weight, found in zip(words.weights, words.places, strict=True):
         spoken = found.person | found.reply | found.dated
@@ -114,21 +114,21 @@ def own_shares(words: Words, turns: Collection[int]) -> dict[int, float]:
 
 
 def lifts(cited: Mapping[int, float], own: Mapping[int, float]) -> dict[int, float]:
-    """What learnings add to the turns they cite, of the share of the question that a turn lacks.
+    """Return what learnings add to the turns that they cite, scaled by the missing share of the question.
 
-    What it says itself does not count again: it would push out a turn that says as much and has no learning, as few of
-    the agent's replies have.
+    The turn's own share does not count twice. Otherwise it would displace equal turns without a learning, such as most
+    replies of the agent.
     """
     return {turn: cited.get(turn, 0.0) * (1 - share) for turn, share in own.items()}
 
 
 def with_neighbours(turns: Iterable[int], reach: int) -> set[int]:
-    """Turns and those that may be next to them."""
+    """Return the turns and all ids within reach."""
     return {turn + step for turn in turns for step in range(-reach, reach + 1)}
 
 
 def presence(words: Words, turns: Collection[int]) -> list[Counts]:
-    """Counts of 0 and 1: all that is known from where words stand."""
+    """Return counts of 0 and 1, from the places of words alone."""
     wanted = set(turns)
     return [
         {
@@ -140,12 +140,12 @@ def presence(words: Words, turns: Collection[int]) -> list[Counts]:
 
 
 def needs_others(outline: Outline) -> float:
-    """How much a turn needs the turns around it, from 1 (it says next to nothing) to 0."""
+    """Return how much a turn needs its neighbours, from 1 (almost empty) to 0."""
     return math.exp(-(outline.person + outline.reply) / STANDS_ALONE)
 
 
 def worth_counting(turns: Iterable[int], outlines: Mapping[int, Outline]) -> set[int]:
-    """Turns, and those around them that have a say in their scores."""
+    """Return the turns and those neighbours that affect their scores."""
     found = set()
     for turn in turns:
         found.add(turn)
@@ -160,13 +160,13 @@ def worth_counting(turns: Iterable[int], outlines: Mapping[int, Outline]) -> set
 def score_turns(
     words: Words, counts: Sequence[Counts], turns: Collection[int], outlines: Mapping[int, Outline]
 ) -> dict[int, float]:
-    """The share of the question that each turn has, with its neighbours; `outlines` has both."""
+    """Return each turn's share of the question, with its neighbours; `outlines` has both."""
     scores = {turn: 0.0 for turn in turns if turn in outlines}
     needs = {turn: needs_others(outlines[turn]) for turn in scores}
     session_of, steps = {turn: outlines[turn].session_id for turn in scores}.get, list(NEIGHBOURS.items())
     for word_weight, amounts in zip(words.weights, _amounts(words, counts, outlines), strict=True):
         near: dict[int, float] = {}
-        # By turn, not by the turn beside it: most words stand in few turns.
+        # Iterate over the turns with the word, not over all neighbours: most words occur in few turns.
         for turn, amount in amounts.items():
             session = outlines[turn].session_id
             for step, share in steps:
@@ -180,7 +180,7 @@ def score_turns(
 
 
 def _amounts(words: Words, counts: Sequence[Counts], outlines: Mapping[int, Outline]) -> list[dict[int, float]]:
-    """For each word what it counts in the turns that have it, for how long they are."""
+    """Return each word's length-normalised count in its turns."""
     person_mean, reply_mean = words.means.person or 1.0, words.means.reply or 1.0
     amounts = []
     for found, counted in zip(words.places, counts, strict=True):
@@ -202,7 +202,7 @@ def _amounts(words: Words, counts: Sequence[Counts], outlines: Mapping[int, Outl
 
 
 def score_subject(words: Words, turns: Sequence[int], outlines: Mapping[int, Outline]) -> dict[int, float]:
-    """The share of the question that the conversation around each turn has, weighed to be added to its own."""
+    """Return the weighted share of the question in the conversation around each turn."""
     scores = dict.fromkeys(turns, 0.0)
     for word_weight, found in zip(words.weights, words.places, strict=True):
         ordered = sorted(found.person | found.reply)
@@ -216,14 +216,14 @@ def score_subject(words: Words, turns: Sequence[int], outlines: Mapping[int, Out
 
 
 def standing(outline: Outline, means: Means, *, named: bool) -> float:
-    """The factor by which a turn's own nature counts, whatever is asked."""
+    """Return a turn's factor for length and named speaker, independent of the question's words."""
     share = max(1, outline.person + outline.reply) / ((means.person + means.reply) or 1.0)
     length: float = share ** (LENGTH_POWER * needs_others(outline))
     return length * (NAMED_SPEAKER if named else 1.0)
 
 
 def by_time(turns: Mapping[int, float], at: Mapping[int, float], *, first: bool) -> dict[int, float]:
-    """A factor for each scored turn, the larger the nearer it is to the first or the latest that fit about as well."""
+    """Return a factor per turn that grows towards the first or the latest of the similar ones."""
     most = max(turns.values(), default=0.0)
     fitting = sorted((turn for turn, score in turns.items() if score >= most / 2), key=lambda turn: at[turn])
     ordered = fitting[::-1] if first else fitting
@@ -232,7 +232,7 @@ def by_time(turns: Mapping[int, float], at: Mapping[int, float], *, first: bool)
 
 
 def score_texts(postings: Sequence[Sequence[int]], lengths: Mapping[int, int], texts: int) -> dict[int, float]:
-    """The share of the question that each of some short texts has, by BM25."""
+    """Return each short text's share of the question, by BM25."""
     weights = [weight(texts, len(found)) for found in postings]
     average = sum(lengths.values()) / max(1, len(lengths)) or 1.0
     scores = dict.fromkeys(lengths, 0.0)
@@ -244,7 +244,7 @@ def score_texts(postings: Sequence[Sequence[int]], lengths: Mapping[int, int], t
 
 
 def have_most(postings: Sequence[Sequence[int]], texts: int, number: int) -> list[int]:
-    """The short texts with most of the question's weight; the newest of equals."""
+    """Return the short texts with the most weight of the question; the newest among equals."""
     own: dict[int, float] = {}
     for found in postings:
         word_weight = weight(texts, len(found))

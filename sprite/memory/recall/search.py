@@ -1,6 +1,6 @@
 """search_memory: learnings and raw turns in one ranked list, and how far the learnings reach.
 
-Reads memory.db and transcript.db; writes nothing.
+The module reads memory.db and transcript.db and writes nothing.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ DEFAULT_LIMIT = 10
 MAX_LIMIT = 100
 #: Turns shown on each side of `around:<turn>`.
 AROUND = 5
-#: So many times the hits wanted are ranked in full. On LoCoMo the 50 turns with most of the words, with their
-#: neighbours, held everything that ranking all turns found.
+#: Multiple of the limit that is ranked in full. On LoCoMo the 50 turns with most of the words, with their neighbours,
+#: contained every result of a full ranking.
 POOL = 3
 MIN_POOL = 30
-#: A learning that has so much of what its turn has of the question says as much: a turn takes more words for it.
+#: A learning with this share of its turn's match counts as equal: a turn has more words for the same.
 SAYS_AS_MUCH = 0.7
-#: An answer stands so close to the turn that has the question's words, if it has none itself.
+#: Distance within which a turn without the question's words may be the answer to one that has them.
 NEAR = 2
-#: A learning without evidence (confidence 0.1) counts 0.64 of one that quotes the person (0.9 counts 0.96).
+#: A learning without evidence (confidence 0.1) counts 0.64, one that quotes the user (0.9) counts 0.96.
 CONFIDENCE = 0.4
-#: What was superseded, beside what replaced it.
+#: Factor for a superseded learning, relative to its replacement.
 SUPERSEDED = 0.4
-#: From so many words on it is a question, which a turn may answer without having any of them. For one or two words,
-#: turns are found that have them.
+#: From this many words on it is a question, which a turn may answer without any of them. Fewer words must occur in the
+#: turn.
 QUESTION_WORDS = 3
-#: Who speaks stands before the first colon of a turn, within so many characters.
+#: The speaker stands before the first colon of a turn, within this many characters.
 OPENING_CHARS = 80
-#: A learning stands for its turn where it leaves out no more than this of what the turn has of the question; looked
-#: for among so many times the hits wanted.
+#: A learning replaces its turn if it lacks at most this share of the turn's match. Checked among this multiple of the
+#: limit.
 LEFT_OUT = 0.1
 TOLD_AMONG = 2
 RELIABLE = 0.5
 
-#: So many projects can be meant by a folder's name, and so many are named where none is.
+#: Projects compared with a folder's name, and projects listed if none matches.
 MOST_PROJECTS, PROJECTS_NAMED = 1_000, 8
 
-#: With fewer hits, words that nobody ever used are looked for in other spellings, so many words at most.
+#: Below this many hits, unused words are tried in other spellings, up to this many words.
 FEW = 3
 MAX_RESPELLED = 4
 
@@ -80,13 +80,13 @@ async def search(
     project: str | None = None,
     own_project: str | None = None,
 ) -> Found:
-    """Finds what fits a question in natural language, best first; `limit` is kept between 1 and 100.
+    """Return hits for a question in natural language, best first; `limit` is clamped to 1 to 100.
 
-    `names` are the words of the person's own name; `project` is a filter as it can stand in the question, and
-    `own_project` the key that stands for the person's own.
+    `names` are the words of the user's name. `project` is a filter as in the question. `own_project` is the key that
+    means the user's own memory.
     """
     limit = max(1, min(limit, MAX_LIMIT))
-    # Without an offset, each date has its own: by November's, July would begin an hour late.
+    # Without a fixed offset each date gets its own. With November's offset, July would begin an hour late.
     query = parse_query(text, datetime.now(), names)  # noqa: DTZ005
     if project is not None:
         query = replace(query, project=project)
@@ -117,7 +117,7 @@ async def search(
 
 
 def projects_meant(given: str, known: Sequence[str], own: str | None) -> tuple[str, ...]:
-    """The keys that somebody may mean: the key itself, or else every project whose folder is called so."""
+    """Return the keys that a name can mean: the exact key, else all projects with that folder name."""
     wanted = given.rstrip("/\\") or given
     if wanted == own:
         return (OWN,)
@@ -142,13 +142,13 @@ async def _hits(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit:
         return await _fitting(transcript, memory, query, limit)
     if query.empty:
         return []
-    if query.when.since is not None:  # nothing but "last week" is left of the question
+    if query.when.since is not None:  # the question has no words except a time
         query = replace(query, since=query.since or query.when.since, before=query.before or query.when.before)
     return await _newest(transcript, memory, query, limit)
 
 
 async def _with_near_spellings(transcript: TranscriptDB, query: Query) -> Query:
-    """The query with words of the log that are spelled nearly like those it does not know."""
+    """Return the query with similar words of the log for the unknown ones."""
 
     def look_near(look: TurnLook) -> tuple[tuple[str, str], ...]:
         looked = look.look_up(query.needles, Filters())
@@ -164,7 +164,7 @@ async def _with_near_spellings(transcript: TranscriptDB, query: Query) -> Query:
 
 
 async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) -> tuple[str, ...]:
-    """Which filter leaves nothing: the one without which there are hits; all of them, where it takes them together."""
+    """Return notes on the filter, or the combination, without which there are hits."""
     named = [
         (query.types, " ".join(f"type:{name}" for name in query.types), replace(query, types=())),
         (query.session, f"session:{query.session}", replace(query, session=None)),
@@ -183,7 +183,7 @@ async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) ->
 
 
 async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
-    """Filters alone: everything that passes them, newest first."""
+    """Return the newest items that pass the filters, for a query without words."""
     turns, learnings = _wanted(query)
     hits: list[SearchHit] = []
     if learnings is not None:
@@ -196,7 +196,7 @@ async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limi
 
 
 def _wanted(query: Query) -> tuple[Filters | None, Filters | None]:
-    """The filters for (turns, learnings), None where none of them are wanted."""
+    """Return the filters for (turns, learnings); None if that kind is not wanted."""
     kinds = tuple(kind for kind in query.types if kind != TURN)
     turns = query.filters if not query.types or TURN in query.types else None
     learnings = replace(query.filters, types=kinds) if not query.types or kinds else None
@@ -206,7 +206,7 @@ def _wanted(query: Query) -> tuple[Filters | None, Filters | None]:
 async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
     turns, learnings = _wanted(query)
     pool = max(MIN_POOL, POOL * limit)
-    # A learning points at its turn also where only turns are wanted.
+    # A learning leads to its turn even if only turns are wanted.
     fitting = learnings or replace(query.filters, types=())
     learned, scores = await memory.index.ask(lambda look: _learnings(look, query, fitting, limit, pool))
     said = Said({}, {}, {}, {})
@@ -230,9 +230,9 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Turns that fit: their scores, how much of the question each has in its own words, and when they were.
+    """Matching turns: their scores, the question's share in their own words, and their times.
 
-    `weights` is what the question's words weigh, by stem.
+    `weights` are the weights of the question's words by stem.
     """
 
     scores: dict[int, float]
@@ -242,7 +242,7 @@ class Said:
 
 
 class Ranked(NamedTuple):
-    """A learning or a turn among what fits; `turn` is the turn it is or comes from."""
+    """A matching learning or turn; `turn` is the turn that it is or comes from."""
 
     score: float
     learned: bool
@@ -252,7 +252,7 @@ class Ranked(NamedTuple):
 
 
 def _cited(learned: Mapping[int, LearningHit], scores: Mapping[int, float]) -> dict[int, float]:
-    """The turns that learnings cite, each with the score of its best one."""
+    """Return the turns that learnings cite, each with the score of its best learning."""
     cited: dict[int, float] = {}
     for learning in learned.values():
         turn = learning.source_observation_id
@@ -262,9 +262,9 @@ def _cited(learned: Mapping[int, LearningHit], scores: Mapping[int, float]) -> d
 
 
 def _ranked(learning: LearningHit, score: float, said: Said) -> Ranked:
-    """A learning in its place: where its turn is if it says as much of the question, else as far below as it says less.
+    """Rank a learning with its turn if its match is as good, else below it in proportion.
 
-    It is the turn's essence, so the conversation that speaks for the turn speaks for it.
+    It summarises the turn, so it shares the score that the turn gains from its conversation.
     """
     turn = learning.source_observation_id
     if turn in said.scores and turn is not None and learning.superseded_by is None:
@@ -276,7 +276,7 @@ def _ranked(learning: LearningHit, score: float, said: Said) -> Ranked:
 async def _once(
     transcript: TranscriptDB, learned: Mapping[int, LearningHit], ranked: Sequence[Ranked], said: Said, limit: int
 ) -> list[Ranked]:
-    """Ranked hits; a learning that says as much of the question as its turn stands for both, in the higher place."""
+    """Replace each turn by a learning with nearly its whole match, at the higher of both ranks."""
     head = ranked[: TOLD_AMONG * limit]
     turns = {hit.id for hit in head if not hit.learned}
     telling = [hit for hit in head if hit.learned and hit.turn in turns and _reliable(learned[hit.id])]
@@ -295,13 +295,13 @@ async def _once(
 
 
 def _reliable(learning: LearningHit) -> bool:
-    """Whether a learning may stand for its turn: nothing replaced it, and it rests on what the two of them said."""
+    """Return whether a learning may replace its turn: not superseded, and based on the user or the agent."""
     said = learning.origin in {"user", "assistant"}
     return said and learning.superseded_by is None and learning.confidence >= RELIABLE
 
 
 def _one_a_turn(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
-    """The best of them; where not all have room, those that tell a turn again make room for other turns."""
+    """Return the best hits; if room is short, repeats of a turn give way to other turns."""
     seen: set[int] = set()
     again: list[bool] = []
     for hit in ranked:
@@ -318,10 +318,10 @@ def _one_a_turn(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
 def _learnings(
     look: LearningLook, query: Query, filters: Filters, limit: int, pool: int
 ) -> tuple[dict[int, LearningHit], dict[int, float]]:
-    """Learnings that have words of the question, and their scores."""
+    """Return matching learnings and their scores."""
     looked = look.look_up(query.needles, filters, limit, pool)
     if looked.postings is None:
-        # Equals stay in FTS5's order: among so many, it has chosen between them already.
+        # Equal scores keep FTS5's order, which already decided between so many.
         scores = {key: score - place * TIE_BREAK for place, (key, score) in enumerate(looked.best)}
         learned = look.learnings(scores)
     else:
@@ -338,7 +338,7 @@ def _learnings(
 
 
 def _add_replacements(look: LearningLook, learned: dict[int, LearningHit]) -> None:
-    """A correction answers the question its mistake answers, whatever words it uses."""
+    """Add the replacements of superseded learnings: they answer the question in any words."""
     while (
         missing := {learning.superseded_by for learning in learned.values() if learning.superseded_by is not None}
         - learned.keys()
@@ -350,9 +350,9 @@ def _add_replacements(look: LearningLook, learned: dict[int, LearningHit]) -> No
 
 
 def _valid_first(learned: Mapping[int, LearningHit], scores: Mapping[int, float]) -> dict[int, float]:
-    """Scores with what replaced a learning at least in its place, and the learning itself below."""
+    """Return scores in which a replacement ranks at least as high, and its old learning below."""
     ranked = dict(scores)
-    # One learning replaces another that was valid then, so ids only grow along a chain.
+    # A replacement has a higher id than the learning it replaces.
     for key in sorted(learned):
         by = learned[key].superseded_by
         if by in learned and by is not None:
@@ -368,7 +368,7 @@ def _valid_first(learned: Mapping[int, LearningHit], scores: Mapping[int, float]
 
 
 def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) -> Said:
-    """Turns that fit the question."""
+    """Return the matching turns."""
     needles = query.needles
     looked = look.look_up(needles, query.filters)
     words = ranking.weigh(looked.postings, looked.turns, looked.means, query.asking)
@@ -396,7 +396,7 @@ def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) 
     subject = ranking.score_subject(words, candidates, outlines)
     openings = look.openings(candidates, OPENING_CHARS)
     named = _speakers_named(query, openings)
-    # The same words fit as well wherever they stand: equals, of which the newest comes first.
+    # Position does not change how well words match; among equals the newest comes first.
     words_of = {o.id: (o.user_message, o.agent_response, outlines[o.id][3:]) for o in openings}
     best: dict[tuple[str, str, tuple[int, int]], float] = {}
     for turn, said in words_of.items():
@@ -417,7 +417,7 @@ def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) 
 
 
 def _speakers_named(query: Query, openings: Iterable[Opening]) -> set[int]:
-    """The turns whose speaker the question names: a word of it stands right before the turn's first colon."""
+    """Return the turns whose speaker the question names, right before the turn's first colon."""
     names = "|".join(re.escape(term) for term in query.terms)
     speaks = re.compile(rf"(?<!\w)(?:{names})(?!\w)[^:\n.?!]{{0,20}}:(?![\w/])")
     return {

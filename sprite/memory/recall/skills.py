@@ -1,7 +1,7 @@
-"""Skills: folders of `skills/`, each with a SKILL.md that says when and how to use it, as the field has them.
+"""Skills: folders of `skills/`, each with a SKILL.md in the common format.
 
-The agent is told name, description and path, and reads the rest when a task fits. They are listed here and not by
-the CLI: it would also run the hooks and commands that a SKILL.md can name, on the far side of every check.
+The agent gets name, description and path, and reads the rest when needed. The CLI must not list them: it would run the
+hooks and commands named in a SKILL.md, without any check.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE = "SKILL.md"
-#: So many are listed; the folder can hold more.
+#: Skills that are listed; the folder can hold more.
 MAX_SKILLS = 50
-#: The head of a SKILL.md, which holds what is listed.
+#: Bytes read of a SKILL.md: its head has all listed fields.
 HEAD_BYTES = 8 * 1024
 MAX_DESCRIPTION_CHARS = 500
 MAX_NAME_CHARS = 64
@@ -23,7 +23,7 @@ MAX_NAME_CHARS = 64
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A skill as it is listed; `path` is its SKILL.md, seen from the workspace."""
+    """A listed skill; `path` is its SKILL.md relative to the workspace."""
 
     name: str
     description: str
@@ -31,7 +31,7 @@ class Skill:
 
 
 def skills_in(folder: Path) -> list[Skill]:
-    """The skills of a folder by name. What is no SKILL.md with a description is passed over."""
+    """Return the skills of a folder by name. Entries without a SKILL.md and a description are skipped."""
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError:
@@ -49,7 +49,7 @@ def skills_in(folder: Path) -> list[Skill]:
 
 
 def _head(path: Path) -> str:
-    """The file's beginning. Links are not followed (they could lead into `.os/`), nor is a pipe waited for."""
+    """Read the file's beginning. Links are not followed (they could lead into `.os/`), and a pipe does not block."""
     if path.parent.is_symlink():
         return ""
     try:
@@ -67,7 +67,7 @@ def _head(path: Path) -> str:
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:
-    """The fields between the first two `---` lines, each on one line; longer ones go on indented."""
+    """Yield the fields between the first two `---` lines; indented lines continue a field."""
     lines = text.splitlines()
     if not lines or lines[0].strip() != "---":
         return
@@ -88,7 +88,7 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _plain(words: list[str]) -> str:
-    """A value without YAML's signs for folded text and quotes, and without line breaks."""
+    """Return a value without YAML's signs for folded text and quotes, and without line breaks."""
     first, *rest = words
     if first.strip() in {">", ">-", "|", "|-"}:
         first = ""

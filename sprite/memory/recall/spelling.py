@@ -1,31 +1,31 @@
-"""Words of a vocabulary that are spelled nearly like one that is unknown (pure)."""
+"""Find words of a vocabulary that are spelled almost like an unknown word (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-#: A word of fewer letters is near to too many others; from so many letters on two mistakes are forgiven.
+#: Shorter words are close to too many others; words of the second length may have two mistakes.
 LEAST_LETTERS = 4
 TWO_MISTAKES = 8
 MOST_NEAR = 2
 
 
 def may_be_misspelled(word: str) -> bool:
-    """Whether it is a word in which a mistake can be told from another word."""
+    """Return whether a misspelling of the word can be recognised."""
     return len(word) >= LEAST_LETTERS and word.isascii() and word.isalpha()
 
 
 def near_spellings(word: str, wanted: str, vocabulary: Iterable[tuple[str, int]]) -> list[str]:
-    """The nearest of the vocabulary's stems, the most frequent of equals; each comes with how many texts have it.
+    """Return the nearest stems of the vocabulary, then the most frequent; it has (stem, text count) pairs.
 
-    `wanted` is the word's own stem, by the same rules: it is as far from the right one as the mistake is.
+    `wanted` is the word's own stem by the same rules, so the distance between stems is that of the mistake.
     """
     most = 2 if len(word) >= TWO_MISTAKES else 1
     letters = set(wanted)
     near = [
         (mistakes, -count, term)
         for term, count in vocabulary
-        # Most are known to be far off without being compared letter by letter.
+        # Exclude most terms without a letter by letter comparison.
         if abs(len(term) - len(wanted)) <= most
         and len(letters ^ set(term)) <= 2 * most
         and (mistakes := distance(wanted, term)) <= most
@@ -34,7 +34,7 @@ def near_spellings(word: str, wanted: str, vocabulary: Iterable[tuple[str, int]]
 
 
 def distance(one: str, other: str) -> int:
-    """How many letters were left out, added, mistaken, or typed in the wrong order."""
+    """Return the edit distance: missing, extra, wrong or swapped letters."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for place, letter in enumerate(one, start=1):

@@ -1,4 +1,4 @@
-"""How memory grew, as rows of a list: turns, and the events that changed memory (pure)."""
+"""Render the history of memory as list rows: turns, and events that changed memory (pure)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sprite.database.quarantine import CURATED, OFF_RECORD, QUARANTINED
 from sprite.database.transcript import Observation
 from sprite.protocol.rows import CurationRow, LoggedTurn, MadeVersion, Rejected, TokenCount, TurnRow
 
-#: A list shows how a turn begins; the turn itself has the rest.
+#: Lists show the beginning of a turn; the turn itself has the rest.
 EXCERPT_CHARS = 400
-#: What a list says of an edit, a forget, a quarantine or an action: never what was written or forgotten. What an action
-#: says comes from what memory holds of it now.
+#: Fields of an event that a list may show, without any written or forgotten text. An action's text comes from its
+#: current state.
 _TOLD = (
     "name",
     "source",
@@ -41,7 +41,7 @@ _TOLD = (
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What curations made: learnings by curation, (curation, file, version), what was refused, and actions' words."""
+    """The results of curations: learnings by curation, (curation, file, version), refusals, and action texts."""
 
     learnings: Mapping[int, int]
     versions: Sequence[tuple[int, str, int]]
@@ -50,7 +50,7 @@ class Made:
 
 
 def action_of(curation: Curation) -> int | None:
-    """The number of the action that a row is about."""
+    """Return the number of the action that a row is about, or None."""
     if curation.kind not in {"action", "edit"}:
         return None
     said = _object(curation.response)
@@ -61,7 +61,7 @@ def action_of(curation: Curation) -> int | None:
 
 
 def curation_row(curation: Curation, made: Made, generation: int) -> CurationRow:
-    """One event as a row."""
+    """Convert an event to a row."""
     first, last = curation.first_observation_id, curation.last_observation_id
     usage = _object(curation.usage_json)
     return CurationRow(
@@ -83,7 +83,7 @@ def curation_row(curation: Curation, made: Made, generation: int) -> CurationRow
 
 
 def turn_row(turn: Observation) -> TurnRow:
-    """One turn as a row: both sides cut, and the names of what was called."""
+    """Convert a turn to a row: both sides cut, with the names of the tools."""
     return TurnRow(
         id=turn.id,
         at=turn.timestamp,
@@ -105,7 +105,7 @@ def turn_row(turn: Observation) -> TurnRow:
 
 
 def logged_turn(turn: Observation) -> LoggedTurn:
-    """One turn, whole."""
+    """Convert a complete turn to its wire format."""
     return LoggedTurn(
         id=turn.id,
         timestamp=turn.timestamp,
@@ -132,14 +132,14 @@ def _detail(curation: Curation, actions: Mapping[int, str]) -> dict[str, Any]:
         return {}
     said = _object(curation.response)
     told = {name: value for name, value in said.items() if name in _TOLD}
-    # A learned action has another number in each extraction: its row says itself what it was about.
+    # A learned action's number varies between extractions, so its row contains its text.
     of = said.get("of")
     content = of.get("content") if isinstance(of, dict) else actions.get(action_of(curation) or 0)
     return told | {"content": _excerpt(content)} if isinstance(content, str) else told
 
 
 def _object(text: str | None) -> dict[str, Any]:
-    """A JSON object, empty where a row holds anything else."""
+    """Parse a JSON object; anything else gives an empty one."""
     try:
         found = json.loads(text or "")
     except (ValueError, RecursionError):
@@ -152,10 +152,10 @@ def _excerpt(text: str) -> str:
 
 
 def _tools(calls: Any) -> list[str]:
-    """The names of the tools called."""
+    """Return the names of the tools called."""
     return [str(call["name"]) for call in _list(calls) if isinstance(call, dict) and call.get("name")][:50]
 
 
 def _list(calls: Any) -> list[Any]:
-    """A turn's tool calls: any JSON may stand there, if another program wrote it."""
+    """Return a turn's tool calls. Other programs may have written any JSON."""
     return calls if isinstance(calls, list) else []

@@ -1,6 +1,6 @@
-"""Memory as people and programs look at it: files, versions, learnings, actions, one turn, all in numbers.
+"""Read-only views of memory for people and programs: files, versions, learnings, actions, turns, health.
 
-Read-only. The gateway, the command line and the state a client gets all look through here.
+The gateway, the command line and the client state use this module.
 """
 
 from __future__ import annotations
@@ -61,33 +61,33 @@ from sprite.protocol.rows import (
 )
 from sprite.protocol.shapes import FileState, MemoryState, QuarantinedTurn
 
-#: Rows of one answer; a client asks again with `after` or `before`.
+#: Rows per response; clients page with `after` or `before`.
 MAX_ROWS = 500
-#: Each client is told of so many turns that are set aside; the others are told when these are settled.
+#: Quarantined turns sent to each client; more follow as these are settled.
 MAX_QUARANTINED = 100
 DAYS_SHOWN = 7
 SESSIONS_SHOWN = 5
 REFUSALS_SHOWN = 5
-#: What asks for a person: a turn that has waited so long, a disk with so little left.
+#: Thresholds for a warning: the age of a waiting turn, and the free disk space.
 LONGEST_WAIT_SECONDS = 86_400.0
 LEAST_FREE_BYTES = 256 * 2**20
 _HISTORY = msgspec.json.Decoder(list[ActionChange])
 
 
 class MemoryView:
-    """A look into memory."""
+    """Read-only access to memory."""
 
     def __init__(
         self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles, own_project: str | None = None
     ) -> None:
-        """`own_project` is the key of the sprite's own workspace: what is of it is the person's own."""
+        """`own_project` is the key of the sprite's workspace, whose items belong to the user."""
         self._transcript = transcript
         self._memory = memory
         self._files = files
         self._own_project = own_project
 
     async def state(self) -> MemoryState:
-        """Memory in numbers."""
+        """Return memory's key figures."""
         turns, waiting, _ = await self._transcript.counts()
         return MemoryState(
             files=self.files(),
@@ -100,12 +100,12 @@ class MemoryView:
         )
 
     async def quarantined(self) -> list[QuarantinedTurn]:
-        """The turns that are set aside, oldest first."""
+        """Return the quarantined turns, oldest first."""
         turns = await self._transcript.quarantine.turns(MAX_QUARANTINED)
         return [msgspec.convert(turn, QuarantinedTurn, from_attributes=True) for turn in turns]
 
     def files(self) -> list[FileState]:
-        """The six files, as the boot prompt has them."""
+        """Return the six files in the order of the boot prompt."""
         return [
             FileState(
                 name=name,
@@ -118,9 +118,9 @@ class MemoryView:
         ]
 
     async def file(self, name: str) -> tuple[str, int]:
-        """A file's content and version (0 while it is as shipped). PeerError for an unknown name.
+        """Return a file's content and version (0 for the shipped one). PeerError for an unknown name.
 
-        Both are of one row: an edit of this content that names this version takes nothing back.
+        Both come from one row, so an edit based on this version overwrites no newer content.
         """
         if known_file(name) in DEPLOYED:
             return self._files.read(name), 0
@@ -128,16 +128,16 @@ class MemoryView:
         return (latest.content, latest.version) if latest else (template(name), 0)
 
     async def file_at(self, name: str, at: float, scratch: Path) -> tuple[str, int]:
-        """The same as it was at a time, in Unix seconds; `scratch` is a folder to work in."""
+        """Return a file's content and version at a time in Unix seconds; `scratch` is a temporary folder."""
         until = await self._transcript.curations.newest_event(at)
         return await file_as_of(self._transcript, self._memory, scratch, known_file(name), until)
 
     def project(self, given: str | None) -> str | None:
-        """The key of a project that was asked for; None for the person's own. PeerError if it is no key."""
+        """Return a requested project's key; None for the user's own. PeerError if it is invalid."""
         return others_project(given, self._own_project)
 
     async def projects(self) -> list[Project]:
-        """The projects that turns are of, the one with the newest first."""
+        """Return the projects with turns, the most recent first."""
         learned = await self._memory.learnings_by_project()
         return [
             Project(key, turns, learned.get(key, 0), last_at)
@@ -145,25 +145,25 @@ class MemoryView:
         ]
 
     async def around(self, turn_id: int, before: int, after: int) -> list[LoggedTurn]:
-        """A turn with so many of its conversation before and after it, oldest first. PeerError if there is none."""
+        """Return a turn and its neighbours in the conversation, oldest first. PeerError if it does not exist."""
         turns = await self._transcript.conversation(turn_id, before, after)
         if not turns:
             raise PeerError(f"There is no turn {turn_id}.", code="not_found")
         return [logged_turn(turn) for turn in turns]
 
     async def drift(self) -> dict[str, Drift]:
-        """What stands on disk in files that changed while the agent was at work, until a person decides."""
+        """Return the open drift by file, until a person decides."""
         return await self._transcript.curations.open_drift()
 
     async def file_version(self, name: str, version: int) -> FileVersion:
-        """One version of a file. PeerError if there is none."""
+        """Return one version of a file. PeerError if it does not exist."""
         found = await self._memory.version(known_file(name), version)
         if found is None:
             raise PeerError(f"{name} has no version {version}.", code="not_found")
         return found
 
     async def history(self, name: str) -> list[VersionRow]:
-        """Every version of a file, oldest first."""
+        """Return every version of a file, oldest first."""
         return [
             VersionRow(
                 version=version.version,
@@ -176,9 +176,9 @@ class MemoryView:
         ]
 
     async def search(self, query: str, limit: int = DEFAULT_LIMIT, project: str | None = None) -> Found:
-        """What fits a question, best first; of one `project` alone, by its key or its folder's name.
+        """Search memory, optionally in one `project`, given by its key or its folder's name.
 
-        PeerError if it is neither.
+        PeerError if the project is neither.
         """
         if project is not None:
             project = project_or_name(project)
@@ -188,17 +188,17 @@ class MemoryView:
         )
 
     async def learnings(self, after: int = 0, limit: int = 100) -> list[LearningRow]:
-        """Learnings above an id as rows, oldest first."""
+        """Return learnings above an id as rows, oldest first."""
         rows = await self._memory.learnings(after, max(1, min(limit, MAX_ROWS)))
         return [learning_row(row) for row in rows]
 
     async def newest_learnings(self, before: int | None = None, limit: int = 100) -> list[LearningRow]:
-        """Learnings (below an id) as rows, newest first."""
+        """Return learnings below an id as rows, newest first."""
         rows = await self._memory.learnings_before(before, max(1, min(limit, MAX_ROWS)))
         return [learning_row(row) for row in rows]
 
     async def curations(self, before: int | None = None, limit: int = 100) -> list[CurationRow]:
-        """What changed memory (below an id), newest first."""
+        """Return events that changed memory, below an id, newest first."""
         curations = await self._transcript.curations.before(before, max(1, min(limit, MAX_ROWS)))
         if not curations:
             return []
@@ -213,12 +213,12 @@ class MemoryView:
         return [curation_row(curation, made, generation) for curation in curations]
 
     async def observations(self, before: int | None = None, limit: int = 100) -> list[TurnRow]:
-        """Turns (below an id), newest first."""
+        """Return turns below an id as rows, newest first."""
         turns = await self._transcript.observations_before(before, max(1, min(limit, MAX_ROWS)))
         return [turn_row(turn) for turn in turns]
 
     async def health(self, *, daily_cap_usd: float | None, last_error: str | None) -> Health:
-        """Memory and what it costs, in numbers; the cap and what went wrong last are known elsewhere."""
+        """Return memory's figures and costs; the caller supplies the cap and the last error."""
         state = await self.state()
         spending = self._transcript.spending
         calls, unpriced, newest = await spending.curation_counts()
@@ -259,7 +259,7 @@ class MemoryView:
     async def _attention(self, waiting: int, last_error: str | None) -> list[str]:
         words = [last_error] if last_error else []
         words += over_limits({name: self._files.read(name) for name in LINE_LIMITS})
-        # Fewer wait for as long as nothing more is said.
+        # Fewer turns wait until more is said, which is normal.
         oldest = await self._transcript.waiting(1) if waiting >= LEAST_TURNS else []
         if oldest and time.time() - oldest[0].timestamp > LONGEST_WAIT_SECONDS:
             words.append(f"turn {oldest[0].id} has waited to be curated for more than a day")
@@ -269,11 +269,11 @@ class MemoryView:
         return words
 
     async def actions(self) -> list[ActionRow]:
-        """Every action as a row, most urgent first."""
+        """Return every action as a row, most urgent first."""
         return [action_row(action) for action in await self._memory.actions()]
 
     async def turn(self, turn_id: int) -> LoggedTurn:
-        """One turn of the log. PeerError if there is none."""
+        """Return one turn of the log. PeerError if it does not exist."""
         turn = await self._transcript.observation(turn_id)
         if turn is None:
             raise PeerError(f"There is no turn {turn_id}.", code="not_found")
@@ -281,22 +281,22 @@ class MemoryView:
 
 
 def learning_row(learning: Learning) -> LearningRow:
-    """A learning as it travels."""
+    """Convert a learning to its wire format."""
     return msgspec.convert(learning, LearningRow, from_attributes=True)
 
 
 def action_row(action: Action) -> ActionRow:
-    """An action as it travels."""
+    """Convert an action to its wire format."""
     return msgspec.convert({**asdict(action), "history": _HISTORY.decode(action.history_json)}, ActionRow)
 
 
 def drifted(drift: Drift) -> Drifted:
-    """A file's drift as it travels, without its content."""
+    """Convert a file's drift to its wire format, without its content."""
     return Drifted(drift.name, drift.found_at, drift.curation_id, drift.source)
 
 
 def known_file(name: str) -> str:
-    """The name of a memory file. PeerError for any other."""
+    """Return the name of a memory file. PeerError for any other."""
     if name not in LINE_LIMITS:
         raise PeerError(f"There is no memory file {name[:80]!r}; there are {', '.join(BOOT_ORDER)}.", code="not_found")
     return name

@@ -1,6 +1,6 @@
-"""When a question is about: a period in the person's zone, or the first or the latest of its kind (pure).
+"""Parse the time in a question: a period in the user's zone, or "first" or "latest" (pure).
 
-A period that is named raises what was said in it; it never leaves anything out, since people remember dates wrongly.
+A period ranks its turns higher. It never excludes others, since people remember dates wrongly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
 _ISO = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
 _DAY_MONTH = re.compile(rf"\b{_DAY}(?: of)? {_MONTH}\b(?:,? (\d{{4}}))?", re.IGNORECASE)
 _MONTH_DAY = re.compile(rf"\b{_MONTH} {_DAY}\b(?:,? (\d{{4}}))?", re.IGNORECASE)
-#: "may" and "march" are months only where they stand as one.
+#: "may" and "march" are months only after such a word.
 _IN_MONTH = re.compile(rf"\b(?:in|during|of|since|last|this) {_MONTH}\b(?:,? (\d{{4}}))?", re.IGNORECASE)
 _IN_YEAR = re.compile(r"\b(?:in|during|of) (\d{4})\b", re.IGNORECASE)
 _ON_DAY = re.compile(rf"\b(?:on|last|this) ({'|'.join(_DAYS)})\b", re.IGNORECASE)
@@ -30,7 +30,7 @@ _UNIT = re.compile(r"\b(this|last|past|previous) (week|weekend|month|year)\b", r
 _AGO = re.compile(rf"\b{_NUMBER} (day|week|month|year)s? ago\b", re.IGNORECASE)
 _LAST_N = re.compile(rf"\b(?:last|past|previous) {_NUMBER} (day|week|month|year)s?\b", re.IGNORECASE)
 _FIRST = re.compile(r"\b(?:first time|earliest|originally|initially|at first|the first)\b", re.IGNORECASE)
-#: "As we said last time" names no end: somebody did something that time.
+#: "As we said last time" does not ask for the latest; "the last time we" does.
 _LATEST = re.compile(
     r"\b(?:most recent(?:ly)?|latest|newest|(?<!from )(?<!like )last time (?:that )?(?:i|we|you|he|she|they))\b",
     re.IGNORECASE,
@@ -41,9 +41,9 @@ _UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """From `since` up to `before` (Unix seconds), if a period is named; `words` are those that name it by today.
+    """A period from `since` up to `before` (Unix seconds), if named; `words` name it relative to today.
 
-    `end` is asked for where the question wants the first or the latest of its kind.
+    `end` is set if the question asks for the first or the latest item.
     """
 
     since: float | None = None
@@ -56,7 +56,7 @@ NO_TIME = When()
 
 
 def when_asked(text: str, now: datetime) -> When:
-    """What a question says about time; `now` has the person's zone, or none for the computer's."""
+    """Parse the time in a question; `now` has the user's zone, or none for the computer's."""
     end: Literal["first", "latest"] | None = None
     if _FIRST.search(text):
         end = "first"
@@ -65,14 +65,14 @@ def when_asked(text: str, now: datetime) -> When:
     try:
         start, stop, named = next(_periods(text, now))
         since, before = start.timestamp(), stop.timestamp()
-    # No period, the 31st of February, a thousand years ago, or the year 1, whose times not every zone has.
+    # No period, the 31st of February, a thousand years ago, or the year 1, which is out of range in some zones.
     except (StopIteration, ValueError, OverflowError):
         return When(end=end)
     return When(since, before, frozenset(re.findall(r"\w+", named.casefold())), end)
 
 
 def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
-    """Every period that is named, the most exact first; with the words that mean nothing but when it is asked."""
+    """Yield all named periods, the most exact first, with their purely relative words."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if found := _ISO.search(text):
         yield *_day(today, int(found[1]), int(found[2]), int(found[3])), ""
@@ -100,7 +100,7 @@ def _relative(text: str, today: datetime) -> Iterator[tuple[datetime, datetime, 
     if found := _AGO.search(text):
         unit = _UNIT_DAYS[found[2].casefold()]
         start = today - timedelta(days=_number(found[1]) * unit)
-        # "Two months ago" is half a month more or less.
+        # "Two months ago" allows half a month on each side.
         yield start - timedelta(days=unit // 2), start + timedelta(days=1 + unit // 2), found[0]
     if found := _UNIT.search(text):
         start, stop = _unit(today, found[2].casefold())
@@ -113,7 +113,7 @@ def _relative(text: str, today: datetime) -> Iterator[tuple[datetime, datetime, 
 
 
 def _unit(day: datetime, unit: str) -> tuple[datetime, datetime]:
-    """The week, weekend, month or year of a day."""
+    """Return the week, weekend, month or year of a day."""
     if unit == "month":
         start = day.replace(day=1)
         return start, _next_month(start)
@@ -130,7 +130,7 @@ def _day(today: datetime, year: int, month: int, day: int) -> tuple[datetime, da
 
 
 def _dated(today: datetime, year: str | None, month: int, day: int) -> tuple[datetime, datetime]:
-    """A day of a month; of the last twelve months where no year is said."""
+    """Return a day of a month, in the last twelve months if no year is named."""
     return _day(today, int(year) if year else today.year - ((month, day) > (today.month, today.day)), month, day)
 
 

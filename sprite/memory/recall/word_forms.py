@@ -1,8 +1,8 @@
-"""Other forms of an English word that stemming does not bring together (pure): bought for buy, mom for mother.
+"""Forms of English words that stemming does not match (pure): bought for buy, mom for mother.
 
-Porter's stemmer, which the index uses, cuts endings off: it knows `walked`, but neither `went` nor `photo`. The
-words here are looked for in each other's place. Measured on LoCoMo: 1.1 points of recall at 5, 0.6 at 10, 0.5 at 20
-for the irregular forms, as much again for the short forms at 10.
+The index uses Porter's stemmer, which removes endings: it matches `walked`, but neither `went` nor `photo`. A search
+for one of these words includes the others. On LoCoMo the irregular forms gain 1.1 points of recall at 5, 0.6 at 10 and
+0.5 at 20; the short forms gain the same again at 10.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ strike struck|swear swore sworn|sweep swept|swim swam swum|swing swung|take took
 tell told|think thought|throw threw thrown|understand understood|wake woke woken|wear wore worn|win won|
 write wrote written|child children|man men|woman women|person people|foot feet|tooth teeth|mouse mice|wife wives|
 knife knives|leaf leaves|shelf shelves|half halves|thief thieves|wolf wolves"""
-#: Short and long forms of one word, of home and of a developer's work.
+#: Short and long forms of words from home and from software development.
 _SHORT = """mother mom mum mama|father dad papa|grandmother grandma|grandfather grandpa|child kid|
 photo photograph picture pic|favorite favourite fave|business biz|television tv|bicycle bike|movie film|doctor doc|
 information info|application app|telephone phone|refrigerator fridge|veterinarian vet|advertisement ad|
@@ -34,13 +34,13 @@ javascript js|typescript ts|kubernetes k8s|postgresql postgres"""
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
 _SUFFIXES = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
 _LAST_DAY = 31
-#: The same words come again and again: a fold asks for each a thousand times.
+#: The same words recur: a fold looks up each a thousand times.
 _REMEMBERED = 16_384
 
 
 @lru_cache(_REMEMBERED)
 def forms(word: str) -> tuple[str, ...]:
-    """The other forms of a word in lower case: none for most words."""
+    """Return the other forms of a lower-case word: none for most words."""
     if ordinal := _ORDINAL.fullmatch(word):
         return (ordinal[1],)
     if word.isascii() and word.isdecimal() and 1 <= int(word) <= _LAST_DAY:
@@ -50,7 +50,7 @@ def forms(word: str) -> tuple[str, ...]:
 
 
 def _bases(word: str) -> list[str]:
-    """What a word may be a regular form of: buying, buys -> buy; making -> make; running -> run."""
+    """Return the possible bases of a regular form: buying, buys -> buy; making -> make; running -> run."""
     bases = [word]
     if word.endswith("s"):
         bases += [word[:-1], word[:-2]]
