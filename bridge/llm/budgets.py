@@ -206,13 +206,13 @@ def refusal(name: Literal["day", "month"], limit: float, spent: float, least: fl
     """
     if spent + least <= limit and spent < limit:
         return BudgetError(
-            f"What is left of the {name}'s budget of {_dollars(limit)} is held by calls in flight. "
+            f"Calls in flight hold the rest of the {name}'s budget of {_dollars(limit)}. "
             "Try again when they are done.",
             _HELD_SECONDS,
         )
     return BudgetError(
         f"The {name}'s budget of {_dollars(limit)} is used up ({_dollars(spent)} spent). "
-        f"It begins anew on {_next(name, day):%Y-%m-%d} at 00:00 UTC; "
+        f"It resets on {_next(name, day):%Y-%m-%d} at 00:00 UTC; "
         f"{'you can raise it for today' if name == 'day' else 'whoever runs this bridge can raise it'}.",
         None,
     )

@@ -1,8 +1,9 @@
-"""The upstream's errors as clients are told of them: type and message, without the bridge's own keys. Pure."""
+"""Rewrite the upstream's errors for clients: type and message, without the bridge's own keys. Pure."""
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import msgspec
 
@@ -12,12 +13,11 @@ from sprite.common import own_secrets
 _MAX_WORDS = 2000
 _KIND = re.compile(r"[a-z_]{1,60}")
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-#: No event that clients know is as large.
 _MAX_EVENT = 1 << 20
 
 
 def told(error: object, status: int) -> RefusedError:
-    """What a client is told of an error of the upstream's, given as decoded JSON or None where it was none."""
+    """Return the error to send to a client for an upstream error (decoded JSON, or None where the body was not JSON)."""
     error = error.get("error", error) if isinstance(error, dict) else error
     kind, words = (error.get("type"), error.get("message")) if isinstance(error, dict) else (None, error)
     if not isinstance(words, str) or not words.strip():
@@ -36,34 +36,38 @@ def decoded(body: bytes) -> object:
 
 
 class ErrorEvents:
-    """Rewrites the errors in a stream of server-sent events: `feed` each chunk and pass on what it gives.
+    """Rewrite the errors in a stream of server-sent events: `feed` each chunk and forward what it returns.
 
-    Events pass whole: clients can do nothing with a part of one.
+    Events are forwarded whole, because clients can do nothing with a part of one. An event over 1 MiB (a fetched PDF, for
+    example) is forwarded as it arrives: no error is that large.
     """
 
     def __init__(self) -> None:
         self._kept = b""
+        self._is_inside_large = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the events that are whole now."""
+        """Return the events that are complete now."""
         data = self._kept + chunk
-        ends = [end.end() for end in _EVENT_END.finditer(data, max(0, len(self._kept) - 3))]
-        if not ends and len(data) > _MAX_EVENT:
-            raise RefusedError(502, "The model's API sent an event that is too large.")
-        at = ends[-1] if ends else 0
-        self._kept = data[at:]
-        whole = data[:at]
-        return whole if b"error" not in whole else b"".join(_rewritten(event) for event in _events(whole))
+        ends = [0, *(end.end() for end in _EVENT_END.finditer(data, max(0, len(self._kept) - 3)))]
+        events = [data[begin:end] for begin, end in pairwise(ends)]
+        self._kept = data[ends[-1] :]
+        ready = []
+        if events and self._is_inside_large:
+            ready.append(events.pop(0))
+            self._is_inside_large = False
+        ready.extend(map(_rewritten, events))
+        if self._is_inside_large or len(self._kept) > _MAX_EVENT:
+            # The last bytes may be the beginning of the event's end.
+            ready.append(self._kept[:-3])
+            self._kept = self._kept[-3:]
+            self._is_inside_large = True
+        return b"".join(ready)
 
     def finish(self) -> bytes:
-        """Return what was kept when the stream ended."""
+        """Return the rest when the stream has ended."""
         kept, self._kept = self._kept, b""
-        return _rewritten(kept)
-
-
-def _events(whole: bytes) -> list[bytes]:
-    ends = [end.end() for end in _EVENT_END.finditer(whole)]
-    return [whole[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+        return kept if self._is_inside_large else _rewritten(kept)
 
 
 def _rewritten(event: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The upstream's errors within a stream, as clients are told of them."""
+"""Upstream errors within a stream, as clients receive them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.llm.error_events import ErrorEvents
-from bridge.llm.errors import RefusedError
 from sprite.common import own_secrets
 
 KEY = "sk-ant-planted-0123456789abcdef"
@@ -49,8 +48,13 @@ def test_other_events_pass_byte_for_byte(cuts: list[int], noise: bytes) -> None:
     assert fed(whole, cuts) == whole
 
 
-def test_endless_event_is_refused() -> None:
+@given(st.integers(1, 400_000), st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r"]))
+@settings(max_examples=20)
+def test_large_event_passes_as_it_arrives(size: int, end: bytes) -> None:
     events = ErrorEvents()
-    assert events.feed(b"a" * 1_000_000) == b""
-    with pytest.raises(RefusedError, match="too large"):
-        events.feed(b"a" * 100_000)
+    large = b"data: " + b"an error " * 300_000 + end
+    parts = [large[at : at + size] for at in range(0, len(large), size)]
+    sent = [events.feed(part) for part in parts]
+    assert b"".join(sent) == large
+    assert max(map(len, sent)) < 2_000_000
+    assert KEY.encode() not in events.feed(TOLD[0]) + events.finish()

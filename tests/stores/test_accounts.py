@@ -28,7 +28,7 @@ async def test_a_call_holds_its_worst_cost_until_it_is_settled(database_at: Path
         assert await at.spent_today() == {"ada": 0.0}
         waits = await refused(at, 0.5, 0.125)
         assert waits.retry_after, "once it is settled there is room"
-        assert "held by calls in flight" in str(waits)
+        assert "Calls in flight hold" in str(waits)
         other = await let_in(at, 1.25, 0.125, sprite="bob")
         at.settle(settled(other, 1.0))
         at.settle(settled(call, 0.25))
