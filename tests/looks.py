@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,11 @@ def dump(path: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 async def eventually(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
     """Polls, with a bound: only where nothing says when it has happened. What was true once need not be so any more."""
+    began = time.monotonic()
     try:
         async with asyncio.timeout(patience):
             while not condition():  # noqa: ASYNC110 - another process cannot set an event of ours
-                await asyncio.sleep(0.05)
+                # A look may read a database or all of /proc: after a long wait it is taken less often.
+                await asyncio.sleep(min(0.25, max(0.05, (time.monotonic() - began) / 10)))
     except TimeoutError:
         raise AssertionError(what) from None

@@ -14,11 +14,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
+
 from bridge.hosts.archive import Archive
 from bridge.hosts.host import (
     Channel,
     Egress,
     Guard,
+    HostError,
     ModelAccess,
     Reached,
     unguarded,
@@ -34,7 +37,7 @@ from sprite.protocol.messages import (
     Auth,
     AuthOk,
 )
-from tests.emulator import Emulator, Machine
+from tests.emulator import Emulator, Fault, Machine
 from tests.emulator.api import TOKEN
 from tests.emulator.machine import Service
 from tests.harness import PATIENCE, ROOT
@@ -137,6 +140,21 @@ def another_version(version: str = "0.2.0") -> tuple[str, Callable[[str], str]]:
 
 
 @dataclass(frozen=True)
+class FirstDeploy:
+    """Facts of the deploy that made a disk: it was refused once, and done at the second attempt."""
+
+    #: The method, path and query of each call.
+    calls: list[tuple[str, str, str]]
+    #: Everything that people were told.
+    words: str
+    policy: list[dict[str, str]]
+    #: The sprite's token, which let us in.
+    token: str
+    #: The version that the host told operators.
+    version: str | None
+
+
+@dataclass(frozen=True)
 class Disk:
     """A VM that was deployed with this checkout's code, as it lies on disk."""
 
@@ -145,6 +163,7 @@ class Disk:
     owners: dict[str, str]
     #: What a VM's image may have beside Python: the virtual environment, which takes longer than all else of a deploy.
     packages: Path
+    deploy: FirstDeploy
 
     async def put_into(self, emulator: Emulator, tokens: Tokens, name: str = "ada") -> Machine:
         """A VM of that content, asleep."""
@@ -160,20 +179,29 @@ class Disk:
 def deployed_disk(folder: Path) -> Disk:
     """Deploys to a new VM (7 s); to be called where no event loop runs."""
 
-    async def deploy() -> Disk:
+    async def make() -> Disk:
         tokens = Tokens()
         async with Emulator(folder / "vms") as emulator:
+            emulator.faults.append(Fault("POST", "/policy/", status=400, body="planted"))
+            heard = Heard()
             async with host_of(emulator, this_archive(), tokens) as host:
-                await host.deploy("ada", Heard())
+                with pytest.raises(HostError, match="planted"):
+                    await host.deploy("ada", Heard())
+                await host.deploy("ada", heard)
+                reached = await host.reach("ada", heard)
+                await greeting(reached)
+                version = (await host.state("ada")).version
             machine = emulator.machines["ada"]
             definition = machine.services["sprite"].definition
             await machine.sleep("cold")
+            calls = [(call.method, call.path, str(call.query)) for call in emulator.calls]
+            deploy = FirstDeploy(calls, heard.words, machine.policy, reached.token, version)
             packages = folder / "packages"
             venvs = Path("workspace") / SYSTEM / "venvs"
             shutil.copytree(machine.root / venvs, packages / venvs, symlinks=True)
-            return Disk(machine.root, definition, dict(tokens.owners), packages)
+            return Disk(machine.root, definition, dict(tokens.owners), packages, deploy)
 
-    return asyncio.run(deploy())
+    return asyncio.run(make())
 
 
 async def greeting(reached: Reached) -> AuthOk:
@@ -234,8 +262,3 @@ async def talking(reached: Reached) -> AsyncIterator[Talk]:
 
 def version_of(machine: Machine) -> str:
     return (machine.workspace / ".os/VERSION").read_text().strip()
-
-
-def everything_asked(emulator: Emulator) -> str:
-    """Every address of every call, to look for secrets in."""
-    return json.dumps([(call.path, call.query) for call in emulator.calls])

@@ -7,6 +7,7 @@ import io
 import shutil
 import signal
 import sqlite3
+import sys
 import time
 import zipfile
 from collections.abc import AsyncIterator
@@ -39,11 +40,16 @@ from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.command_line import command, settings_of
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
-from tests.forking import ForkedProcess, fork_module
+from tests.forking import ForkedProcess, fork_module, forking_python
 from tests.harness import PATIENCE
 from tests.inspection import eventually
 from tests.shipping_by_hand import named, ship
 from tests.vms import Disk, Heard, Tokens, greeting, host_of, this_archive
+
+
+@pytest.fixture(autouse=True)
+def sprites_programs_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", forking_python())
 
 
 async def kept(data: Path, name: str, workspace: Path) -> None:
