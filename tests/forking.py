@@ -1,7 +1,8 @@
 """Processes under test, forked from a parent that has imported both programs: a start takes milliseconds.
 
-`python -m tests.forking SOCKET_FD LISTENER_FD` is that parent. Each test process has one, started when it is first
-needed. The listener is for fork_client.py.
+`python -m tests.forking SOCKET_FD LISTENER_FD` is that parent. Each test process has one, made when it is first needed:
+the first worker of a run starts its own, and those of the other workers are forked from that one. The listener is for
+these workers, and for fork_client.py.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ _LATE_IMPORTS = {"acp": ["bridge.acp.program"], "chat": ["bridge.chat.client", "
 #: A forked process writes its arguments and its environment over these, where /proc shows them.
 _ARGUMENTS_BYTES = 1 << 13
 _ENVIRONMENT_BYTES = 1 << 16
+#: Stands for a module where another worker asks for a parent.
+_PARENT = "parent"
 #: Begins a "module" that is code.
 _CODE = "-c "
 #: For a process whose `sys.executable` is to be this one.
@@ -118,6 +121,8 @@ class _Parent:
         ours, theirs = socket.socketpair()
         self._folder = tempfile.mkdtemp(prefix="forking-")
         self.address = f"{self._folder}/socket"
+        #: Leads to the first parent of a run.
+        self._link: Path | None = None
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self.address)
         listener.listen(100)
@@ -127,13 +132,8 @@ class _Parent:
         self.python.write_text(_PYTHON.format(python=sys.executable, client=client))
         self.python.chmod(0o755)
         descriptors = [theirs.fileno(), listener.fileno()]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.forking", *map(str, descriptors), " " * _ARGUMENTS_BYTES],
-            cwd=ROOT,
-            env={**os.environ, "ROOM_FOR_AN_ENVIRONMENT": " " * _ENVIRONMENT_BYTES},
-            pass_fds=descriptors,
-            stdin=subprocess.DEVNULL,
-        )
+        #: The process, or the connection that asked the first worker's parent for it.
+        self._process = self._fork(descriptors) or self._start(descriptors)
         theirs.close()
         listener.close()
         self._socket = ours
@@ -155,11 +155,59 @@ class _Parent:
             pid = self._started.result(PATIENCE)
             return pid, self._children[pid]
 
+    def _first_of_run(self) -> str:
+        """Return the address of the first parent of this run's workers; this one's, if there was none."""
+        if "PYTEST_XDIST_WORKER" not in os.environ:
+            return self.address
+        # All of them are children of the same pytest.
+        self._link = Path(tempfile.gettempdir()) / f"forking-{os.environ['PYTEST_XDIST_TESTRUNUID']}-{os.getppid()}"
+        try:
+            self._link.symlink_to(self.address)
+        except FileExistsError:
+            with contextlib.suppress(OSError):
+                return str(self._link.readlink())
+        return self.address
+
+    def _fork(self, descriptors: Sequence[int]) -> socket.socket | None:
+        """Have the first worker's parent fork this one; None where there is no other."""
+        first = self._first_of_run()
+        if first == self.address:
+            return None
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(PATIENCE)
+        try:
+            connection.connect(first)
+            request = json.dumps({"module": _PARENT}).encode()
+            socket.send_fds(connection, [len(request).to_bytes(_LENGTH_BYTES, "big")], descriptors)
+            connection.sendall(request)
+            if connection.recv(4096):
+                return connection
+        except OSError:
+            # Its worker has ended.
+            pass
+        connection.close()
+        return None
+
+    def _start(self, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.forking", *map(str, descriptors), " " * _ARGUMENTS_BYTES],
+            cwd=ROOT,
+            env={**os.environ, "ROOM_FOR_AN_ENVIRONMENT": " " * _ENVIRONMENT_BYTES},
+            pass_fds=descriptors,
+            stdin=subprocess.DEVNULL,
+        )
+
     def close(self) -> None:
         """End the parent."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._process.wait()
+        if isinstance(self._process, socket.socket):
+            self._process.close()
+        else:
+            self._process.wait()
+        with contextlib.suppress(OSError):
+            if self._link is not None and str(self._link.readlink()) == self.address:
+                self._link.unlink()
         self._socket.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -301,13 +349,14 @@ class _Forking:
             self._forget(asking)
             return asking is not self._connection
         request = json.loads(_exactly(asking, int.from_bytes(head, "big")))
+        if request["module"] == _PARENT:
+            return self._fork_parent(asking, descriptors)
         folder = Path(request["cwd"])
         known = _known_sources() if folder != ROOT and (folder / "sprite").is_dir() else {}
         _import_late(request)
         pid = os.fork()
         if not pid:
-            for ours in (self._connection, self._listener, self._waking, self._wake, *self._clients):
-                ours.close()
+            self._close()
             if asking is not self._connection:
                 os.setsid()
             if known:
@@ -319,6 +368,23 @@ class _Forking:
             os.close(descriptor)
         _tell(asking, {"started": pid})
         return True
+
+    def _fork_parent(self, asking: socket.socket, descriptors: Sequence[int]) -> bool:
+        """Fork a parent for another worker, which asks for nothing else on this connection."""
+        pid = os.fork()
+        if not pid:
+            self._close()
+            _Forking(*(socket.socket(fileno=number) for number in descriptors)).serve()
+            return False
+        self._children[pid] = asking
+        for descriptor in descriptors:
+            os.close(descriptor)
+        _tell(asking, {"started": pid})
+        return True
+
+    def _close(self) -> None:
+        for ours in (self._connection, self._listener, self._waking, self._wake, *self._clients):
+            ours.close()
 
     def _forget(self, asking: socket.socket) -> None:
         if asking in self._clients:

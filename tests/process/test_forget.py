@@ -132,7 +132,12 @@ async def test_without_a_terminal_nothing_is_forgotten_whatever_stands_on_stdin(
 
 @pytest.mark.parametrize(
     ("typed", "code"),
-    [pytest.param(b"n\n", 1, marks=pytest.mark.soak), (b"\x04", 1), (b"nyes\n", 1), (b"Yes\n", 0)],
+    [
+        pytest.param(b"n\n", 1, marks=pytest.mark.soak),
+        pytest.param(b"\x04", 1, marks=pytest.mark.soak),
+        (b"nyes\n", 1),
+        (b"Yes\n", 0),
+    ],
     ids=str,
 )
 async def test_at_a_terminal_only_a_yes_forgets(typed: bytes, code: int, workspace: Path) -> None:

@@ -17,6 +17,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.bridge_harness import Bridge, BridgeProcess, PageClient, bridge_proce
 from tests.claude_code import PLUGIN, ClaudeCode, begun_with, boot_file, patient_plugins, tool_results
 from tests.harness import PATIENCE, ROOT, observations, rows
 from tests.inspection import children, eventually, prompts
+from tests.session_logs import BEGINNING, Recorded, write_many
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 SEARCH = "mcp__plugin_sprite-memory_memory__search_memory"
@@ -57,6 +59,19 @@ def follower_of(bridge: BridgeProcess) -> int | None:
 def repository(folder: Path) -> Path:
     subprocess.run(["git", "init", str(folder)], check=True, capture_output=True)
     return folder
+
+
+def written(person: ClaudeCode, recorded: Recorded, text: str, folder: Path) -> Path:
+    """Leave the log of a session of one turn, as the CLI wrote it, with this text and folder; return its path."""
+    logs = person.home / ".claude/projects/written"
+    write_many(recorded.log("everyday"), logs, sessions=1, turns=1)
+    (log,) = logs.iterdir()
+    (project,) = set(re.findall(r'"cwd":"([^"]+)"', log.read_text()))
+    # A session begins with what is recent.
+    changes = {"Hello there": text, project: str(folder), f"{BEGINNING:%Y-%m-%d}": f"{datetime.now(UTC):%Y-%m-%d}"}
+    for was, now in changes.items():
+        log.write_text(log.read_text().replace(was, now))
+    return log
 
 
 def observed(bridge: Bridge) -> list[dict[str, Any]]:
@@ -101,21 +116,21 @@ async def found(page: PageClient, query: str) -> list[dict[str, Any]]:
     return hits
 
 
-async def test_every_agent_knows_what_another_was_told(model: OfflineModel, tmp_path: Path) -> None:
+async def test_every_agent_knows_what_another_was_told(model: OfflineModel, recorded: Recorded, tmp_path: Path) -> None:
     """With the turn where it was said; also after the bridge's follower was killed, which a new one takes over."""
     plugin = patient_plugins(tmp_path / "checkout") / PLUGIN.relative_to(ROOT)
     async with fresh_machine(tmp_path, model) as (bridge, person):
         ships, shop = repository(tmp_path / "ships"), repository(tmp_path / "shop")
         said = {"Our release is called Zanzibar.": ships, "The staging server listens on port 4711.": shop}
         first, second = said
-        await person.say(first, ships)
+        log = written(person, recorded, first, ships)
         await taken(bridge, first)
         begins = boot_file(bridge.workspace, ships)
         await eventually(lambda: begins.exists() and first in begins.read_text(), "the next session begins with it")
         follower = follower_of(bridge)
         assert follower is not None
         os.kill(follower, signal.SIGKILL)
-        say_again(person.logs[-1], {first: second, str(ships): str(shop)})
+        say_again(log, {first: second, str(ships): str(shop)})
         turns = await taken(bridge, *said)
         assert {turn["user_message"]: turn["project"] for turn in observed(bridge)} == {
             text: str(folder) for text, folder in said.items()

@@ -70,6 +70,7 @@ def test_system_python_holds_conversation(python: Path, tmp_path: Path) -> None:
     assert "prefers tea" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.soak
 def test_system_python_passes_doctor(python: Path, tmp_path: Path) -> None:
     done = run(python, "-m", "sprite", "doctor", "--without-model", "--workspace", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -457,7 +457,8 @@ async def test_vm_sleeps_when_everybody_has_left(home: SharedSprite, vm: Machine
     async with conversation(home) as client:
         await client.ask("system", {"action": "flush"})
         await chat(client, *(f"Hello {number}" for number in range(5)))
-        assert "sprite" in vm.tasks
+        # It looks every two seconds.
+        await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
         waiting = [turn["id"] for turn in observations(home.workspace)[-5:]]
     await eventually(lambda: not vm.tasks, "the VM is let go")
     last = [c for c in curations(home.workspace) if c["kind"] == "batch"][-1]

@@ -61,7 +61,7 @@ def states(workspace: Path) -> dict[int, int]:
 
 
 def settled(workspace: Path) -> bool:
-    return 0 not in states(workspace).values()
+    return transcript(workspace, "SELECT 1 FROM observations WHERE processed = 0 LIMIT 1") == []
 
 
 def times_curated(workspace: Path) -> Counter[int]:

@@ -8,6 +8,7 @@ import json
 import shutil
 import signal
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -23,10 +24,16 @@ from bridge.store.upkeep import checked, verified
 from sprite.config import LEAST_TURNS
 from sprite.protocol.shipping import whole_row
 from tests.bridge_harness import Bridge, bridge_process, run_bridge, running_bridge
+from tests.forking import forking_python
 from tests.harness import PATIENCE, observations
 from tests.memory_stores import seed_turns
 from tests.shipments import bytes_in
 from tests.shipping_stage import archived
+
+
+@pytest.fixture(autouse=True)
+def sprites_programs_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", forking_python())
 
 
 @asynccontextmanager

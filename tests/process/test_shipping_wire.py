@@ -21,9 +21,12 @@ from sprite.protocol.shipping import Shipped, Unpacker
 from tests.command_line import command
 from tests.harness import Client, Message, Sprite, running_sprite, sprite_process
 from tests.inspection import chat, eventually, journal
+from tests.memory_stores import seed_turns
 from tests.shipping_stage import Copy, archived, same
 
 KILLS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 1
+#: Missions of each life; where there is one life, the log is written by other means.
+TEXTS = ("Hello there", "Write a file note{}.md with plant {}", "run `echo hi`") if KILLS > 1 else ()
 
 
 @asynccontextmanager
@@ -141,12 +144,16 @@ async def test_killed_at_any_moment_a_sprite_ships_every_row_and_never_two_thing
     print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret
     copy = Copy()
+    await seed_turns(workspace, *(f"Hello {number}" for number in range(50)))
     for number in range(KILLS):
         async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
             (workspace / f"documents/{number}.bin").write_bytes(os.urandom(300_000))
             left = rng.randrange(1, 9)
-            for text in ("Hello there", f"Write a file note{number}.md with plant {number}", "run `echo hi`"):
-                client.send("mission", {"text": text})
+            for text in TEXTS:
+                client.send("mission", {"text": text.format(number, number)})
+            for edit in range(20):
+                content = f"# User\n\n- Says {edit} in life {number}.\n"
+                client.send("memory", {"op": "edit", "name": "user.md", "content": content})
 
             async def cut(sprite: Sprite = sprite, left: int = left) -> None:
                 count = 0
