@@ -277,9 +277,11 @@ async def page_stack(
 
 async def ready(page: Page) -> None:
     """Waits until the conversation is there and the link is ready."""
+    # To ask at each frame would have the browser draw each of them.
     await page.wait_for_function(
         "() => document.querySelector('.link-words')?.textContent === 'Connected' "
-        "&& !document.querySelector('.run-state[data-kind=link]')"
+        "&& !document.querySelector('.run-state[data-kind=link]')",
+        polling=50,
     )
 
 

@@ -225,6 +225,8 @@ async def test_page_installs_and_its_bar_fits(page: Page) -> None:
 
 async def test_page_opens_without_its_bridge(stack: PageStack, page: Page) -> None:
     """With the draft as it was; it goes on once the bridge is back."""
+    (stack.workspace / "documents").mkdir()
+    (stack.workspace / "documents/secret.txt").write_text("secret")
     await page.fill("#composer-text", "half a thought")
     await stack.stop_bridge()
     await page.reload()
@@ -233,12 +235,16 @@ async def test_page_opens_without_its_bridge(stack: PageStack, page: Page) -> No
     await expect(page.locator(".run-words")).to_contain_text("does not answer")
     # What a part of the page needs later is there as well.
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
-    await expect(page.get_by_role("tab", name="Health")).to_be_visible()
+    await page.get_by_role("tab", name="Documents").click()
+    panel = page.get_by_role("region", name="Memory")
+    await expect(panel).to_contain_text("Nothing is lost: memory lives with your sprite")
     policy = await page.evaluate("async () => (await caches.match('/')).headers.get('Content-Security-Policy')")
     assert "require-trusted-types-for 'script'" in policy
     await stack.start_bridge()
     await ready(page)
     await expect(page.locator("#composer-text")).to_have_value("half a thought")
+    # A list that is asked for while nobody answers is there once somebody does.
+    await expect(panel.get_by_role("button", name="secret.txt", exact=True)).to_be_visible()
     await page.get_by_role("tab", name="Health").click()
     await page.get_by_role("button", name="Notifications\u2026").click()
     await expect(page.get_by_role("dialog", name="Notifications")).to_contain_text("They are off.")
@@ -251,8 +257,6 @@ async def test_service_worker_keeps_nobodys_answers(stack: PageStack, page: Page
     """
     await page.wait_for_function("async () => !(await caches.has('sprite-shell-old'))")
     assert await page.evaluate("() => navigator.serviceWorker.controller !== null")
-    (stack.workspace / "documents").mkdir(exist_ok=True)
-    (stack.workspace / "documents/secret.txt").write_text("secret")
     await ask(page, "Hello")
     await pdf_is_shown_by_the_browsers_viewer(stack, page)
     for path in ("/files/documents/secret.txt", "/push/key", "/notify/settings", "/healthz", "/login?token=x"):
@@ -472,7 +476,6 @@ def document(words: str) -> bytes:
 
 async def pdf_is_shown_by_the_browsers_viewer(stack: PageStack, page: Page) -> None:
     """The viewer is the browser's own; nothing of the file is in the document that stands around it."""
-    (stack.workspace / "documents").mkdir(exist_ok=True)
     (stack.workspace / "documents/lease 2026.pdf").write_bytes(document("The lease"))
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
     panel = page.get_by_role("region", name="Memory")

@@ -147,7 +147,7 @@ async def test_on_a_phone_list_and_file_take_turns(page: Page) -> None:
     for tab in ("Files", "Learned", "Timeline", "To do", "Health"):
         await panel.get_by_role("tab", name=tab).click()
         await expect(panel.locator(".memory-view:visible")).to_have_count(1)
-        # `test_page_actions` looks at the list of what is to be done.
+        # `test_page_lists` looks at the list of what is to be done.
         assert tab == "To do" or await violations(page) == [], tab
     await page.set_viewport_size({"width": 1280, "height": 800})
     await page.emulate_media(color_scheme="light")
