@@ -19,9 +19,9 @@ from playwright.async_api import (
     BrowserContext,
     ConsoleMessage,
     Page,
+    Playwright,
     ViewportSize,
     WebSocketRoute,
-    async_playwright,
     expect,
 )
 from playwright.async_api import Error as PlaywrightError
@@ -53,15 +53,14 @@ def needs_chromium() -> pytest.MarkDecorator:
 
 
 @asynccontextmanager
-async def chromium(program: str | None = _HEADLESS) -> AsyncIterator[Browser]:
+async def chromium(driver: Playwright, program: str | None = _HEADLESS) -> AsyncIterator[Browser]:
     """A headless browser with an empty profile."""
     assert program is not None
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=_FLAGS)
-        try:
-            yield browser
-        finally:
-            await browser.close()
+    browser = await driver.chromium.launch(executable_path=program, args=_FLAGS)
+    try:
+        yield browser
+    finally:
+        await browser.close()
 
 
 @dataclass
