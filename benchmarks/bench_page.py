@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, Page, Request
+from playwright.async_api import Browser, Page, Request, async_playwright
 
 from benchmarks.report import below, line
 from tests.page_harness import CHROMIUM, PageStack, chromium, page_stack, ready, say
@@ -210,7 +210,11 @@ async def main() -> None:
     """Prints every figure."""
     with tempfile.TemporaryDirectory() as folder:
         STEPS[0]["text"] = story()
-        async with chromium(CHROMIUM) as browser, page_stack(browser, Path(folder), steps=STEPS) as stack:
+        async with (
+            async_playwright() as driver,
+            chromium(driver, CHROMIUM) as browser,
+            page_stack(browser, Path(folder), steps=STEPS) as stack,
+        ):
             total = await first_visit(stack)
             line(
                 "first visit, all bodies as sent",

@@ -19,9 +19,9 @@ from playwright.async_api import (
     BrowserContext,
     ConsoleMessage,
     Page,
+    Playwright,
     ViewportSize,
     WebSocketRoute,
-    async_playwright,
     expect,
 )
 from playwright.async_api import Error as PlaywrightError
@@ -53,15 +53,14 @@ def needs_chromium() -> pytest.MarkDecorator:
 
 
 @asynccontextmanager
-async def chromium(program: str | None = _HEADLESS) -> AsyncIterator[Browser]:
+async def chromium(driver: Playwright, program: str | None = _HEADLESS) -> AsyncIterator[Browser]:
     """A headless browser with an empty profile."""
     assert program is not None
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=_FLAGS)
-        try:
-            yield browser
-        finally:
-            await browser.close()
+    browser = await driver.chromium.launch(executable_path=program, args=_FLAGS)
+    try:
+        yield browser
+    finally:
+        await browser.close()
 
 
 @dataclass
@@ -277,9 +276,11 @@ async def page_stack(
 
 async def ready(page: Page) -> None:
     """Waits until the conversation is there and the link is ready."""
+    # To ask at each frame would have the browser draw each of them.
     await page.wait_for_function(
         "() => document.querySelector('.link-words')?.textContent === 'Connected' "
-        "&& !document.querySelector('.run-state[data-kind=link]')"
+        "&& !document.querySelector('.run-state[data-kind=link]')",
+        polling=50,
     )
 
 

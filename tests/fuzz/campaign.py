@@ -31,7 +31,7 @@ TARGETS = 4
 SECONDS = float(os.environ.get("FUZZ_SECONDS") or 0) / TARGETS
 FINDINGS = ROOT / ".hypothesis/fuzz"
 #: Inputs of one seed: few, so that one seed is soon gone through again.
-ROUND = 50 if SECONDS else 10
+ROUND = 50 if SECONDS else 6
 
 
 @dataclass(slots=True)

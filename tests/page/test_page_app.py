@@ -202,7 +202,12 @@ async def page(stack: PageStack, window: Window) -> Page:
     return window.page
 
 
-async def test_page_installs_and_its_bar_fits(page: Page) -> None:
+async def test_page_installs_and_opens_without_its_bridge(stack: PageStack, page: Page) -> None:
+    await is_installable(page)
+    await opens_without_its_bridge(stack, page)
+
+
+async def is_installable(page: Page) -> None:
     devtools = await page.context.new_cdp_session(page)
     manifest = await devtools.send("Page.getAppManifest")
     assert manifest["errors"] == []
@@ -220,11 +225,12 @@ async def test_page_installs_and_its_bar_fits(page: Page) -> None:
             src,
         )
         assert size == icon["sizes"]
-    await bar_fits_every_width(page)
 
 
-async def test_page_opens_without_its_bridge(stack: PageStack, page: Page) -> None:
+async def opens_without_its_bridge(stack: PageStack, page: Page) -> None:
     """With the draft as it was; it goes on once the bridge is back."""
+    (stack.workspace / "documents").mkdir(exist_ok=True)
+    (stack.workspace / "documents/secret.txt").write_text("secret")
     await page.fill("#composer-text", "half a thought")
     await stack.stop_bridge()
     await page.reload()
@@ -233,12 +239,16 @@ async def test_page_opens_without_its_bridge(stack: PageStack, page: Page) -> No
     await expect(page.locator(".run-words")).to_contain_text("does not answer")
     # What a part of the page needs later is there as well.
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
-    await expect(page.get_by_role("tab", name="Health")).to_be_visible()
+    await page.get_by_role("tab", name="Documents").click()
+    panel = page.get_by_role("region", name="Memory")
+    await expect(panel).to_contain_text("Nothing is lost: memory lives with your sprite")
     policy = await page.evaluate("async () => (await caches.match('/')).headers.get('Content-Security-Policy')")
     assert "require-trusted-types-for 'script'" in policy
     await stack.start_bridge()
     await ready(page)
     await expect(page.locator("#composer-text")).to_have_value("half a thought")
+    # A list that is asked for while nobody answers is there once somebody does.
+    await expect(panel.get_by_role("button", name="secret.txt", exact=True)).to_be_visible()
     await page.get_by_role("tab", name="Health").click()
     await page.get_by_role("button", name="Notifications\u2026").click()
     await expect(page.get_by_role("dialog", name="Notifications")).to_contain_text("They are off.")
@@ -251,8 +261,6 @@ async def test_service_worker_keeps_nobodys_answers(stack: PageStack, page: Page
     """
     await page.wait_for_function("async () => !(await caches.has('sprite-shell-old'))")
     assert await page.evaluate("() => navigator.serviceWorker.controller !== null")
-    (stack.workspace / "documents").mkdir(exist_ok=True)
-    (stack.workspace / "documents/secret.txt").write_text("secret")
     await ask(page, "Hello")
     await pdf_is_shown_by_the_browsers_viewer(stack, page)
     for path in ("/files/documents/secret.txt", "/push/key", "/notify/settings", "/healthz", "/login?token=x"):
@@ -274,19 +282,6 @@ async def test_service_worker_keeps_nobodys_answers(stack: PageStack, page: Page
     await page.context.clear_cookies()
     await page.reload()
     await expect(page.get_by_role("heading", name="Please log in")).to_be_visible()
-
-
-async def bar_fits_every_width(page: Page) -> None:
-    """No button of the bar is cut off, in no window."""
-    for width in (701, 720, 760, 900, 989, 1040, 1280):
-        await page.set_viewport_size({"width": width, "height": 800})
-        cut_off = await page.evaluate(
-            "() => [...document.querySelectorAll('button, [role=tab]')].filter((each) => each.checkVisibility()"
-            " && each.getBoundingClientRect().right > innerWidth).map((each) => each.textContent)"
-        )
-        assert cut_off == [], width
-        await expect(page.get_by_role("button", name="New session")).to_be_in_viewport()
-    await shoot(page, "bar")
 
 
 # --- notifications ---
@@ -472,7 +467,6 @@ def document(words: str) -> bytes:
 
 async def pdf_is_shown_by_the_browsers_viewer(stack: PageStack, page: Page) -> None:
     """The viewer is the browser's own; nothing of the file is in the document that stands around it."""
-    (stack.workspace / "documents").mkdir(exist_ok=True)
     (stack.workspace / "documents/lease 2026.pdf").write_bytes(document("The lease"))
     await page.get_by_role("tab", name="Memory").locator("visible=true").click()
     panel = page.get_by_role("region", name="Memory")
