@@ -145,11 +145,13 @@ class Webhook:
     async def _start_due(self) -> float:
         """Start posting due messages, a few at a time; return the longest wait in seconds."""
         most = _AT_ONCE - len(self._sending) if self._outbox.is_shared else _AT_ONCE + len(self._sending)
+        # A post may end while its row is read: it must not be posted again from the old row.
+        underway = set(self._sending)
         for message in await self._outbox.due(most) if most else ():
             if len(self._sending) >= _AT_ONCE:
                 # A post that ends wakes the loop.
                 return _LOOK_SECONDS
-            if message.id not in self._sending:
+            if message.id not in underway:
                 self._sending[message.id] = self._tries.start(self._post(message), "post to the webhook")
         next_at = await self._outbox.next_at()
         if next_at is None or self._sending:

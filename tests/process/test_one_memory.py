@@ -63,15 +63,18 @@ def repository(folder: Path) -> Path:
 
 def written(person: ClaudeCode, recorded: Recorded, text: str, folder: Path) -> Path:
     """Leave the log of a session of one turn, as the CLI wrote it, with this text and folder; return its path."""
-    logs = person.home / ".claude/projects/written"
-    write_many(recorded.log("everyday"), logs, sessions=1, turns=1)
-    (log,) = logs.iterdir()
+    aside, logs = person.home / "aside", person.home / ".claude/projects/written"
+    write_many(recorded.log("everyday"), aside, sessions=1, turns=1)
+    (log,) = aside.iterdir()
     (project,) = set(re.findall(r'"cwd":"([^"]+)"', log.read_text()))
     # A session begins with what is recent.
     changes = {"Hello there": text, project: str(folder), f"{BEGINNING:%Y-%m-%d}": f"{datetime.now(UTC):%Y-%m-%d}"}
     for was, now in changes.items():
         log.write_text(log.read_text().replace(was, now))
-    return log
+    # A follower must not take it before it is whole.
+    logs.parent.mkdir(parents=True, exist_ok=True)
+    aside.rename(logs)
+    return logs / log.name
 
 
 def observed(bridge: Bridge) -> list[dict[str, Any]]:
