@@ -17,6 +17,7 @@ import hypothesis
 import msgspec
 import pytest
 
+from sprite.common import own_secrets
 from tests.forking import close_parent
 from tests.in_thread import route_environment, route_logs
 from tests.inherited import drop_inherited
@@ -64,6 +65,13 @@ def _watch(event: str, _arguments: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_watch)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_secrets_of_other_files() -> Iterator[None]:
+    """Servers in threads share one list of secrets, which each log line is searched for."""
+    yield
+    own_secrets.clear()
 
 
 @pytest.fixture(autouse=True)

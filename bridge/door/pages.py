@@ -7,6 +7,7 @@ service worker has one fixed URL, and gets the version and the list of files to 
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import json
@@ -46,7 +47,7 @@ _REFERENCE = re.compile(r'(?P<before>\b(?:src|href)=")(?:\./|/)?(?P<name>[a-z0-9
 @dataclass(frozen=True, slots=True)
 class _Asset:
     body: bytes
-    compressed: bytes | None
+    is_compressible: bool
     content_type: str
     etag: str
 
@@ -116,8 +117,8 @@ class Pages:
         if asset.etag in request.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=headers)
         body = asset.body
-        if asset.compressed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
-            body = asset.compressed
+        if asset.is_compressible and "gzip" in request.headers.get("Accept-Encoding", ""):
+            body = _compressed(body)
             headers["Content-Encoding"] = "gzip"
         headers["Content-Type"] = asset.content_type
         return web.Response(body=body, headers=headers)
@@ -128,6 +129,10 @@ def _asset(name: str, body: bytes) -> _Asset:
     content_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
     if suffix in {".js", ".css", ".html", ".svg", ".json"}:
         content_type = {".js": "text/javascript"}.get(suffix, content_type) + "; charset=utf-8"
+    return _Asset(body, suffix in _COMPRESSED, content_type, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+
+
+@functools.cache
+def _compressed(body: bytes) -> bytes:
     # Without a timestamp, so that all bridges produce the same bytes.
-    compressed = gzip.compress(body, 9, mtime=0) if suffix in _COMPRESSED else None
-    return _Asset(body, compressed, content_type, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+    return gzip.compress(body, 9, mtime=0)

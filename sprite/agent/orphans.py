@@ -25,6 +25,8 @@ SNAPSHOTS = "shell-snapshots"
 #: Time for commands to clean up after SIGTERM (a killed shell leaves its lock files behind).
 GRACE_SECONDS = 2.0
 _POLL_SECONDS = 0.02
+#: Flag of the kernel's own threads (PF_KTHREAD in include/linux/sched.h).
+_KERNEL_THREAD = 0x00200000
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,9 @@ def _read(pid: int) -> _Process | None:
     except OSError:
         return None
     # A zombie that its parent has not collected counts as gone.
-    return None if fields[0] == b"Z" else _Process(pid, int(fields[1]), int(fields[19]))
+    if fields[0] == b"Z" or int(fields[6]) & _KERNEL_THREAD:
+        return None
+    return _Process(pid, int(fields[1]), int(fields[19]))
 
 
 def _is_cli_of(pid: int, config_dir: Path) -> bool:

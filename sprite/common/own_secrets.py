@@ -31,6 +31,12 @@ def hold_passing(secret: str) -> None:
         _passing.popitem(last=False)
 
 
+def clear() -> None:
+    """Remember no secret, as a process that has just begun."""
+    _held.clear()
+    _passing.clear()
+
+
 def without(text: str) -> str:
     """Return the text with a mark instead of each secret."""
     for secret in (*_held, *_passing):
