@@ -29,6 +29,7 @@ from sprite.database.transcript import (
     open_transcript,
 )
 from sprite.memory.files import MemoryFiles
+from sprite.memory.projection.deciding import Judge
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall import ranking
 from sprite.memory.recall.query import (
@@ -70,7 +71,7 @@ async def _curate(conversation: Conversation, transcript: TranscriptDB, memory: 
     files.ensure()
     lines = "\n".join(f"FACT [t{place + 1}] {' '.join(text.split())}" for place, text in conversation.learnings)
     answer = NewCuration("batch", lines, 1, len(conversation.turns), model="bench")
-    await Projection(transcript, memory, files).log_batch(answer)
+    await Projection(transcript, memory, files).log_batch(lambda: Judge(transcript, memory).decided(answer))
 
 
 async def measure(conversation: Conversation, find: Finder) -> list[Recall]:

@@ -23,6 +23,7 @@ from sprite.database.workspace import WorkspaceDB
 from sprite.memory.actions import Actions
 from sprite.memory.files import CURATED, MemoryFiles
 from sprite.memory.forgetting.forget import Forgetter
+from sprite.memory.projection.deciding import Judge
 from sprite.memory.projection.projection import Projection
 from sprite.memory.rebuild import Regrowth
 from sprite.memory.recall.hits import Found
@@ -62,7 +63,7 @@ class Stores:
         """Logs a curator's answer for a range of turns, not yet applied; returns the curation's id."""
         await self.projection.settle()
         answer = NewCuration("batch", response, first, first if last is None else last, model="offline", **more)
-        return await self.transcript.curations.append_batch(await self.projection.decided(answer))
+        return await self.transcript.curations.append_batch(await self.judge.decided(answer))
 
     async def learn(self, response: str, user: str = "Hello", reply: str = "Hi", **more: Any) -> int:
         """One turn, curated with this answer (`[t]` stands for its citation) and applied; returns the turn's id."""
@@ -78,7 +79,11 @@ class Stores:
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
             memory = await stack.enter_async_context(open_memory(folder / "memory.db"))
-            grown = Regrowth(self.transcript, Projection(self.transcript, memory, MemoryFiles(folder)))
+            grown = Regrowth(
+                self.transcript,
+                Projection(self.transcript, memory, MemoryFiles(folder)),
+                Judge(self.transcript, memory),
+            )
             await grown.take_up(generation)
             for response, first, last in answers:
                 turns = await self.transcript.observations_between(first, last)
@@ -88,6 +93,10 @@ class Stores:
             if meanwhile is not None:
                 await meanwhile
             await grown.take_over(generation)
+
+    @property
+    def judge(self) -> Judge:
+        return Judge(self.transcript, self.memory)
 
     @property
     def actions(self) -> Actions:

@@ -10,13 +10,14 @@ import argparse
 
 import msgspec
 
-from sprite.commands.output import one_line, say, say_json
+from sprite.commands.output import say, say_json
 from sprite.commands.owner import ask_running, owned
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.errors import WorkspaceLockedError
 from sprite.memory.actions import Actions
 from sprite.memory.recall.view import action_row
+from sprite.protocol.lines import one_line
 from sprite.protocol.memory import (
     AddActionRequest,
     AddActionResult,

@@ -13,11 +13,12 @@ from sprite.archive.export import Export
 from sprite.archive.moving_in import refuse_cut_off
 from sprite.archive.snapshot import snapshot
 from sprite.archive.walk import LeftOut
-from sprite.commands.output import one_line, say, say_json, warn
+from sprite.commands.output import say, say_json, warn
 from sprite.commands.owner import owned
 from sprite.config import Settings
 from sprite.errors import MendedAtStartError, OperatorError, WorkspaceLockedError
 from sprite.protocol.archive import Manifest
+from sprite.protocol.lines import one_line
 from sprite.protocol.whole_file import whole_file
 
 _STDOUT = "-"

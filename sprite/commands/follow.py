@@ -19,7 +19,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sprite.commands.output import one_line, say, say_json, warn
+from sprite.commands.output import say, say_json, warn
 from sprite.config import Settings, bridge_token, claude_code_logs, state_home
 from sprite.errors import OperatorError
 from sprite.folders import make_folders
@@ -29,6 +29,7 @@ from sprite.follow.local import LocalDelivery
 from sprite.follow.marks import Marks
 from sprite.follow.remote import RemoteDelivery, checked_url, token_from
 from sprite.follow.spool import Spool
+from sprite.protocol.lines import one_line
 
 EXIT_SOME_REFUSED = 1
 EXIT_NOTHING_READ = 2

@@ -7,10 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from sprite.commands.output import one_line, say, warn
+from sprite.commands.output import say, warn
 from sprite.config import Settings
 from sprite.memory.importing.proposals import Proposed
 from sprite.memory.importing.reader import Note, Tally
+from sprite.protocol.lines import one_line
 
 EXIT_SOME_REFUSED = 1
 EXIT_NOTHING_READ = 2

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from sprite.commands.output import day_and_time, one_line, say, say_json
+from sprite.commands.output import day_and_time, say, say_json
 from sprite.commands.stores import Stores, open_stores
 from sprite.config import Settings
 from sprite.database.connection import LARGEST_ROW_ID
@@ -16,6 +16,7 @@ from sprite.errors import PeerError
 from sprite.memory.files import shown_to, template
 from sprite.memory.recall.as_of import file_as_of
 from sprite.memory.recall.view import known_file
+from sprite.protocol.lines import one_line
 from sprite.protocol.rows import SearchHit
 
 SNIPPET_CHARS = 200

@@ -21,11 +21,6 @@ def warn(text: str) -> None:
     sys.stderr.write(f"{_writable(text.translate(_CONTROL))}\n")
 
 
-def one_line(value: object) -> str:
-    """Return a path or other foreign value on one line, with unprintable characters replaced."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
-
-
 def _writable(text: str) -> str:
     # Half a surrogate pair, as in an undecodable file name, is escaped, because no stream accepts it.
     return text.encode("utf-8", "backslashreplace").decode()

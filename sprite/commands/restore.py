@@ -11,10 +11,11 @@ from tqdm import tqdm
 from sprite.archive.moving_in import finish, is_cut_off, refuse_cut_off
 from sprite.archive.reading import Archive, opened
 from sprite.archive.restore import Restore, refuse_lived_in, refuse_same_names, refuse_too_large, steps
-from sprite.commands.output import one_line, say, say_json, warn
+from sprite.commands.output import say, say_json, warn
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
 from sprite.protocol.archive import Manifest
+from sprite.protocol.lines import one_line
 
 
 async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_json: bool) -> int:

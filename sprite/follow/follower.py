@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sprite.commands.output import one_line
 from sprite.config import Settings
 from sprite.database.transcript import ImportedTurn
 from sprite.follow.delivery import Delivered, Delivery
@@ -25,6 +24,7 @@ from sprite.follow.watch import Found, found_at, scan
 from sprite.memory.claude_code.log_files import PROBE_BYTES, LogFile
 from sprite.memory.claude_code.turns import SETTLED_AFTER_SECONDS
 from sprite.memory.projects import Projects
+from sprite.protocol.lines import one_line
 
 log = logging.getLogger(__name__)
 

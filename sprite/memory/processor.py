@@ -37,6 +37,7 @@ from sprite.memory.last_error import (
     last_error,
     note_error,
 )
+from sprite.memory.projection.deciding import Judge
 from sprite.memory.projection.decision import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.rest import Rest
@@ -80,6 +81,7 @@ class ObservationProcessor:
         #: are few. Turns that arrived during a model call do not justify a call alone.
         self._begun_through = 0
         self._flushes = TaskSet()
+        self._judge = Judge(transcript, memory)
         self._model = CuratorModel(settings, partial(log_lost_call, transcript))
         extractor = Extractor(memory, files, self._model)
         self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
@@ -268,7 +270,7 @@ class ObservationProcessor:
             log.warning("turn %d was set aside, since every call about it was in vain", turns[0].id)
             self._publish(await self._projection.settle())
         else:
-            self._publish(await self._projection.log_batch(curation))
+            self._publish(await self._projection.log_batch(partial(self._judge.decided, curation)))
 
 
 def _pause(attempt: int, error: SpriteError) -> float:

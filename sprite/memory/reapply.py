@@ -13,6 +13,7 @@ from sprite.database.memory import MemoryDB, open_memory
 from sprite.database.projected import NewLearning
 from sprite.database.transcript import TranscriptDB
 from sprite.memory.files import MemoryFiles
+from sprite.memory.projection.deciding import Judge
 from sprite.memory.projection.decision import (
     Acted,
     Change,
@@ -58,6 +59,7 @@ class _Reapplied(Projection):
 
     def __init__(self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
         super().__init__(transcript, memory, files)
+        self._judge = Judge(transcript, memory)
         self.decisions = 0
         self.differences: list[Difference] = []
 
@@ -65,7 +67,7 @@ class _Reapplied(Projection):
         if curation.decision_json is not None:
             self.decisions += 1
             was = _words(read_decision(curation.decision_json))
-            now = _words(await self.decide(curation))
+            now = _words(await self._judge.decide(curation))
             if was != now:
                 gone, new = list((was - now).elements()), list((now - was).elements())
                 self.differences.append(Difference(curation.id, curation.created_at, curation.kind, gone, new))

@@ -35,6 +35,7 @@ from sprite.memory.curation.model import (
     VainError,
 )
 from sprite.memory.files import DEPLOYED, MemoryFiles
+from sprite.memory.projection.deciding import Judge
 from sprite.memory.projection.decision import Again, Part, in_order, write_decision
 from sprite.memory.projection.projection import Projection
 from sprite.prices import (
@@ -179,7 +180,8 @@ class Reextraction:
             for name in DEPLOYED:
                 files.write(name, live.read(name))
             async with open_memory(folder / self._settings.memory_db.name) as memory:
-                grown = Regrowth(self._transcript, Projection(self._transcript, memory, files))
+                projection = Projection(self._transcript, memory, files)
+                grown = Regrowth(self._transcript, projection, Judge(self._transcript, memory))
                 yield _Aside(grown, Extractor(memory, files, model))
         finally:
             await model.close()
@@ -200,9 +202,10 @@ class Regrowth:
     Users' changes are applied between the answers; changes of actions get a new decision.
     """
 
-    def __init__(self, transcript: TranscriptDB, projection: Projection) -> None:
+    def __init__(self, transcript: TranscriptDB, projection: Projection, judge: Judge) -> None:
         self._transcript = transcript
         self._projection = projection
+        self._judge = judge
         #: Changes still to apply, and the parts of those applied since the last answer.
         self._changes: list[Curation] = []
         self._applied: list[Part] = []
@@ -233,7 +236,7 @@ class Regrowth:
 
     async def keep(self, answer: NewCuration, last: Observation) -> None:
         """Decide about an answer, log both and apply it; `last` is the last turn of its range."""
-        parts = await self._projection.decide(answer.at(last.timestamp))
+        parts = await self._judge.decide(answer.at(last.timestamp))
         decision = write_decision([*self._applied, *parts])
         logged = await self._transcript.curations.append_extraction(replace(answer, decision=decision))
         self._applied = []
@@ -244,13 +247,13 @@ class Regrowth:
         for change in self._changes:
             await self._change(change)
         now = time.time()
-        passed = await self._projection.decide(NewCuration("edit", "").at(now))
+        passed = await self._judge.decide(NewCuration("edit", "").at(now))
         await self._transcript.quarantine.activate(generation, write_decision([*self._applied, *passed]), now)
 
     async def _change(self, change: Curation) -> None:
         parts: list[Part] = []
         if change.kind == "action":
-            parts = await self._projection.decide(change)
+            parts = await self._judge.decide(change)
             change = replace(change, decision_json=write_decision(parts))
         self._applied.append(Again(change.id, parts))
         await self._apply(change)

@@ -15,6 +15,9 @@ from sprite.protocol.projects import project_key
 _MARK = "Project:"
 #: A heading with fewer marks ends a section.
 _DEPTH = 2
+#: Lines around text that only the person changes.
+PIN = "<!-- pin -->"
+UNPIN = "<!-- /pin -->"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,3 +16,8 @@ def set_in(text: str) -> str:
 def on_one_line(text: str) -> str:
     """Return the text without line breaks, for a list with one entry per line."""
     return " ".join(text.split())
+
+
+def one_line(value: object) -> str:
+    """Return a path or other foreign value on one line, with unprintable characters replaced."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in str(value))

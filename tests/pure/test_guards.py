@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from sprite.memory.files import LINE_LIMITS, over_limit
 from sprite.memory.projection.guards import (
-    PIN,
-    UNPIN,
     Refused,
     Sources,
     Work,
@@ -20,6 +18,7 @@ from sprite.memory.projection.guards import (
     with_pins_of,
     without_foreign_lines,
 )
+from sprite.memory.sections import PIN, UNPIN
 from sprite.memory.words import Text
 
 FRUITS = ["apples come from Alnarp", "pears come from Bjärred", "plums come from Dalby", "quinces come from Eslöv"]

@@ -56,7 +56,7 @@ def history(action: Action) -> list[tuple[str, str]]:
 async def log_row(stores: Stores, row: Any) -> None:
     await stores.projection.settle()
     change = NewCuration("action", row if isinstance(row, str) else json.dumps(row))
-    await stores.transcript.curations.append_action(await stores.projection.decided(change))
+    await stores.transcript.curations.append_action(await stores.judge.decided(change))
 
 
 async def test_an_action_has_its_time_in_the_persons_zone(stores: Stores) -> None:

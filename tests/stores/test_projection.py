@@ -73,6 +73,10 @@ async def test_a_batch_becomes_learnings_actions_and_files(stores: Stores) -> No
     assert await stores.reports() == []
 
 
+async def log_batch(stores: Stores, answer: NewCuration) -> None:
+    await stores.projection.log_batch(lambda: stores.judge.decided(answer))
+
+
 async def test_answer_undecided_refused_and_memory_goes_on(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_self: BatchFold) -> None:
         raise IndexError("a guard's bug")
@@ -81,7 +85,7 @@ async def test_answer_undecided_refused_and_memory_goes_on(stores: Stores, monke
     turn = await stores.turn("I am Ada")
     with monkeypatch.context() as broken:
         broken.setattr(BatchFold, "apply", fail)
-        await stores.projection.log_batch(NewCuration("batch", ada, turn, turn, cost_usd=0.5))
+        await log_batch(stores, NewCuration("batch", ada, turn, turn, cost_usd=0.5))
     refusal = "nothing was taken over, since deciding about it failed: IndexError: a guard's bug"
     assert await stores.reports() == [("undecided", refusal)]
     assert (await stores.learnings(), await stores.transcript.waiting_count()) == ([], 0)
@@ -97,7 +101,7 @@ async def test_answer_not_logged_counts_as_lost_call(stores: Stores) -> None:
     log = stores.transcript
     lost = await log.lost_calls.append(LostCall("claude", NOT_LOGGED, {}, 0.5, (turn, turn)))
     assert (await log.spending.total(), (await log.lost_calls.failures([turn], 0))[turn].alone) == (0.5, 1)
-    await stores.projection.log_batch(NewCuration("batch", "", turn, turn, cost_usd=0.5, lost_call=lost))
+    await log_batch(stores, NewCuration("batch", "", turn, turn, cost_usd=0.5, lost_call=lost))
     assert (await log.spending.total(), (await log.lost_calls.failures([turn], 0))[turn].alone) == (0.5, 0)
     assert await log.lost_calls.append(LostCall("claude", NOT_LOGGED, {}, 0.5, (turn, turn))) == lost + 1
 

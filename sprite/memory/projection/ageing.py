@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from sprite.memory.projection.guards import PIN, UNPIN
+from sprite.memory.sections import PIN, UNPIN
 
 #: A day is over when it is over everywhere on earth: a rebuild must not depend on its location.
 _LAST_ZONE = timedelta(hours=12)

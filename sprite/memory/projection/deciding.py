@@ -5,16 +5,21 @@ A decision uses the turns of the answer, the turns before them, and memory at th
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from sprite.database.curations import Curation
+from sprite.database.curations import Curation, NewCuration
+from sprite.database.memory import MemoryDB
 from sprite.database.projected import Projected
-from sprite.database.transcript import Observation
+from sprite.database.transcript import Observation, TranscriptDB
+from sprite.errors import SpriteError
 from sprite.memory.curation.answer import parse_response
 from sprite.memory.files import CURATED
 from sprite.memory.projection.action_fold import decide_action, pass_over
 from sprite.memory.projection.batch_fold import BatchFold
-from sprite.memory.projection.decision import Draft, Part
+from sprite.memory.projection.decision import REPORT_CHARS, Draft, Part, Refusal, write_decision
 from sprite.memory.projection.disguises import told_apart
 from sprite.memory.recall.query import near_each_other
 
@@ -25,6 +30,39 @@ DISTANT_TURNS, RECENT_TURNS = 10, 200
 #: The search uses at most this many new lines of one answer.
 _MOST_TRACED = 60
 _WORK = frozenset(CURATED) - {"user.md"}
+
+log = logging.getLogger(__name__)
+
+
+class Judge:
+    """Decide about curator answers and changes of actions with the current memory; write nothing."""
+
+    def __init__(self, transcript: TranscriptDB, memory: MemoryDB) -> None:
+        self._transcript = transcript
+        self._memory = memory
+
+    async def decided(self, answer: NewCuration) -> NewCuration:
+        """Return an answer with a decision made now, ready for the log."""
+        now = time.time()
+        return replace(answer, decision=write_decision(await self.decide(answer.at(now))), created_at=now)
+
+    async def decide(self, curation: Curation) -> list[Part]:
+        """Return the decision about a curation.
+
+        If a guard fails, the decision refuses everything: a second call would cost again and fail again.
+        """
+        try:
+            turns: list[Observation] = []
+            if curation.kind == "batch":
+                first, last, match = turns_to_read(curation)
+                turns = await self._transcript.heard(first, last, match, limit=DISTANT_TURNS, recent=RECENT_TURNS)
+            return await self._memory.rehearse(lambda tx: decide(tx, curation, turns))
+        except SpriteError:
+            raise
+        except Exception as error:
+            log.exception("a curation could not be decided about")
+            words = f"nothing was taken over, since deciding about it failed: {type(error).__name__}: {error}"
+            return [Refusal("undecided", words[:REPORT_CHARS])]
 
 
 def turns_to_read(curation: Curation) -> tuple[int, int, str]:

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from sprite.memory.projection.disguises import told_apart
 from sprite.memory.projection.given import ADDRESS
+from sprite.memory.sections import PIN, UNPIN
 from sprite.memory.unkept import known_among
 from sprite.memory.words import RUN, Run, Text, content_words, is_spaceless, plain, run_words, runs, share, words_in
 
@@ -40,9 +41,6 @@ _WORD = re.compile(r"\w")
 _PART = re.compile(r"[^\W_]+")
 #: So many words a name has that is no path.
 _LONGEST_NAME = 4
-
-PIN = "<!-- pin -->"
-UNPIN = "<!-- /pin -->"
 
 
 class Work:

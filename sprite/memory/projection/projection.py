@@ -17,12 +17,12 @@ from dataclasses import replace
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.curations import Curation, Drift, NewCuration
 from sprite.database.memory import MemoryDB
-from sprite.database.transcript import Observation, TranscriptDB
-from sprite.errors import PeerError, SpriteError
+from sprite.database.transcript import TranscriptDB
+from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
+from sprite.memory.projection.action_fold import decide_action
 from sprite.memory.projection.action_rows import AnyRecord, write_record
-from sprite.memory.projection.deciding import DISTANT_TURNS, RECENT_TURNS, decide, turns_to_read
-from sprite.memory.projection.decision import REPORT_CHARS, Change, Part, Refusal, in_order, write_decision
+from sprite.memory.projection.decision import Change, Draft, Part, in_order, write_decision
 from sprite.memory.projection.fold import fold
 from sprite.memory.projection.hand_changes import HandChanges, held_back, in_memory
 
@@ -149,14 +149,14 @@ class Projection:
         # This runs at each begin and end of a turn. Without a changed file, it does no database work.
         return [] if self._files.state() == self._settled else await self._settle()
 
-    async def log_batch(self, answer: NewCuration) -> list[Change]:
-        """Bring everything up to date, decide about a curator answer, log both, and apply the decision.
+    async def log_batch(self, decided: Callable[[], Awaitable[NewCuration]]) -> list[Change]:
+        """Bring everything up to date, log the answer that `decided` returns with its decision, and apply it.
 
         ValueError if any turn of its range is already curated.
         """
         async with self._lock:
             changes = await self._settle()
-            await self._transcript.curations.append_batch(await self.decided(answer))
+            await self._transcript.curations.append_batch(await decided())
             return changes + await self._settle()
 
     async def log_action(self, ask: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> tuple[int, list[Change]]:
@@ -169,35 +169,10 @@ class Projection:
             record, turn = await ask()
             row = NewCuration("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
             now = time.time()
-            row = replace(row, decision=write_decision(await self._judge(row.at(now))), created_at=now)
+            parts = await self._memory.rehearse(lambda tx: _decided_action(Draft(tx, row.at(now))))
+            row = replace(row, decision=write_decision(parts), created_at=now)
             curation_id = await self._transcript.curations.append_action(row)
             return curation_id, changes + await self._settle()
-
-    async def decided(self, answer: NewCuration) -> NewCuration:
-        """Return an answer with a decision made now, ready for the log."""
-        now = time.time()
-        return replace(answer, decision=write_decision(await self.decide(answer.at(now))), created_at=now)
-
-    async def decide(self, curation: Curation) -> list[Part]:
-        """Return the decision about a curation with the current memory; write nothing.
-
-        If a guard fails, the decision refuses everything: a second call would cost again and fail again.
-        """
-        try:
-            return await self._judge(curation)
-        except SpriteError:
-            raise
-        except Exception as error:
-            log.exception("a curation could not be decided about")
-            words = f"nothing was taken over, since deciding about it failed: {type(error).__name__}: {error}"
-            return [Refusal("undecided", words[:REPORT_CHARS])]
-
-    async def _judge(self, curation: Curation) -> list[Part]:
-        turns: list[Observation] = []
-        if curation.kind == "batch":
-            first, last, match = turns_to_read(curation)
-            turns = await self._transcript.heard(first, last, match, limit=DISTANT_TURNS, recent=RECENT_TURNS)
-        return await self._memory.rehearse(lambda tx: decide(tx, curation, turns))
 
     async def retry(self, turn_id: int) -> list[Change]:
         """Release a turn from quarantine. PeerError if it is not quarantined."""
@@ -289,3 +264,8 @@ class Projection:
                 self._files.write(name, latest.content)
             if written != latest.sha256:
                 await self._memory.mark_written(name, latest.sha256)
+
+
+def _decided_action(draft: Draft) -> list[Part]:
+    decide_action(draft)
+    return draft.parts
