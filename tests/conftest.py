@@ -35,8 +35,8 @@ T = TypeVar("T")
 #: Files that take longest begin first, so that no worker is alone with one at the end. The other folders follow in this
 #: order; `--dist loadfile` keeps each file on one worker.
 LONGEST_FIRST = (
-    "kill_anytime cluster rolling_restart any_bridge chat_gives_way bootstrap bootstrap_interrupted page_promise "
-    "quarantine deaths sessions curation_at_rest crashes"
+    "kill_anytime cluster rolling_restart any_bridge chat_gives_way page_memory page_canvas page_chat page_lists "
+    "bootstrap bootstrap_interrupted page_promise quarantine own_turns deaths sessions curation_at_rest crashes"
 ).split()
 FOLDERS = {"process": 0, "page": 1, "fuzz": 2, "stores": 3, "pure": 4}
 

@@ -55,6 +55,8 @@ async def place(found: Locator) -> dict[str, float]:
 
 
 async def _places(cards: Locator) -> list[dict[str, float]]:
+    # The canvas may be drawn anew at this moment.
+    await expect(cards.first).to_be_visible()
     boxes = await cards.evaluate_all(PLACES)
     return [{name: round(box[name]) for name in box} for box in boxes]
 
