@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from bridge.door.oidc.settings import OidcSettings
 from bridge.errors import OperatorError
 from bridge.llm.exit_names import DEFAULT_MODEL_EXITS, MODEL_EXITS
-from bridge.store.key_text import read_keys, read_webhook_key
+from bridge.notify.signature import read_key
+from bridge.store.key_text import read_keys
 
 Provider = Literal["local", "sprites"]
 Egress = Literal["open", "packages", "bridge"]
@@ -415,7 +416,7 @@ def _megabytes(name: str, default: int) -> int:
 def _notify_key() -> bytes | None:
     text = _text("SPRITE_NOTIFY_KEY")
     try:
-        return None if text is None else read_webhook_key(text)
+        return None if text is None else read_key(text)
     except ValueError:
         raise OperatorError(
             "SPRITE_NOTIFY_KEY must be `whsec_` and 24 to 64 random bytes in base64, such as "

@@ -1,14 +1,10 @@
-"""Text forms of keys (pure): those of the store in base64, each with an optional name before it, and the webhook's."""
+"""Text form of the store's keys (pure): base64, each with an optional name before it."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 
 KEY_BYTES = 32
-#: As in Standard Webhooks (https://www.standardwebhooks.com).
-WEBHOOK_PREFIX = "whsec_"
-_SHORTEST_BYTES, _LONGEST_BYTES = 24, 64
 
 
 def read_keys(text: str) -> tuple[bytes, ...]:
@@ -23,19 +19,6 @@ def read_keys(text: str) -> tuple[bytes, ...]:
 def write_keys(keys: tuple[bytes, ...]) -> str:
     """Return the text that `read_keys` parses: a key a line."""
     return "".join(f"{base64.b64encode(key).decode()}\n" for key in keys)
-
-
-def read_webhook_key(text: str) -> bytes:
-    """Parse a webhook's signing key from its text form. Raise ValueError if it is invalid."""
-    if not text.startswith(WEBHOOK_PREFIX):
-        raise ValueError("no prefix")
-    try:
-        key = base64.b64decode(text.removeprefix(WEBHOOK_PREFIX), validate=True)
-    except binascii.Error as error:
-        raise ValueError("no base64") from error
-    if not _SHORTEST_BYTES <= len(key) <= _LONGEST_BYTES:
-        raise ValueError("too short or too long")
-    return key
 
 
 def _key(word: str) -> bytes:

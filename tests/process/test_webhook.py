@@ -16,8 +16,8 @@ from bridge.database import Database, open_database
 from bridge.errors import OperatorError
 from bridge.notify.notice import Notice
 from bridge.notify.outbox import MOST_WAITING, Outbox
+from bridge.notify.signature import read_key
 from bridge.notify.webhook import Webhook
-from bridge.store.key_text import read_webhook_key
 from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.inspection import eventually
 from tests.waking_stage import died
@@ -153,7 +153,7 @@ async def test_a_bridge_makes_a_key_prints_it_and_posts_a_test(tmp_path: Path) -
     data = tmp_path / "data"
     status, out, err = await run_bridge("notify", "key", "--data", str(data))
     assert (status, err) == (0, "")
-    key = read_webhook_key(out.strip())
+    key = read_key(out.strip())
     async with receiving(key) as receiver, running_bridge(data, SPRITE_NOTIFY_URL=receiver.url) as bridge:
         assert (await bridge.run("notify", "key"))[1] == out
         status, out_of_test, _ = await bridge.run("notify", "test", "local")

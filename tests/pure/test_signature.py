@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.notify.signature import headers, new_key, shown
-from bridge.store.key_text import read_webhook_key
+from bridge.notify.signature import headers, new_key, read_key, shown
 from tests.forking import ROOT
 
 
@@ -36,7 +35,7 @@ def test_the_manuals_receiver_takes_what_is_genuine_and_nothing_else() -> None:
 
 def test_it_is_the_signature_of_the_standards_own_example() -> None:
     """https://github.com/standard-webhooks/standard-webhooks: the vector of its libraries' tests."""
-    key = read_webhook_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    key = read_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     signed = headers(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert signed["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
@@ -44,9 +43,9 @@ def test_it_is_the_signature_of_the_standards_own_example() -> None:
 @pytest.mark.parametrize("text", ["", "whsec_", "whsec_!!!", "whsec_c2hvcnQ=", "c2VjcmV0" * 4, "whsec_" + "A" * 100])
 def test_what_is_no_key_is_not_taken_for_one(text: str) -> None:
     with pytest.raises(ValueError, match=r"no|too"):
-        read_webhook_key(text)
+        read_key(text)
 
 
 def test_a_key_is_shown_as_it_is_read() -> None:
     key = new_key()
-    assert read_webhook_key(shown(key)) == key
+    assert read_key(shown(key)) == key
