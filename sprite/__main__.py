@@ -188,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m sprite",
         description="An agent that lives on its own computer and never forgets.",
         epilog="Each command takes --help. Settings beside the flags: ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL, "
-        "SPRITE_TOKEN, SPRITE_MODEL, SPRITE_CURATOR_MODEL, SPRITE_BATCH_TURNS, SPRITE_REST_SECONDS, "
+        "SPRITE_TOKEN, SPRITE_MODEL, SPRITE_CURATOR_MODEL, SPRITE_BATCH_TURNS, SPRITE_IDLE_FLUSH_SECONDS, "
         "SPRITE_DAILY_USD, SPRITE_SCHEDULE_SHARE.",
     )
     parser.add_argument("--version", action="version", version=f"sprite {__version__}")

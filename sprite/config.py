@@ -29,9 +29,9 @@ DEFAULT_BATCH_TURNS = 25
 LEAST_TURNS = 5
 DEFAULT_PORT = 8765
 #: Long enough for a build or an overnight download, short enough that an unattended machine goes idle.
-DEFAULT_UNATTENDED_SECONDS = 2 * 3600
-DEFAULT_SPARE_SECONDS = 600
-DEFAULT_REST_SECONDS = 600
+DEFAULT_BACKGROUND_TIMEOUT = 2 * 3600
+DEFAULT_PREWARM_SECONDS = 600
+DEFAULT_IDLE_FLUSH_SECONDS = 600
 DEFAULT_SCHEDULE_SHARE = 0.25
 DEFAULT_SHIP_FILES_MB = 2048
 #: Smaller ids are system users.
@@ -64,11 +64,11 @@ class Settings:
     #: Whether the bridge's fake model answers instead of Claude; then nothing has a cost.
     is_offline: bool = False
     #: Limit for a turn that the agent begins by itself, and for keeping a VM awake for background work.
-    unattended_seconds: int = DEFAULT_UNATTENDED_SECONDS
+    background_timeout: int = DEFAULT_BACKGROUND_TIMEOUT
     #: Time for which a prewarmed agent process waits for its first message; 0 disables prewarming.
-    spare_seconds: int = DEFAULT_SPARE_SECONDS
+    prewarm_seconds: int = DEFAULT_PREWARM_SECONDS
     #: Idle time after which the waiting turns of a conversation are curated, if they are worth a call.
-    rest_seconds: int = DEFAULT_REST_SECONDS
+    idle_flush_seconds: int = DEFAULT_IDLE_FLUSH_SECONDS
     #: Limit for the person's files that are replicated to a bridge that follows this sprite.
     ship_files_bytes: int = DEFAULT_SHIP_FILES_MB * 1024 * 1024
     #: Network access that the operator allows.
@@ -192,9 +192,9 @@ def from_environment(
         daily_usd=_dollars("SPRITE_DAILY_USD"),
         schedule_share=_share("SPRITE_SCHEDULE_SHARE", DEFAULT_SCHEDULE_SHARE),
         is_offline=os.environ.get("SPRITE_OFFLINE") == "1",
-        unattended_seconds=_whole("SPRITE_UNATTENDED_SECONDS", DEFAULT_UNATTENDED_SECONDS),
-        spare_seconds=_whole("SPRITE_SPARE_SECONDS", DEFAULT_SPARE_SECONDS, least=0),
-        rest_seconds=_whole("SPRITE_REST_SECONDS", DEFAULT_REST_SECONDS),
+        background_timeout=_whole("SPRITE_BACKGROUND_TIMEOUT", DEFAULT_BACKGROUND_TIMEOUT),
+        prewarm_seconds=_whole("SPRITE_PREWARM_SECONDS", DEFAULT_PREWARM_SECONDS, least=0),
+        idle_flush_seconds=_whole("SPRITE_IDLE_FLUSH_SECONDS", DEFAULT_IDLE_FLUSH_SECONDS),
         ship_files_bytes=_whole("SPRITE_SHIP_FILES_MB", DEFAULT_SHIP_FILES_MB, least=0) * 1024 * 1024,
         egress=_egress(),
         vm_socket=_vm_socket(),

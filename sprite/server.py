@@ -135,8 +135,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         )
         runtime = AgentRuntime(
             *(transcript, workspace, feed, recorder, processor, session, desk, confidences),
-            settings.unattended_seconds,
-            settings.spare_seconds,
+            settings.background_timeout,
+            settings.prewarm_seconds,
         )
         await runtime.restore()
         scheduler = Scheduler(

@@ -222,7 +222,7 @@ def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:
     It starts no agent ahead (a second of a core each time), unless a test is about that.
     """
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC_", "SPRITE", "CLAUDE", "IS_SANDBOX"))}
-    env = {**keep, "CLAUDE_CODE_MAX_RETRIES": "0", "PYTHONUNBUFFERED": "1", "SPRITE_SPARE_SECONDS": "0"}
+    env = {**keep, "CLAUDE_CODE_MAX_RETRIES": "0", "PYTHONUNBUFFERED": "1", "SPRITE_PREWARM_SECONDS": "0"}
     if model_url is not None:
         env |= {"ANTHROPIC_BASE_URL": model_url, "ANTHROPIC_API_KEY": "offline"}
     return env | extra

@@ -72,8 +72,8 @@ class AgentRuntime:
         session: Session,
         desk: PermissionDesk,
         confidences: Confidences,
-        unattended_seconds: float,
-        spare_seconds: float,
+        background_timeout: float,
+        prewarm_seconds: float,
     ) -> None:
         self._transcript = transcript
         self._workspace = workspace
@@ -90,8 +90,8 @@ class AgentRuntime:
         #: Whether a schedule began the newest mission.
         self._last_is_scheduled = False
         self._when_scheduled_ends: Callable[[], None] | None = None
-        self._spare = Spare(self._inbox, session, self, spare_seconds, make_way=self._end_rested)
-        self._unattended = Unattended(unattended_seconds)
+        self._spare = Spare(self._inbox, session, self, prewarm_seconds, make_way=self._end_rested)
+        self._unattended = Unattended(background_timeout)
         self._own = OwnTurns(
             *(session, recorder, self._unattended),
             publish=self._publish,

@@ -84,7 +84,7 @@ class ObservationProcessor:
         extractor = Extractor(memory, files, self._model)
         self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
         can_sleep = settings.vm_socket.exists()
-        self._rest = Rest(settings.rest_seconds, self.request, can_sleep=can_sleep, is_left=is_left)
+        self._rest = Rest(settings.idle_flush_seconds, self.request, can_sleep=can_sleep, is_left=is_left)
         #: Text of the last error, or None after a success. Kept here, too, for when the disk fails.
         self.last_error = last_error(settings.run)
 

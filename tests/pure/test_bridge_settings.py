@@ -32,7 +32,7 @@ def test_settings_show_no_secret_and_hand_none_on() -> None:
 
 
 def test_what_a_sprite_may_be_told_is_handed_on() -> None:
-    told = {"SPRITE_MODEL": "claude-x", "SPRITE_BATCH_TURNS": "7", "SPRITE_SPARE_SECONDS": "9"}
+    told = {"SPRITE_MODEL": "claude-x", "SPRITE_BATCH_TURNS": "7", "SPRITE_PREWARM_SECONDS": "9"}
     handed_on = settings(**told).environment
     assert {name: value for name, value in handed_on.items() if name.startswith("SPRITE")} == told
 
