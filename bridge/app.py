@@ -28,7 +28,7 @@ from bridge.cluster.leases import Leases
 from bridge.cluster.ownership import NotOwnedError, Ownership, SoleOwnership
 from bridge.cluster.passed import Seal
 from bridge.cluster.peers import Peers
-from bridge.config import LOCAL_PERSON, Settings, default_data
+from bridge.config import LOCAL_PERSON, Settings
 from bridge.database import Database, DatabaseError, open_database
 from bridge.door.admission import Admission
 from bridge.door.arriving import Arriving
@@ -104,6 +104,7 @@ from bridge.waking.due_dates import DueDates, stored
 from bridge.waking.shared_due_dates import SharedDueDates
 from bridge.waking.waker import Waker
 from sprite.common import own_secrets
+from sprite.common.settings import default_data
 
 if TYPE_CHECKING:
     from bridge.hosts.sprites import SpritesHost
@@ -288,7 +289,7 @@ async def webhook_key_alone(settings: Settings) -> AsyncIterator[str]:
     """Yield the key that signs webhook requests, for a data folder without a running bridge."""
     with data_folder.owned(settings):
         async with open_database(settings.database) as database:
-            yield shown(settings.notify_key or await Outbox(database).key())
+            yield shown(await Outbox(database).key())
 
 
 @asynccontextmanager
@@ -560,7 +561,7 @@ async def _model_proxy(settings: Settings, tokens: SpriteTokens, accounts: Accou
         if settings.uses_offline_model:
             upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
         models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
-        exits = Exits(settings.model_exits, settings.model_headers, settings.model_betas)
+        exits = Exits(settings.model_exits)
         yield await stack.enter_async_context(LlmProxy(upstream, tokens, models, accounts, RateLimits(), exits=exits))
 
 
@@ -585,7 +586,7 @@ class _Notices:
 
     async def key(self) -> str:
         """Return the webhook's signing key in the form that receivers take."""
-        return shown(self.settings.notify_key or await self.outbox.key())
+        return shown(await self.outbox.key())
 
     async def try_out(self, person: str) -> list[str]:
         """Send a person a test notification on every channel. Return the channels as text; empty if there are none."""
@@ -616,7 +617,7 @@ async def _notices(
         )
         outbox, webhook = Outbox(database, shared=_is_shared(settings)), None
         if settings.notify_url is not None:
-            key = settings.notify_key or await outbox.key()
+            key = await outbox.key()
             own_secrets.hold(key)
             webhook = await stack.enter_async_context(
                 Webhook(settings.notify_url, key, outbox, choices.wants_words, on_death)

@@ -151,7 +151,7 @@ class Vms:
         """See Place."""
         # A VM is held until the last turns are curated, which nobody here waits ten minutes for.
         rest = {"SPRITE_IDLE_FLUSH_SECONDS": str(_REST_SECONDS)}
-        return {"SPRITES_URL": self.emulator.url, "SPRITES_TOKEN": TOKEN, "BRIDGE_PUBLIC_URL": model_url, **rest}
+        return {"TESTS_SPRITES_URL": self.emulator.url, "SPRITES_TOKEN": TOKEN, "BRIDGE_PUBLIC_URL": model_url, **rest}
 
     @property
     def flags(self) -> Sequence[str]:

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from bridge.hosts.child import Child, WorkspaceTakenError
 from bridge.hosts.host import HostError
-from sprite.config import PermissionMode, from_environment
+from sprite.config import from_environment
 from sprite.errors import SpriteError
 from sprite.folders import refuse_what_is_no_file
 from sprite.privacy.log_filter import DiscreetFilter
@@ -298,7 +298,7 @@ class SpriteInBridge:
 
 def _sprite_main(workspace: Path, permissions: str | None) -> Main[tuple[str, int]]:
     async def main(listens: Callable[[tuple[str, int]], None], stop: asyncio.Event) -> None:
-        settings = from_environment(workspace, port=0, permissions=cast("PermissionMode | None", permissions))
+        settings = from_environment(workspace, {"port": 0, "permissions": permissions})
         refuse_what_is_no_file(settings)
         await serve(settings, lambda host, port: listens((host, port)), stop)
 

@@ -20,7 +20,7 @@ from aiohttp import web
 from itsdangerous import BadSignature, TimestampSigner
 
 from bridge.cluster.passed import PASSED, Passed
-from bridge.config import LOCAL_PERSON, Settings, default_data, is_loopback
+from bridge.config import LOCAL_PERSON, Settings, is_loopback
 from bridge.database import token_sha256
 from bridge.door.messages import Way, page
 from bridge.door.passkeys.ceremonies import party_of
@@ -29,6 +29,7 @@ from bridge.door.return_to import back_to
 from bridge.door.sealed_cookie import SealedCookie
 from bridge.door.wrong_links import WrongLinks
 from bridge.observing.request_keys import PERSON
+from sprite.common.settings import default_data
 
 #: Set if the request has a token with scopes, which only the API accepts.
 _SCOPED: Final = web.RequestKey("scoped", bool)

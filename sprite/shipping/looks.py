@@ -18,7 +18,7 @@ from sprite.archive.snapshot import SCHEMAS, MemoryFile, memory_files
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
 from sprite.database.ship_state import ShipState
-from sprite.shipping.files import FileFacts, Look, Omitted, Seen, known_chunks, look
+from sprite.shipping.files import MOST_FILE_BYTES, FileFacts, Look, Omitted, Seen, known_chunks, look
 
 #: The names of the parts on the wire.
 FILES: Final = "files"
@@ -90,7 +90,7 @@ class Looks:
         """Scan the person's files; `changed` are those whose content is to be read."""
         self._pause = _SOONEST_SECONDS if self._looked_at else 0.0
         self._looked_at = time.monotonic()
-        found = await asyncio.to_thread(look, self._settings.workspace, self._settings.ship_files_bytes)
+        found = await asyncio.to_thread(look, self._settings.workspace, MOST_FILE_BYTES)
         self._took = time.monotonic() - self._looked_at
         # Deleted files need no path.
         self._paths = found.paths

@@ -225,7 +225,7 @@ class Machine:
             "CLAUDE_CODE_MAX_RETRIES": "0",
             # An agent that is started ahead takes seconds of a core, and few tests have it do anything.
             "SPRITE_PREWARM_SECONDS": "0",
-            "SPRITE_VM_SOCKET": str(self.socket),
+            "TESTS_VM_SOCKET": str(self.socket),
             _MARK: self.id,
             _FORKS: await asyncio.to_thread(forking_address),
         }

@@ -110,4 +110,4 @@ async def test_own_bridge_gives_way_to_serving_one(data: Path) -> None:
             assert await chat.left() == 1
     assert "The bridge has been away for" in chat.printed
     assert "stopping the sprite" not in chat.printed
-    assert not is_taken(from_environment(data=data, port=0, permissions=None))
+    assert not is_taken(from_environment({"data": data, "port": 0}))

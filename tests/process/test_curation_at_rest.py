@@ -188,7 +188,7 @@ async def test_vm_sleeps_after_rest_with_turns_curated(model: OfflineModel, work
             return sum(method == "DELETE" for method, _ in vm.task_calls)
 
         async with running_sprite(
-            workspace, model.url, SPRITE_VM_SOCKET=str(vm.socket), SPRITE_IDLE_FLUSH_SECONDS=rest
+            workspace, model.url, TESTS_VM_SOCKET=str(vm.socket), SPRITE_IDLE_FLUSH_SECONDS=rest
         ) as sprite:
             async with sprite.client() as client:
                 await chat(client, "Hello 5")

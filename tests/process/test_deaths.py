@@ -157,7 +157,7 @@ async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_an
             model.url,
             program=("tests.killable", "sprite"),
             KILL_TASK=name,
-            SPRITE_VM_SOCKET=str(vm.socket),
+            TESTS_VM_SOCKET=str(vm.socket),
             # So that two turns are worth a call.
             SPRITE_BATCH_TURNS="2",
         ) as sprite,
@@ -219,7 +219,7 @@ async def test_a_bridge_at_rest_runs_these_tasks_and_no_other(tmp_path: Path, mo
     # It leaves a note there of where memory is.
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     before = task_names()
-    async with running(from_environment(data=tmp_path / "data", port=0), asyncio.Event().set):
+    async with running(from_environment({"data": tmp_path / "data", "port": 0}), asyncio.Event().set):
         assert task_names() - before == set(BRIDGE)
     assert task_names() == before
 
@@ -265,7 +265,7 @@ async def dies_of(name: str, runs_on: set[str], folder: Path) -> None:
     before, ended = task_names(), asyncio.Event()
 
     async def one_dies() -> None:
-        async with running(from_environment(data=folder / "data", port=0), ended.set):
+        async with running(from_environment({"data": folder / "data", "port": 0}), ended.set):
             assert task_names() - before == runs_on
             # Operators' connections are accepted by a task of the same name.
             next(task for task in asyncio.all_tasks() if task.get_name() == name).cancel()

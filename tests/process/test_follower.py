@@ -167,7 +167,7 @@ async def test_another_log_is_not_stored_over_the_one_that_is_there(tmp_path: Pa
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (shipped(turn(1, "x" * 90_000, 1)), "BRIDGE_STORE_MB"),
+        (shipped(turn(1, "x" * 90_000, 1)), "has filled the"),
         (shipped(("../../etc", 1, {}, 1)), "makes no sense"),
         (Shipped("log-1", 1, [], packed="%%%"), "cannot be read"),
         (Error("unknown_type", "Not \x1b[2Jknown."), "does not ship its log: Not"),
@@ -196,7 +196,7 @@ async def test_what_was_whole_is_behind_from_when_it_cannot_be_stored_any_more(t
         await visitor.send(shipped(turn(2, secrets.token_hex(100_000), 2)))
         await visitor.left()
         seen = await it.followers.standing(SPRITE)
-        assert "BRIDGE_STORE_MB" in seen.trouble
+        assert "has filled the" in seen.trouble
         assert (seen.behind or 0.0) > 0
         # The same, once there is room.
         assert (await standing(it.store, SPRITE)).behind == 0

@@ -411,7 +411,7 @@ async def test_killed_when_it_has_begun_the_same_restore_makes_the_vm_whole(
     await kept(tmp_path / "data", "ada", curated)
     arguments = ("ada", "--provider", "sprites", "--data", str(tmp_path / "data"))
     environment = bridge_environment(
-        SPRITES_TOKEN=TOKEN, SPRITES_URL=emulator.url, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
+        SPRITES_TOKEN=TOKEN, TESTS_SPRITES_URL=emulator.url, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
     )
     async with restoring(*arguments, "--over", environment=environment) as process:
 
