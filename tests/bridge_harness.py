@@ -317,10 +317,7 @@ async def bridge_process(
     stderr = data.parent / "bridge-stderr.log"
     with stderr.open("ab") as log:
         process = await start_module(
-            program[0],
-            *(*program[1:], "serve", "--host", host, "--port", str(port), *flags),
-            env=variables,
-            stderr=log,
+            program[0], *program[1:], "serve", "--host", host, "--port", str(port), *flags, env=variables, stderr=log
         )
     async with listening(process, data, stderr) as bridge:
         yield bridge

@@ -263,7 +263,12 @@ async def start_forked(workspace: Path, environment: Mapping[str, str], *, permi
     pipe = asyncio.subprocess.PIPE
     process = await fork_module(
         "sprite",
-        *("serve", "--workspace", str(workspace), "--port", "0", *chosen),
+        "serve",
+        "--workspace",
+        str(workspace),
+        "--port",
+        "0",
+        *chosen,
         env=environment,
         stdout=pipe,
         stderr=pipe,
@@ -355,7 +360,11 @@ async def start_module(
     if within:
         assert open_files is None, "only a forked process is limited"
         return await asyncio.create_subprocess_exec(
-            *(*within, sys.executable, "-m", module, *arguments),
+            *within,
+            sys.executable,
+            "-m",
+            module,
+            *arguments,
             cwd=ROOT,
             env=env,
             stdin=asyncio.subprocess.DEVNULL,

@@ -57,7 +57,11 @@ async def chatting(data: Path) -> AsyncIterator[Chatting]:
     home.mkdir(exist_ok=True)
     process = await fork_module(
         "bridge",
-        *("chat", "--data", str(data), "--permissions", "bypass"),
+        "chat",
+        "--data",
+        str(data),
+        "--permissions",
+        "bypass",
         env=bridge_environment(HOME=str(home), IS_SANDBOX="1", **{PYTHON: forking_python()}),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -54,7 +54,11 @@ async def curating(workspace: Path, model: OfflineModel, **settings: Any) -> Asy
     async with open_stores(known.memory) as stores:
         await stores.projection.settle()
         processor = ObservationProcessor(
-            *(known, stores.transcript, stores.memory, stores.files, stores.projection, lambda _: None),
+            known,
+            stores.transcript,
+            stores.memory,
+            stores.projection,
+            lambda _: None,
             is_left=lambda: False,
         )
         async with processor.running(lambda: None):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bridge.relay.relay import Relay
+from bridge.relay.room import RoomTimes
 from bridge.store.follower import Followers, Standing, standing
 from bridge.store.keys import Keyring
 from bridge.store.sealed_store import SealedStore
@@ -56,7 +57,9 @@ async def followed(folder: Path | str, quota: int = 2**30, keys: Keyring | None 
         StandIn() as sprite,
         store_at(folder, keys, quota) as store,
         Followers(store, pytest.fail) as followers,
-        Relay(Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, linger_seconds=0.01) as relay,
+        Relay(
+            Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, times=RoomTimes(linger_seconds=0.01)
+        ) as relay,
     ):
         followers.follow(relay.room_of)
         with relay.held(SPRITE):
@@ -95,7 +98,9 @@ async def test_a_room_stays_open_until_all_of_its_sprite_is_stored(tmp_path: Pat
         StandIn() as sprite,
         store_at(tmp_path) as store,
         Followers(store, pytest.fail) as followers,
-        Relay(Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, linger_seconds=0.01) as relay,
+        Relay(
+            Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, times=RoomTimes(linger_seconds=0.01)
+        ) as relay,
     ):
         followers.follow(relay.room_of)
         with relay.held(SPRITE):

@@ -19,6 +19,7 @@ from bridge.notify.tidings import Tidings
 from bridge.notify.webhook import Webhook
 from bridge.offline.model import OfflineModel
 from bridge.relay.relay import Relay
+from bridge.relay.room import RoomTimes
 from bridge.waking.due_dates import DueDates
 from bridge.waking.waker import Waker
 from sprite.protocol.memory import AddActionRequest
@@ -62,7 +63,7 @@ async def bridge_of(folder: Path, host: Host, receiver: Receiver, ahead: float =
         Notifier(database, [webhook], yes, yes, died) as notifier,
         Tidings(database, notifier, died) as tidings,
         DueDates(database, died) as due,
-        Relay(host, [due, tidings], linger_seconds=0.01) as relay,
+        Relay(host, [due, tidings], times=RoomTimes(linger_seconds=0.01)) as relay,
     ):
         waker = Waker(relay, due, yes, died, pace=QUICK, clock=lambda: time.time() + ahead)
         async with waker:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from bridge.__main__ import main as bridge_command
 from bridge.config import Settings, from_environment, is_loopback
 from bridge.errors import OperatorError
 from bridge.hosts.host import NAME
 from bridge.hosts.sprites import SETTINGS
+from sprite.__main__ import run as sprite_command
 from sprite.common.settings import add_flags
 from sprite.config import Settings as SpriteSettings
 from tests.bridge_harness import bridge_environment
@@ -89,6 +92,18 @@ def test_there_are_few_variables() -> None:
     kinds = (Settings, SpriteSettings)
     names = {name for kind in kinds for field in fields(kind) for name in field.metadata.get("names", ())}
     assert len([name for name in names if not name.startswith("--")]) <= 25
+
+
+@pytest.mark.parametrize(("main", "kind"), [(sprite_command, SpriteSettings), (bridge_command, Settings)])
+def test_help_names_every_variable(
+    main: Callable[[list[str]], int], kind: type, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    names = {name for field in fields(kind) for name in field.metadata.get("names", ()) if name.isupper()}
+    assert len(names) > 10
+    assert {name for name in names if f"  {name}\n" not in shown} == set()
 
 
 @pytest.mark.parametrize("path", TABLES)
