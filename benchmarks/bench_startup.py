@@ -16,7 +16,7 @@ from tests.harness import ROOT, sprite_environment, sprite_process
 STARTS = 8
 MOST_MIB = 120
 #: A person's settings: the tests' own load nothing ahead.
-SETTINGS = {"SPRITE_SPARE_SECONDS": "600", "SPRITE_BATCH_TURNS": "3"}
+SETTINGS = {"SPRITE_PREWARM_SECONDS": "600", "SPRITE_BATCH_TURNS": "3"}
 
 
 def imports_ms() -> list[float]:

@@ -149,7 +149,7 @@ async def first_words(url: str, folder: Path) -> None:
     workspace.mkdir()
     first, later = [], []
     # A person's settings: the tests' own start no agent ahead.
-    settings = {"SPRITE_BATCH_TURNS": "1000000", "SPRITE_SPARE_SECONDS": "600"}
+    settings = {"SPRITE_BATCH_TURNS": "1000000", "SPRITE_PREWARM_SECONDS": "600"}
     async with sprite_process(workspace, url, **settings) as sprite, sprite.client() as client:
         for _ in range(SESSIONS):
             await client.ask("system", {"action": "new_session"})

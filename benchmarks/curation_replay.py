@@ -131,9 +131,7 @@ async def _open(recordings: Recordings, clock: Clock, slip: Callable[[str, str],
         settings = Settings(workspace=folder, api_key="recorded", base_url=model.url)
         projection = Projection(transcript, memory, files)
         await projection.settle()
-        processor = ObservationProcessor(
-            *(settings, transcript, memory, files, projection, lambda _: None), is_left=lambda: True
-        )
+        processor = ObservationProcessor(settings, transcript, memory, projection, lambda _: None, is_left=lambda: True)
         await stack.enter_async_context(processor.running(lambda: None))
         yield Workspace(settings, transcript, memory, files, processor, model)
 

@@ -17,18 +17,32 @@ Fill = Callable[[argparse.ArgumentParser], Run]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    parser = argparse.ArgumentParser(prog="bridge", description="Connects people to their sprites.")
+    parser = argparse.ArgumentParser(
+        prog="bridge",
+        description="Connects people to their sprites.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     for name, summary, fill in _COMMANDS:
         commands.add_parser(name, help=summary).fill = fill
     given = sys.argv[1:] if arguments is None else list(arguments)
     is_help = {"-h", "--help"} & set(given)
+    if is_help:
+        parser.epilog = _variables()
     if given[:1] in (["serve"], ["chat"]) and sys.stderr.isatty() and not is_help:
         # The very first start compiles every module, which takes seconds.
         sys.stderr.write("bridge: starting; the first time takes a few seconds\n")
     chosen = parser.parse_args(given)
     run: Run = chosen.run
     return run(chosen)
+
+
+def _variables() -> str:
+    from bridge.config import Settings
+    from bridge.door.oidc.settings import OidcSettings
+    from sprite.common.settings import epilog
+
+    return epilog(Settings, OidcSettings)
 
 
 class _Parser(argparse.ArgumentParser):

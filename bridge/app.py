@@ -28,7 +28,7 @@ from bridge.cluster.leases import Leases
 from bridge.cluster.ownership import NotOwnedError, Ownership, SoleOwnership
 from bridge.cluster.passed import Seal
 from bridge.cluster.peers import Peers
-from bridge.config import LOCAL_PERSON, Settings, default_data
+from bridge.config import LOCAL_PERSON, Settings
 from bridge.database import Database, DatabaseError, open_database
 from bridge.door.admission import Admission
 from bridge.door.arriving import Arriving
@@ -87,13 +87,13 @@ from bridge.notify.webhook import Webhook
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
-from bridge.operating.acts import Inside
+from bridge.operating.acts import Inside, Operations
 from bridge.operating.alone import acts_of, people_of
 from bridge.operating.audit import Audit
 from bridge.operating.company import company_doors
 from bridge.operating.operator_api import OperatorApi
 from bridge.operating.operator_page import OperatorPage
-from bridge.operating.status import Overview, slow_by_sprite
+from bridge.operating.status import Overview, Running, slow_by_sprite
 from bridge.relay.observer import Observer
 from bridge.relay.relay import Relay
 from bridge.store.follower import Followers, standing
@@ -104,6 +104,7 @@ from bridge.waking.due_dates import DueDates, stored
 from bridge.waking.shared_due_dates import SharedDueDates
 from bridge.waking.waker import Waker
 from sprite.common import own_secrets
+from sprite.common.settings import default_data
 
 if TYPE_CHECKING:
     from bridge.hosts.sprites import SpritesHost
@@ -170,33 +171,48 @@ async def running(
         metrics = _measured(visitors, relay, proxy, accounts, waker, notices, followers)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
+        inside = Inside(admission, visitors, partial(_revoke_sprite, waker, tokens))
         crossing = await stack.enter_async_context(
-            _crossing(settings, database, doorkeeper, people, ownership, visitors, admission, store, url, on_death)
+            _crossing(settings, database, doorkeeper, ownership, inside, store, url, on_death)
         )
 
-        acts = acts_of(settings, database, Inside(admission, visitors, partial(_revoke_sprite, waker, tokens)))
-        link_of = partial(login_link, settings.public_url or url)
         overview = Overview(
-            *(people, host, relay.snapshot, accounts.spend, partial(stored, database), followers.standing),
-            waker.trouble,
+            people,
+            accounts.spend,
+            partial(stored, database),
+            followers.standing,
             _held(settings, database),
-            proxy.oldest,
+            Running(host, relay.snapshot, waker.trouble, proxy.oldest),
         )
-        restoring, trouble = Restoring(restorer, relay, ownership), partial(_trouble, notices, crossing)
-        api = OperatorApi(
-            *(people, acts, host, ownership, routes, crossing, overview, notices, restoring),
-            *(store.keyring.ids, trouble, link_of, give_way),
+        operations = Operations(
+            people,
+            acts_of(settings, database, inside),
+            host,
+            ownership,
+            overview,
+            Restoring(restorer, relay, ownership),
+            partial(_trouble, notices, crossing),
+            partial(login_link, settings.public_url or url),
         )
+        api = OperatorApi(operations, routes, crossing, notices, store.keyring.ids, give_way)
         arriving, lobby, doors = Arriving(doorkeeper, people, visitors), Lobby(), Doors(admission, relay)
-        company = await stack.enter_async_context(company_doors(settings, database, doorkeeper, arriving, acts))
+        company = await stack.enter_async_context(
+            company_doors(settings, database, doorkeeper, arriving, operations.acts)
+        )
         mcp = McpEntrance(
-            *(admission, doorkeeper, relay, Grants(database), await people.cookie_key(), Addresses(settings, port)),
+            admission,
+            doorkeeper,
+            relay,
+            Grants(database),
+            await people.cookie_key(),
+            Addresses(settings, port),
             is_shared=_is_shared(settings),
         )
         application = _application(
             lobby,
             Edge(
-                *(doorkeeper, metrics),
+                doorkeeper,
+                metrics,
                 is_secure=(settings.public_url or "").startswith("https:"),
                 has_peers=crossing is not None,
             ),
@@ -205,9 +221,9 @@ async def running(
                 *mcp.routes(),
                 *proxy.routes(),
                 *notices.routes(doorkeeper, relay),
-                web.post("/restore", restoring.door(doorkeeper)),
+                web.post("/restore", operations.restoring.door(doorkeeper)),
                 *company.routes(),
-                *OperatorPage(doorkeeper, people, acts, ownership, host, overview, restoring, trouble, link_of).table(),
+                *OperatorPage(doorkeeper, operations).table(),
                 # The catch-all for the page's files comes last.
                 *routes.table(),
             ],
@@ -259,7 +275,8 @@ async def _followed(
     """Yield the relay, not yet entered, and the followers that replicate sprites' logs into the store."""
     async with Followers(store, on_death, restorer.kept_words) as followers:
         relay = Relay(
-            *(host, [*observers, followers]),
+            host,
+            [*observers, followers],
             is_unshipped=followers.is_unshipped,
             kept=restorer.kept_words,
             ownership=ownership,
@@ -288,7 +305,7 @@ async def webhook_key_alone(settings: Settings) -> AsyncIterator[str]:
     """Yield the key that signs webhook requests, for a data folder without a running bridge."""
     with data_folder.owned(settings):
         async with open_database(settings.database) as database:
-            yield shown(settings.notify_key or await Outbox(database).key())
+            yield shown(await Outbox(database).key())
 
 
 @asynccontextmanager
@@ -298,7 +315,7 @@ async def looked_into(settings: Settings) -> AsyncIterator[Overview]:
         async with open_database(settings.database) as database, open_store(settings, database) as store:
             spent, due = partial(spend, database), partial(stored, database)
             people, held = people_of(settings, database), _held(settings, database)
-            yield Overview(people, None, list, spent, due, partial(standing, store), held=held)
+            yield Overview(people, spent, due, partial(standing, store), held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,10 +388,8 @@ async def _crossing(
     settings: Settings,
     database: Database,
     doorkeeper: Doorkeeper,
-    people: People,
     ownership: Ownership,
-    visitors: Visitors,
-    admission: Admission,
+    inside: Inside,
     store: SealedStore,
     url: str,
     on_death: Callable[[], None],
@@ -385,11 +400,11 @@ async def _crossing(
         return
     seal = None if settings.cluster_secret is None else Seal(settings.cluster_secret)
     async with (
-        Revocations(database, visitors, admission, on_death) as revocations,
+        Revocations(database, inside.visitors, inside.admission, on_death) as revocations,
         Hops(seal, max_message_bytes=MAX_MESSAGE_BYTES) as hops,
         Peers(database, settings.address or url, seal, store.keyring.ids, on_death) as peers,
     ):
-        yield Crossing(doorkeeper, people.tokens, ownership, hops, seal, revocations, peers.troubles)
+        yield Crossing(doorkeeper, doorkeeper.people.tokens, ownership, hops, seal, revocations, peers.troubles)
 
 
 def _is_shared(settings: Settings) -> bool:
@@ -484,18 +499,14 @@ def _host(
                 "https://sprite.example.org."
             )
         # Importing it takes a fifth of the start, which bridges with local sprites need not pay.
-        from bridge.hosts.sprites import SpritesHost
+        from bridge.hosts.sprites import SpritesHost, plan_of
 
-        base_url = settings.public_url
         return SpritesHost(
             settings.sprites_token,
-            Archive.of(_ROOT),
-            _access(tokens, base_url),
+            plan_of(Archive.of(_ROOT), settings.public_url, settings.egress, settings.for_sprites),
+            _access(tokens, settings.public_url),
             tokens.sprite_of,
-            base_url=base_url,
             api_url=settings.sprites_url,
-            egress=settings.egress,
-            environment=settings.for_sprites,
             guard=guard,
             epoch=ownership.epoch,
         )
@@ -560,7 +571,7 @@ async def _model_proxy(settings: Settings, tokens: SpriteTokens, accounts: Accou
         if settings.uses_offline_model:
             upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
         models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
-        exits = Exits(settings.model_exits, settings.model_headers, settings.model_betas)
+        exits = Exits(settings.model_exits)
         yield await stack.enter_async_context(LlmProxy(upstream, tokens, models, accounts, RateLimits(), exits=exits))
 
 
@@ -568,7 +579,6 @@ async def _model_proxy(settings: Settings, tokens: SpriteTokens, accounts: Accou
 class _Notices:
     """The parts that notify people who have no page open."""
 
-    settings: Settings
     choices: NotifySettingsStore
     outbox: Outbox
     subscriptions: Subscriptions
@@ -585,7 +595,7 @@ class _Notices:
 
     async def key(self) -> str:
         """Return the webhook's signing key in the form that receivers take."""
-        return shown(self.settings.notify_key or await self.outbox.key())
+        return shown(await self.outbox.key())
 
     async def try_out(self, person: str) -> list[str]:
         """Send a person a test notification on every channel. Return the channels as text; empty if there are none."""
@@ -616,7 +626,7 @@ async def _notices(
         )
         outbox, webhook = Outbox(database, shared=_is_shared(settings)), None
         if settings.notify_url is not None:
-            key = settings.notify_key or await outbox.key()
+            key = await outbox.key()
             own_secrets.hold(key)
             webhook = await stack.enter_async_context(
                 Webhook(settings.notify_url, key, outbox, choices.wants_words, on_death)
@@ -628,7 +638,7 @@ async def _notices(
             Notifier(database, channels, choices.wants_words, people.may_come, on_death, shared=_is_shared(settings))
         )
         tidings = await stack.enter_async_context(Tidings(database, notifier, on_death, shared=_is_shared(settings)))
-        yield _Notices(settings, choices, outbox, subscriptions, push_key, push, webhook, notifier, tidings)
+        yield _Notices(choices, outbox, subscriptions, push_key, push, webhook, notifier, tidings)
 
 
 async def _for_local_person(settings: Settings, people: People, host: Host) -> str | None:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from sprite import __version__
 from sprite.common import own_secrets
+from sprite.common.settings import add_flags, epilog, secrets
 from sprite.common.tasks import TaskDiedError
-from sprite.config import DEFAULT_PORT, Settings, bridge_token, from_environment
+from sprite.config import Settings, from_environment
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
 from sprite.folders import refuse_what_is_no_file
@@ -40,7 +41,7 @@ def run(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     command: Command = arguments.command
     try:
-        settings = _settings(arguments)
+        settings = from_environment(arguments.workspace, vars(arguments))
         _keep_own_secrets(settings)
         refuse_what_is_no_file(settings)
         return asyncio.run(command(settings, arguments))
@@ -63,17 +64,9 @@ def run(argv: list[str] | None = None) -> int:
         return EXIT_OPERATOR
 
 
-def _settings(arguments: argparse.Namespace) -> Settings:
-    if "port" in arguments:
-        return from_environment(
-            arguments.workspace, host=arguments.host, port=arguments.port, permissions=arguments.permissions
-        )
-    return from_environment(arguments.workspace)
-
-
 def _keep_own_secrets(settings: Settings) -> None:
     """Keep credentials out of logs and out of everything that a command writes."""
-    own_secrets.hold(settings.token, settings.api_key, settings.auth_token, bridge_token())
+    own_secrets.hold(*secrets(settings))
     # The form is checked where the token is used.
     with contextlib.suppress(OSError, UnicodeDecodeError):
         own_secrets.hold(settings.token_file.read_text().strip())
@@ -187,24 +180,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m sprite",
         description="An agent that lives on its own computer and never forgets.",
-        epilog="Each command takes --help. Settings beside the flags: ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL, "
-        "SPRITE_TOKEN, SPRITE_MODEL, SPRITE_CURATOR_MODEL, SPRITE_BATCH_TURNS, SPRITE_REST_SECONDS, "
-        "SPRITE_DAILY_USD, SPRITE_SCHEDULE_SHARE.",
+        epilog=f"Each command takes --help.\n\n{epilog(Settings)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sprite {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     here, printed = _common()
 
     serve = commands.add_parser("serve", parents=[here], help="run the agent's server")
-    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    serve.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help=f"port to listen on, 0 for a free one (default: {DEFAULT_PORT})"
-    )
-    serve.add_argument(
-        "--permissions",
-        choices=["ask", "bypass"],
-        help="whether tool calls are asked for (default: bypass inside a VM, ask anywhere else)",
-    )
+    add_flags(serve, Settings)
     serve.set_defaults(command=_serve)
 
     status = commands.add_parser("status", parents=[here, printed], help="whether memory is well, at a glance")

@@ -1,42 +1,34 @@
-"""Settings: one frozen value, made once from flags and the environment. The only reader of os.environ."""
+"""Settings of the sprite: one frozen value. Help and documentation are made from its declarations."""
 
 from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from sprite.common import settings
+from sprite.common.settings import setting
 from sprite.errors import OperatorError
 
-#: The code's folder; in a checkout, the bridge's data is beside it.
-_ROOT = Path(__file__).resolve().parent.parent
 PermissionMode = Literal["ask", "bypass"]
 #: Everything, the package index only, or the bridge only. A VM's host enforces this, not this program.
 Egress = Literal["open", "packages", "bridge"]
-_EGRESS: tuple[Egress, ...] = get_args(Egress)
 
 #: The newest Haiku that `anthropic` 2.11 lists.
 DEFAULT_CURATOR_MODEL = "claude-haiku-5-5"
 #: Name shown to people for the fake model that answers if the bridge has no key.
 STAND_IN = "offline stand-in, not Claude"
 NO_KEY = "set ANTHROPIC_API_KEY where the sprite is started, or use `make run`, which needs none"
-DEFAULT_BATCH_TURNS = 25
 #: Fewer turns are not worth a curator call: the next session's first prompt contains them unchanged. An explicit
 #: flush and a compaction curate them in any case.
 LEAST_TURNS = 5
-DEFAULT_PORT = 8765
-#: Long enough for a build or an overnight download, short enough that an unattended machine goes idle.
-DEFAULT_UNATTENDED_SECONDS = 2 * 3600
-DEFAULT_SPARE_SECONDS = 600
-DEFAULT_REST_SECONDS = 600
-DEFAULT_SCHEDULE_SHARE = 0.25
-DEFAULT_SHIP_FILES_MB = 2048
 #: Smaller ids are system users.
 _FIRST_PERSON = 1000
-#: A socket that only a Sprites VM has; the VM is then the sandbox of the agent. SPRITE_VM_SOCKET overrides it.
+#: A socket that only a Sprites VM has; the VM is then the sandbox of the agent.
 VM_SOCKET = Path("/.sprite/api.sock")
 
 
@@ -45,38 +37,76 @@ class Settings:
     """All settings of the sprite. Money is in US dollars."""
 
     workspace: Path
-    permissions: PermissionMode = "ask"
-    host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
-    api_key: str | None = field(default=None, repr=False)
-    auth_token: str | None = field(default=None, repr=False)
-    base_url: str | None = None
-    #: Overrides the token file.
-    token: str | None = field(default=None, repr=False)
+    permissions: PermissionMode = setting(
+        "--permissions",
+        settings.choice("ask", "bypass"),
+        "ask",
+        "whether tool calls are asked for: `ask` or `bypass`; inside a VM the default is `bypass`",
+    )
+    host: str = setting("--host", str, "127.0.0.1", "address to listen on")
+    port: int = setting("--port", settings.whole(0), 8765, "port to listen on, 0 for a free one")
+    api_key: str | None = setting("ANTHROPIC_API_KEY", str, None, "API key of the model", secret=True)
+    auth_token: str | None = setting(
+        "ANTHROPIC_AUTH_TOKEN", str, None, "bearer token of a model gateway, instead of a key", secret=True
+    )
+    base_url: str | None = setting("ANTHROPIC_BASE_URL", str, None, "URL of the model API, if it is not Anthropic's")
+    token: str | None = setting(
+        "SPRITE_TOKEN", str, None, "token that clients must send, instead of the generated token file", secret=True
+    )
     #: None leaves the choice to the CLI.
-    model: str | None = None
-    curator_model: str = DEFAULT_CURATOR_MODEL
-    batch_turns: int = DEFAULT_BATCH_TURNS
-    #: Daily limit for the cost of curation; None for no limit.
-    daily_usd: float | None = None
-    #: Part of this limit that turns begun by schedules may cost in addition.
-    schedule_share: float = DEFAULT_SCHEDULE_SHARE
+    model: str | None = setting("SPRITE_MODEL", str, None, "the agent's model; the Claude Agent SDK chooses if unset")
+    curator_model: str = setting("SPRITE_CURATOR_MODEL", str, DEFAULT_CURATOR_MODEL, "the model that curates memory")
+    batch_turns: int = setting("SPRITE_BATCH_TURNS", settings.whole(1), 25, "turns per curation")
+    #: None for no limit.
+    daily_usd: float | None = setting(
+        "SPRITE_DAILY_USD",
+        settings.dollars,
+        None,
+        "daily limit for curation in US dollars (UTC), or `none`; the bridge sets it for its sprites",
+    )
+    idle_flush_seconds: int = setting(
+        "SPRITE_IDLE_FLUSH_SECONDS",
+        settings.whole(1),
+        600,
+        f"idle seconds after which {LEAST_TURNS} or more waiting turns are curated; a VM stays awake until then, but "
+        "for 30 seconds only once nobody is connected",
+    )
+    prewarm_seconds: int = setting(
+        "SPRITE_PREWARM_SECONDS",
+        settings.whole(0),
+        600,
+        "seconds that a prewarmed agent process waits for its first message; 0 disables prewarming",
+    )
+    #: Long enough for a build or an overnight download, short enough that an unattended machine goes idle.
+    background_timeout: int = setting(
+        "SPRITE_BACKGROUND_TIMEOUT",
+        settings.whole(1),
+        2 * 3600,
+        "limit in seconds for a turn that the agent begins by itself, and for keeping a VM awake for background work",
+    )
+    egress: Egress = setting(
+        "SPRITE_EGRESS",
+        settings.choice(*get_args(Egress)),
+        "open",
+        "the network access that the agent is told about: `open`, `packages` or `bridge`; the bridge sets it for VMs",
+    )
     #: Whether the bridge's fake model answers instead of Claude; then nothing has a cost.
-    is_offline: bool = False
-    #: Limit for a turn that the agent begins by itself, and for keeping a VM awake for background work.
-    unattended_seconds: int = DEFAULT_UNATTENDED_SECONDS
-    #: Time for which a prewarmed agent process waits for its first message; 0 disables prewarming.
-    spare_seconds: int = DEFAULT_SPARE_SECONDS
-    #: Idle time after which the waiting turns of a conversation are curated, if they are worth a call.
-    rest_seconds: int = DEFAULT_REST_SECONDS
-    #: Limit for the person's files that are replicated to a bridge that follows this sprite.
-    ship_files_bytes: int = DEFAULT_SHIP_FILES_MB * 1024 * 1024
-    #: Network access that the operator allows.
-    egress: Egress = "open"
+    is_offline: bool = setting(
+        "SPRITE_OFFLINE", "1".__eq__, False, "`1` if the built-in offline model answers; the bridge sets it"
+    )
+    #: Data folder of the bridge on this machine, whether it exists or not: hidden from the agent.
+    bridge_data: Path | None = setting(
+        "SPRITE_DATA",
+        settings.folder,
+        None,
+        "data folder of the bridge on this machine, which is hidden from agents (default: `data/` in a checkout, else "
+        "`sprite/` in `$XDG_DATA_HOME`)",
+    )
+    bridge_token: str | None = setting(
+        "BRIDGE_TOKEN", str, None, "your token at the bridge to which `follow --to` sends turns", secret=True
+    )
     #: Socket of the surrounding VM's API, if any.
     vm_socket: Path = VM_SOCKET
-    #: Data folder of the bridge on this machine, whether it exists or not: hidden from the agent.
-    bridge_data: Path | None = None
 
     @property
     def least_turns(self) -> int:
@@ -169,43 +199,14 @@ class Settings:
         return bool(self.api_key or self.auth_token)
 
 
-def from_environment(
-    workspace: Path,
-    *,
-    host: str = "127.0.0.1",
-    port: int = DEFAULT_PORT,
-    permissions: PermissionMode | None = None,
-) -> Settings:
-    """Return the settings from the environment. Raises OperatorError naming an invalid variable."""
-    return Settings(
-        workspace=workspace.resolve(),
-        permissions=permissions or ("bypass" if inside_vm() else "ask"),
-        host=host,
-        port=port,
-        api_key=os.environ.get("ANTHROPIC_API_KEY") or None,
-        auth_token=os.environ.get("ANTHROPIC_AUTH_TOKEN") or None,
-        base_url=os.environ.get("ANTHROPIC_BASE_URL") or None,
-        token=os.environ.get("SPRITE_TOKEN") or None,
-        model=os.environ.get("SPRITE_MODEL") or None,
-        curator_model=os.environ.get("SPRITE_CURATOR_MODEL") or DEFAULT_CURATOR_MODEL,
-        batch_turns=_whole("SPRITE_BATCH_TURNS", DEFAULT_BATCH_TURNS),
-        daily_usd=_dollars("SPRITE_DAILY_USD"),
-        schedule_share=_share("SPRITE_SCHEDULE_SHARE", DEFAULT_SCHEDULE_SHARE),
-        is_offline=os.environ.get("SPRITE_OFFLINE") == "1",
-        unattended_seconds=_whole("SPRITE_UNATTENDED_SECONDS", DEFAULT_UNATTENDED_SECONDS),
-        spare_seconds=_whole("SPRITE_SPARE_SECONDS", DEFAULT_SPARE_SECONDS, least=0),
-        rest_seconds=_whole("SPRITE_REST_SECONDS", DEFAULT_REST_SECONDS),
-        ship_files_bytes=_whole("SPRITE_SHIP_FILES_MB", DEFAULT_SHIP_FILES_MB, least=0) * 1024 * 1024,
-        egress=_egress(),
-        vm_socket=_vm_socket(),
-        bridge_data=_bridge_data(),
-    )
-
-
-def claude_code_logs() -> Path:
-    """Return the folder of Claude Code's session logs on this machine."""
-    chosen = os.environ.get("CLAUDE_CONFIG_DIR")
-    return (Path(chosen) if chosen else Path.home() / ".claude") / "projects"
+def from_environment(workspace: Path, flags: Mapping[str, Any]) -> Settings:
+    """Return the settings from flags (by field) and the environment. Raise OperatorError naming an invalid one."""
+    try:
+        given = settings.read(Settings, flags)
+    except ValueError as error:
+        raise OperatorError(str(error)) from None
+    default = {"permissions": "bypass" if inside_vm() else "ask", "bridge_data": settings.default_data()}
+    return Settings(workspace.resolve(), **{**default, **given})
 
 
 def state_home() -> Path:
@@ -230,73 +231,11 @@ def xdg_folders() -> dict[str, Path]:
     return {usual: Path(chosen) for usual, name in names.items() if (chosen := os.environ.get(name))}
 
 
-def bridge_token() -> str | None:
-    """Return the person's token for a remote bridge, or None."""
-    return os.environ.get("BRIDGE_TOKEN") or None
-
-
-def _bridge_data() -> Path:
-    """Return the default data folder of a bridge, as in bridge/config.py."""
-    if chosen := os.environ.get("SPRITE_DATA", "").strip():
-        return Path(chosen).expanduser().resolve()
-    if (_ROOT / "pyproject.toml").exists() or (_ROOT / "data").is_dir():
-        return (_ROOT / "data").resolve()
-    data_home = os.environ.get("XDG_DATA_HOME", "").strip() or Path(os.environ.get("HOME", "/"), ".local/share")
-    return Path(data_home, "sprite").resolve()
-
-
-def _egress() -> Egress:
-    text = os.environ.get("SPRITE_EGRESS") or "open"
-    for known in _EGRESS:
-        if text == known:
-            return known
-    raise OperatorError(f"SPRITE_EGRESS must be open, packages or bridge, not {text!r}.")
-
-
 def inside_vm() -> bool:
     """Return whether the machine itself is the sandbox of the agent."""
-    return os.environ.get("IS_SANDBOX") == "1" or _vm_socket().exists()
-
-
-def _vm_socket() -> Path:
-    return Path(os.environ.get("SPRITE_VM_SOCKET") or VM_SOCKET)
+    return os.environ.get("IS_SANDBOX") == "1" or VM_SOCKET.exists()
 
 
 def is_root() -> bool:
     """Return whether this process is root; the CLI must then be told that it is in a sandbox."""
     return os.geteuid() == 0
-
-
-def _whole(name: str, default: int, *, least: int = 1) -> int:
-    text = os.environ.get(name)
-    if not text:
-        return default
-    if not text.isdecimal() or int(text) < least:
-        raise OperatorError(f"{name} must be a whole number{' above 0' if least else ''}, not {text!r}.")
-    return int(text)
-
-
-def _share(name: str, default: float) -> float:
-    text = os.environ.get(name)
-    if not text:
-        return default
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise OperatorError(f"{name} must be a part from 0 to 1 such as 0.25, not {text!r}.")
-    return share
-
-
-def _dollars(name: str) -> float | None:
-    text = os.environ.get(name)
-    if not text or text.strip().lower() == "none":
-        return None
-    try:
-        amount = float(text)
-    except ValueError:
-        amount = -1.0
-    if not 0 <= amount < float("inf"):
-        raise OperatorError(f"{name} must be an amount in US dollars such as 0.50, not {text!r}.")
-    return amount

@@ -14,7 +14,6 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sprite.agent.background import Background
 from sprite.agent.late_agent import LateAgent
@@ -27,8 +26,8 @@ from sprite.announcer import Announcer
 from sprite.archive import moving_in
 from sprite.awake import kept_awake
 from sprite.clients.canvas import PersonsCanvas
-from sprite.clients.connection import Connection
-from sprite.clients.gateway import Gateway
+from sprite.clients.connection import Connection, Service
+from sprite.clients.gateway import Gateway, Memory, Work
 from sprite.clients.intake import Intake
 from sprite.clients.leases import Leases
 from sprite.clients.listening import Port, listening
@@ -61,9 +60,6 @@ from sprite.schedules.allowance import Allowance
 from sprite.schedules.scheduler import Scheduler
 from sprite.shipping.shipping import Shipping
 from sprite.userfiles.user_files import UserFiles
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +94,11 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         announce = Announcer(feed, memory, view, boots.changed)
         user_files = UserFiles(settings.workspace, transcript, confidences.others)
         processor = ObservationProcessor(
-            *(settings, transcript, memory, files, projection, announce),
+            settings,
+            transcript,
+            memory,
+            projection,
+            announce,
             is_left=lambda: feed.audience == 0,
             user_files=user_files,
             on_turn=boots.changed,
@@ -116,50 +116,61 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             settings,
             lambda module, boundary: module.Agent(
                 settings,
-                workspace,
                 feed,
                 recorder,
-                view,
                 boundary,
                 AgentWatch(projection, announce, whole_session=not boundary.holds),
                 desk,
                 user_files,
-                confidences.others,
-                sight,
-                actions,
+                module.own_tools(workspace, feed, view, sight, actions),
             ),
         )
-        boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress, sight.canvas, user_files)
         session = Session(
-            settings, transcript, recorder, boot_prompt, agent.ready, Background(confidences.others), sight
+            settings,
+            transcript,
+            recorder,
+            BootPrompt(files, memory, transcript, settings.skills, settings.egress, sight.canvas, user_files),
+            agent.ready,
+            Background(confidences.others),
+            sight,
         )
-        runtime = AgentRuntime(
-            *(transcript, workspace, feed, recorder, processor, session, desk, confidences),
-            settings.unattended_seconds,
-            settings.spare_seconds,
-        )
+        runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, settings)
         await runtime.restore()
-        scheduler = Scheduler(
-            *(actions, transcript.curations, workspace, feed, runtime, Allowance(settings, workspace))
-        )
+        scheduler = Scheduler(actions, transcript.curations, workspace, feed, runtime, Allowance(settings, workspace))
         announce.when_actions_change(scheduler.changed)
         gateway = Gateway(
-            *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
-            *(actions, PersonsCanvas(workspace, feed, confidences, sight), user_files, scheduler),
-            # Private words of other programs' conversations are tracked separately.
-            *(Intake(transcript, processor.turn_ended, Confidences, settings.own_project), boots, shipping),
-            announce,
+            settings,
+            workspace,
+            feed,
+            Work(runtime, desk, scheduler, actions),
+            Memory(
+                view,
+                projection,
+                processor,
+                forgetter,
+                # Private words of other programs' conversations are tracked separately.
+                Intake(transcript, processor.turn_ended, Confidences, settings.own_project),
+                boots,
+                shipping,
+                announce,
+            ),
+            PersonsCanvas(workspace, feed, confidences, sight),
+            uploads,
+            user_files,
         )
 
         # Load the redaction rules before any client can connect, so that no turn waits for them or fails for lack of
         # memory.
         await asyncio.to_thread(prepare)
-        port = await stack.enter_async_context(
-            _listening(
-                *(settings, token, feed, gateway, runtime.expect_mission),
-                *(Leases(workspace, await workspace.lease()), stop.set, shipping),
-            )
+        service = Service(
+            token,
+            feed,
+            gateway.snapshot,
+            gateway.handle,
+            runtime.expect_mission,
+            Leases(workspace, await workspace.lease()),
         )
+        port = await stack.enter_async_context(_listening(settings, service, stop.set, shipping))
         stack.enter_context(_address_file(settings.address_file, "{}:{}".format(*port.address)))
         on_listening(*port.address)
         # Parallel to the listener: importing the SDKs takes a second, and clients should not wait for it.
@@ -227,34 +238,17 @@ async def _at_work(
 
 @asynccontextmanager
 async def _listening(
-    settings: Settings,
-    token: str,
-    feed: Feed,
-    gateway: Gateway,
-    on_welcome: Callable[[], None],
-    leases: Leases,
-    on_death: Callable[[], None],
-    shipping: Shipping,
+    settings: Settings, service: Service, on_death: Callable[[], None], shipping: Shipping
 ) -> AsyncIterator[Port]:
     def make(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_known: Callable[[], None]) -> Connection:
-        return Connection(
-            reader,
-            writer,
-            token=token,
-            feed=feed,
-            snapshot=gateway.snapshot,
-            handle=gateway.handle,
-            on_known=on_known,
-            on_welcome=on_welcome,
-            leases=leases,
-        )
+        return Connection(reader, writer, service, on_known)
 
     async with listening(settings.host, settings.port, make, on_death) as port:
         try:
             yield port
         finally:
             await port.close()
-            await feed.drain()
+            await service.feed.drain()
             # The session's end has been curated by now.
             await shipping.finish()
 

@@ -119,7 +119,8 @@ async def editor(*arguments: str, folder: Path = ROOT, **variables: str) -> Asyn
     client = Editor()
     process = await fork_module(
         "bridge",
-        *("acp", *arguments),
+        "acp",
+        *arguments,
         env=bridge_environment(**variables),
         cwd=folder,
         stdin=asyncio.subprocess.PIPE,

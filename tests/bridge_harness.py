@@ -39,7 +39,7 @@ _PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX", "XDG_CONF
 def bridge_environment(**extra: str) -> dict[str, str]:
     """No key (the offline model answers), no proxy in between, and agents that retry nothing for long."""
     keep = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
-    return {**keep, "CLAUDE_CODE_MAX_RETRIES": "0", "PYTHONUNBUFFERED": "1", "SPRITE_SPARE_SECONDS": "0"} | extra
+    return {**keep, "CLAUDE_CODE_MAX_RETRIES": "0", "PYTHONUNBUFFERED": "1", "SPRITE_PREWARM_SECONDS": "0"} | extra
 
 
 class PageClient:
@@ -317,10 +317,7 @@ async def bridge_process(
     stderr = data.parent / "bridge-stderr.log"
     with stderr.open("ab") as log:
         process = await start_module(
-            program[0],
-            *(*program[1:], "serve", "--host", host, "--port", str(port), *flags),
-            env=variables,
-            stderr=log,
+            program[0], *program[1:], "serve", "--host", host, "--port", str(port), *flags, env=variables, stderr=log
         )
     async with listening(process, data, stderr) as bridge:
         yield bridge

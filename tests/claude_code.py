@@ -69,7 +69,8 @@ class ClaudeCode:
     async def run(self, *arguments: str, cwd: Path | None = None, typed: str = "") -> str:
         """What one command printed; AssertionError if it failed."""
         process = await asyncio.create_subprocess_exec(
-            *(str(CLI), *arguments),
+            str(CLI),
+            *arguments,
             cwd=cwd or self.home,
             env=self.environment,
             stdin=asyncio.subprocess.PIPE,
@@ -101,7 +102,9 @@ class ClaudeCode:
             "-p --verbose --input-format stream-json --output-format stream-json --permission-mode bypassPermissions"
         )
         process = await asyncio.create_subprocess_exec(
-            *(str(CLI), *flags.split(), *arguments),
+            str(CLI),
+            *flags.split(),
+            *arguments,
             cwd=folder,
             env=self.environment,
             stdin=asyncio.subprocess.PIPE,
@@ -164,7 +167,10 @@ async def following(logs: Path, workspace: Path) -> AsyncIterator[None]:
 
     process = await fork_module(
         "sprite",
-        *("follow", str(logs), "--workspace", str(workspace)),
+        "follow",
+        str(logs),
+        "--workspace",
+        str(workspace),
         env=sprite_environment(None),
         stdout=asyncio.subprocess.PIPE,
     )

@@ -150,8 +150,8 @@ class Vms:
     def settings(self, model_url: str) -> dict[str, Any]:
         """See Place."""
         # A VM is held until the last turns are curated, which nobody here waits ten minutes for.
-        rest = {"SPRITE_REST_SECONDS": str(_REST_SECONDS)}
-        return {"SPRITES_URL": self.emulator.url, "SPRITES_TOKEN": TOKEN, "BRIDGE_PUBLIC_URL": model_url, **rest}
+        rest = {"SPRITE_IDLE_FLUSH_SECONDS": str(_REST_SECONDS)}
+        return {"TESTS_SPRITES_URL": self.emulator.url, "SPRITES_TOKEN": TOKEN, "BRIDGE_PUBLIC_URL": model_url, **rest}
 
     @property
     def flags(self) -> Sequence[str]:
@@ -174,6 +174,6 @@ class Vms:
         return lost[-1]
 
     def _added(self, machine: Machine) -> None:
-        machine.environment = {**_RETRIES, "SPRITE_SPARE_SECONDS": "0"}
+        machine.environment = {**_RETRIES, "SPRITE_PREWARM_SECONDS": "0"}
         # One that is made again is the same sprite.
         machine.overheard = self.taps.setdefault(machine.name, Wiretap()).conversation

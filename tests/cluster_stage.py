@@ -127,7 +127,8 @@ class Cluster:
         bridge = await stack.enter_async_context(
             bridge_process(
                 self.folder / f"bridge-{name}/data",
-                *(*self.flags, *self.place.flags),
+                *self.flags,
+                *self.place.flags,
                 port=port,
                 BRIDGE_DATABASE_URL=self.url,
                 BRIDGE_CLUSTER_SECRET="what these three bridges share",

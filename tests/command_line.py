@@ -55,7 +55,9 @@ async def started(workspace: Path, *arguments: str, model_url: str | None = None
     """`python -m sprite ...` on a workspace, as a forked process with pipes for stdout and stderr."""
     return await fork_module(
         "sprite",
-        *(*arguments, "--workspace", str(workspace)),
+        *arguments,
+        "--workspace",
+        str(workspace),
         env=sprite_environment(model_url, **{"HOME": os.devnull, **extra}),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -74,7 +76,9 @@ async def killed(
     began = time.monotonic()
     process = await fork_module(
         "sprite",
-        *(*arguments, "--workspace", str(workspace)),
+        *arguments,
+        "--workspace",
+        str(workspace),
         env=sprite_environment(model.url if model else None, **{"HOME": os.devnull, **extra}),
     )
     ended = asyncio.create_task(process.wait())

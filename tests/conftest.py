@@ -19,6 +19,7 @@ import pytest
 
 from sprite.common import own_secrets
 from tests.forking import close_parent
+from tests.hidden_settings import read_hidden_settings
 from tests.in_thread import route_environment, route_logs
 from tests.inherited import drop_inherited
 
@@ -83,6 +84,7 @@ def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Itera
 
 def pytest_configure() -> None:
     drop_inherited()
+    read_hidden_settings()
     # Modules and collected tests live until the end: do not search them for cycles.
     gc.set_threshold(10_000, 20, 20)
     gc.disable()

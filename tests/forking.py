@@ -33,6 +33,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from tests.hidden_settings import read_hidden_settings
 from tests.in_thread import PATIENCE
 from tests.shifted_clock import follow_clock, replace_time
 
@@ -457,6 +458,7 @@ def _use_code_of(folder: Path, known: Mapping[str, tuple[bytes, CodeType | None]
         return compiled(loader, data, path, **options) if known is None else known
 
     SourceFileLoader.source_to_code = source_to_code  # type: ignore[method-assign, assignment]
+    read_hidden_settings()
 
 
 def _show(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -509,6 +511,7 @@ if __name__ == "__main__":
     replace_time()
     for _name in _IMPORTS:
         __import__(_name)
+    read_hidden_settings()
     # Neither a collection in a child nor its end goes through all of this.
     gc.freeze()
     _Forking(*(socket.socket(fileno=int(number)) for number in sys.argv[1:3])).serve()

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from bridge.hosts.child import Child, WorkspaceTakenError
 from bridge.hosts.host import HostError
-from sprite.config import PermissionMode, from_environment
+from sprite.config import from_environment
 from sprite.errors import SpriteError
 from sprite.folders import refuse_what_is_no_file
 from sprite.privacy.log_filter import DiscreetFilter
@@ -222,7 +222,7 @@ def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:
     It starts no agent ahead (a second of a core each time), unless a test is about that.
     """
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC_", "SPRITE", "CLAUDE", "IS_SANDBOX"))}
-    env = {**keep, "CLAUDE_CODE_MAX_RETRIES": "0", "PYTHONUNBUFFERED": "1", "SPRITE_SPARE_SECONDS": "0"}
+    env = {**keep, "CLAUDE_CODE_MAX_RETRIES": "0", "PYTHONUNBUFFERED": "1", "SPRITE_PREWARM_SECONDS": "0"}
     if model_url is not None:
         env |= {"ANTHROPIC_BASE_URL": model_url, "ANTHROPIC_API_KEY": "offline"}
     return env | extra
@@ -263,7 +263,12 @@ async def start_forked(workspace: Path, environment: Mapping[str, str], *, permi
     pipe = asyncio.subprocess.PIPE
     process = await fork_module(
         "sprite",
-        *("serve", "--workspace", str(workspace), "--port", "0", *chosen),
+        "serve",
+        "--workspace",
+        str(workspace),
+        "--port",
+        "0",
+        *chosen,
         env=environment,
         stdout=pipe,
         stderr=pipe,
@@ -298,7 +303,7 @@ class SpriteInBridge:
 
 def _sprite_main(workspace: Path, permissions: str | None) -> Main[tuple[str, int]]:
     async def main(listens: Callable[[tuple[str, int]], None], stop: asyncio.Event) -> None:
-        settings = from_environment(workspace, port=0, permissions=cast("PermissionMode | None", permissions))
+        settings = from_environment(workspace, {"port": 0, "permissions": permissions})
         refuse_what_is_no_file(settings)
         await serve(settings, lambda host, port: listens((host, port)), stop)
 
@@ -355,7 +360,11 @@ async def start_module(
     if within:
         assert open_files is None, "only a forked process is limited"
         return await asyncio.create_subprocess_exec(
-            *(*within, sys.executable, "-m", module, *arguments),
+            *within,
+            sys.executable,
+            "-m",
+            module,
+            *arguments,
             cwd=ROOT,
             env=env,
             stdin=asyncio.subprocess.DEVNULL,

@@ -148,7 +148,6 @@ async def proxy(
     rate_limits: RateLimits | None = None,
     patience: Patience | None = None,
     clock: Callable[[], float] = time.time,
-    disk_patience: float = 10.0,
     exits: Exits | None = None,
 ) -> AsyncIterator[Proxy]:
     """A proxy for the sprite `ada`, its money in `folder`/bridge.db."""
@@ -157,7 +156,7 @@ async def proxy(
     async with (
         open_database(path) as database,
         SpriteTokens(database) as tokens,
-        Ledger(database, clock, disk_patience) as ledger,
+        Ledger(database, clock) as ledger,
         aiohttp.ClientSession(auto_decompress=False) as http,
     ):
         budgets = Budgets(limits or Limits(), clock)

@@ -19,7 +19,9 @@ _NODE = ROOT / ".venv/bin/node"
 async def provider_for(callback: str) -> AsyncIterator[str]:
     """Its issuer, while the block runs; it sends browsers back to `callback`."""
     provider = await asyncio.create_subprocess_exec(
-        *(str(_NODE), str(ROOT / "tests/oidc_provider.mjs"), callback),
+        str(_NODE),
+        str(ROOT / "tests/oidc_provider.mjs"),
+        callback,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,

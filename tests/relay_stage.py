@@ -20,6 +20,7 @@ from bridge.hosts.host import (
     TcpChannel,
 )
 from bridge.relay.relay import Relay
+from bridge.relay.room import RoomTimes
 from sprite.protocol.messages import MAX_FRAME_BYTES
 from tests.chat_stand_in import TOKEN
 from tests.harness import PATIENCE
@@ -152,7 +153,8 @@ class Stage:
 
 @asynccontextmanager
 async def stage(host: Any, **options: Any) -> AsyncIterator[Stage]:
-    async with Relay(host, **options) as relay:
+    times = {name: options.pop(name) for name in list(options) if name.endswith("_seconds")}
+    async with Relay(host, times=RoomTimes(**times), **options) as relay:
 
         async def serve(request: web.Request) -> web.StreamResponse:
             socket = web.WebSocketResponse(heartbeat=30, max_msg_size=2 * MAX_FRAME_BYTES, compress=False)

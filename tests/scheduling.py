@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ async def scheduling(folder: Path, clock: Clock | None = None, **settings: Any) 
     """Opens (or takes up, as after a kill) a workspace; nothing is looked at yet."""
     clock = clock or Clock()
     async with AsyncExitStack() as stack:
-        chosen = replace(Settings(folder), **settings)
+        chosen = Settings(folder, **{"prewarm_seconds": 0, **settings})
         chosen.run.mkdir(parents=True, exist_ok=True)
         stores = await stack.enter_async_context(open_stores(folder))
         workspace = await stack.enter_async_context(open_workspace(folder / "workspace.db"))
@@ -119,10 +119,7 @@ async def scheduling(folder: Path, clock: Clock | None = None, **settings: Any) 
         runtime = _runtime(chosen, stores, workspace, feed)
         await runtime.restore()
         allowance = Allowance(chosen, workspace, clock)
-        scheduler = Scheduler(
-            *(actions, stores.transcript.curations, workspace, feed, runtime, allowance),
-            clock,
-        )
+        scheduler = Scheduler(actions, stores.transcript.curations, workspace, feed, runtime, allowance, clock)
         yield Scheduling(clock, stores, actions, workspace, feed, runtime, scheduler, published)
 
 
@@ -142,11 +139,15 @@ def _runtime(settings: Settings, stores: Stores, workspace: WorkspaceDB, feed: F
     background = Background(confidences.others)
     session = Session(settings, stores.transcript, recorder, boot_prompt, no_agent, background, CanvasSight(workspace))
     processor = ObservationProcessor(
-        *(settings, stores.transcript, stores.memory, stores.files, stores.projection, lambda _change: None),
+        settings,
+        stores.transcript,
+        stores.memory,
+        stores.projection,
+        lambda _change: None,
         is_left=lambda: True,
     )
     desk = PermissionDesk(feed, StandingRules(settings.workspace))
-    return AgentRuntime(*(stores.transcript, workspace, feed, recorder, processor, session, desk, confidences), 7200, 0)
+    return AgentRuntime(stores.transcript, workspace, feed, recorder, processor, session, desk, settings)
 
 
 def history(action: Action) -> Sequence[str]:

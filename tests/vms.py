@@ -26,7 +26,7 @@ from bridge.hosts.host import (
     Reached,
     unguarded,
 )
-from bridge.hosts.sprites import SpritesHost
+from bridge.hosts.sprites import SpritesHost, plan_of
 from bridge.hosts.workspace import SYSTEM
 from sprite.protocol.frames import (
     FrameDecoder,
@@ -96,14 +96,11 @@ async def host_of(
 ) -> AsyncIterator[SpritesHost]:
     async with SpritesHost(
         TOKEN,
-        archive,
+        plan_of(archive, tokens.base_url, egress, environment),
         tokens.access,
         tokens.owner,
-        base_url=tokens.base_url,
         api_url=emulator.url,
-        environment=environment,
         call_seconds=call_seconds,
-        egress=egress,
         guard=guard,
         epoch=epoch,
     ) as host:

@@ -14,6 +14,7 @@ import msgspec
 from bridge.database import Database, open_database
 from bridge.hosts.host import HostError, Reached, Report
 from bridge.relay.relay import Relay
+from bridge.relay.room import RoomTimes
 from bridge.waking.due_dates import DueDates
 from bridge.waking.waker import Pace, Waker
 from sprite.common.tasks import TaskSet
@@ -146,7 +147,7 @@ async def night(
         dorm = Dorm(stand_in.port)
         async with (
             DueDates(database, died) as due,
-            Relay(dorm, [due, *observers], linger_seconds=0.01) as relay,
+            Relay(dorm, [due, *observers], times=RoomTimes(linger_seconds=0.01)) as relay,
         ):
             stage = Night(database, dorm, sleepers, relay, due)
             stage.waker = Waker(relay, due, may, died, pace=pace, clock=clock or time.time)

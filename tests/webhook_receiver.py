@@ -16,7 +16,15 @@ from aiohttp import web
 from tests.inspection import eventually
 
 KEY = b"0123456789abcdef0123456789abcdef"
+#: Of the standard's text form of a key.
+_PREFIX = "whsec_"
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def read_key(text: str) -> bytes:
+    """The key of what `notify key` prints."""
+    assert text.startswith(_PREFIX)
+    return base64.b64decode(text.strip().removeprefix(_PREFIX), validate=True)
 
 
 async def taken(_: web.Request) -> web.StreamResponse:

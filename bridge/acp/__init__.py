@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.chat import address_of
-from bridge.config import LOCAL_PERSON, from_environment, person_token
+from bridge.config import LOCAL_PERSON, from_environment
 from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ def _endpoint(arguments: argparse.Namespace) -> RunningEndpoint | RemoteEndpoint
         return RemoteEndpoint(address_of(arguments.url), _token(arguments.token_file))
     if arguments.token_file is not None:
         raise OperatorError("--token-file is for a bridge elsewhere: say which, with --url.")
-    return RunningEndpoint(from_environment(data=arguments.data, port=0), arguments.person)
+    return RunningEndpoint(from_environment({"data": arguments.data, "port": 0}), arguments.person)
 
 
 def _token(file: Path | None) -> str:
     if file is None:
-        token = person_token()
+        token = from_environment().person_token
     else:
         try:
             token = file.read_text(encoding="utf-8").strip()

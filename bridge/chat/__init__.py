@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from bridge.config import LOCAL_PERSON, from_environment, person_token
+from bridge.config import LOCAL_PERSON, from_environment
 from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.url is not None:
             place: Elsewhere | Here = Elsewhere(address_of(arguments.url), _token(arguments.token))
         else:
-            settings = from_environment(data=arguments.data, port=0, permissions=arguments.permissions)
+            settings = from_environment({**vars(arguments), "port": 0})
             place = Here(settings, arguments.person)
         return asyncio.run(hold(place, rings=not arguments.quiet))
     except OperatorError as error:
@@ -62,7 +62,7 @@ def address_of(text: str) -> str:
 
 
 def _token(given: str | None) -> str:
-    token = given or person_token()
+    token = given or from_environment().person_token
     if token is None:
         raise OperatorError("--url needs your token there: set BRIDGE_TOKEN. `users add NAME` printed it.")
     return token

@@ -162,7 +162,11 @@ async def _chunks(
         alone = await stack.enter_async_context(host_alone(settings))
         stack.enter_context(alone.ownership.using(wanted.name))
         export = await exported_as_owner(
-            *(alone.ownership, alone.host, alone.restorer, wanted.name, show),
+            alone.ownership,
+            alone.host,
+            alone.restorer,
+            wanted.name,
+            show,
             source=wanted.source,
             as_of=wanted.as_of,
             leave_out_damaged=wanted.leave_out_damaged,

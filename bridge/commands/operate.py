@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run one of the commands and return its exit status."""
     work: Work = arguments.work
     try:
-        settings = from_environment(data=arguments.data, provider=getattr(arguments, "provider", "local"))
+        settings = from_environment(vars(arguments))
         return asyncio.run(work(settings, arguments))
     except BridgeError as error:
         sys.stderr.write(f"bridge: {error}\n")

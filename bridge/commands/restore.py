@@ -85,7 +85,8 @@ async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
         try:
             async with host_alone(settings, acts_on=arguments.name) as alone:
                 asked = Asked(
-                    *(CLI, as_of),
+                    CLI,
+                    as_of,
                     over=arguments.over or anew,
                     anew=anew,
                     advice=SAY_OVER,

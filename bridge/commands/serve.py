@@ -10,15 +10,16 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from bridge import data_folder
 from bridge.app import Bridge, running
-from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, claude_code_logs, dollars, from_environment
+from bridge.config import Settings, from_environment
 from bridge.errors import BAD_USAGE, FAULT, OperatorError
-from bridge.llm.exit_names import MODEL_EXITS
 from bridge.observing import logs
 from bridge.operating.control import ControlError, ask, control_session
+from sprite.common.settings import add_flags, claude_code_logs
 from sprite.common.tasks import TaskDiedError
 
 log = logging.getLogger(__name__)
@@ -30,23 +31,7 @@ _POLL_SECONDS = 0.1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `serve`."""
-    parser.add_argument("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})")
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 picks a free one (default: {DEFAULT_PORT})")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="default: SPRITE_DATA, else data/ in the checkout")
-    parser.add_argument(
-        "--provider", choices=("local", "sprites"), default="local", help="where sprites live (default: local)"
-    )
-    parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether agents here ask before they act")
-    parser.add_argument(
-        "--daily-usd", metavar="USD", help="what each sprite's model may cost a day (UTC), or none (default: 10)"
-    )
-    parser.add_argument("--monthly-usd", metavar="USD", help="and a month")
-    parser.add_argument(
-        "--model-exits",
-        metavar="NAMES",
-        help=f"what the model's API may reach for an agent: `none`, or some of {', '.join(MODEL_EXITS)} "
-        "(default: BRIDGE_MODEL_EXITS, else web_search)",
-    )
+    add_flags(parser, Settings)
     parser.add_argument(
         "--follow",
         nargs="?",
@@ -55,23 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="remember what you do in Claude Code on this machine, too: its session logs, by default those in "
         "~/.claude/projects (or CLAUDE_CONFIG_DIR's)",
     )
-    parser.epilog = "Keys and all other settings are read from the environment; docs/deployment.md lists them."
+    parser.epilog = "Keys and all other settings are read from the environment; `python -m bridge --help` lists them."
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """Return the settings from flags and the environment. OperatorError names an invalid one."""
-    daily, monthly = arguments.daily_usd, arguments.monthly_usd
-    return from_environment(
-        data=arguments.data,
-        host=arguments.host,
-        port=arguments.port,
-        provider=arguments.provider,
-        permissions=arguments.permissions,
-        daily_usd=None if daily is None else dollars(daily, "--daily-usd"),
-        monthly_usd=None if monthly is None else dollars(monthly, "--monthly-usd"),
-        model_exits=arguments.model_exits,
-        follow=_followed(arguments),
-    )
+    return replace(from_environment(vars(arguments)), follow=_followed(arguments))
 
 
 def _followed(arguments: argparse.Namespace) -> Path | None:

@@ -20,7 +20,7 @@ from aiohttp import web
 from itsdangerous import BadSignature, TimestampSigner
 
 from bridge.cluster.passed import PASSED, Passed
-from bridge.config import LOCAL_PERSON, Settings, default_data, is_loopback
+from bridge.config import LOCAL_PERSON, Settings, is_loopback
 from bridge.database import token_sha256
 from bridge.door.messages import Way, page
 from bridge.door.passkeys.ceremonies import party_of
@@ -29,6 +29,7 @@ from bridge.door.return_to import back_to
 from bridge.door.sealed_cookie import SealedCookie
 from bridge.door.wrong_links import WrongLinks
 from bridge.observing.request_keys import PERSON
+from sprite.common.settings import default_data
 
 #: Set if the request has a token with scopes, which only the API accepts.
 _SCOPED: Final = web.RequestKey("scoped", bool)
@@ -71,7 +72,7 @@ class Doorkeeper:
     """Authenticates requests. `port` is the bridge's listening port."""
 
     def __init__(self, settings: Settings, people: People, cookie_key: bytes, port: int) -> None:
-        self._people = people
+        self.people = people
         self._signer = TimestampSigner(cookie_key, salt="bridge session", digest_method=hashlib.sha256)
         self._key = cookie_key
         public = urlsplit(settings.public_url or "")
@@ -111,12 +112,12 @@ class Doorkeeper:
         token = bearer(request)
         if token is None:
             return await self.browser(request)
-        holder = await self._people.tokens.holder(token)
+        holder = await self.people.tokens.holder(token)
         if holder is not None and holder.scopes is not None:
             request[_SCOPED] = True
             return None
         if holder is not None:
-            await self._people.tokens.used(holder)
+            await self.people.tokens.used(holder)
         return None if holder is None else Caller(holder.person, None, holder.key.hex())
 
     def _passed(self, request: web.Request, passed: Passed) -> Caller | None:
@@ -134,7 +135,7 @@ class Doorkeeper:
         session = self._session_of(request)
         if session is None:
             return None
-        person = await self._people.of_session(session)
+        person = await self.people.of_session(session)
         return None if person is None else Caller(person, session, way_in_of(session))
 
     async def who_looks(self, request: web.Request) -> Caller | web.Response:
@@ -216,7 +217,7 @@ class Doorkeeper:
 
     async def renew(self, response: web.Response, caller: Caller) -> None:
         """Extend the session of a returning browser."""
-        if caller.session is not None and await self._people.renew_session(caller.session):
+        if caller.session is not None and await self.people.renew_session(caller.session):
             self.remember(response, Session(caller.person, caller.session))
 
     async def login(self, request: web.Request) -> web.StreamResponse:
@@ -263,7 +264,7 @@ class Doorkeeper:
 
     async def _redeemed(self, request: web.Request) -> web.StreamResponse:
         token = _token(request)
-        redeemed = "unknown" if token is None else await self._people.redeem(token)
+        redeemed = "unknown" if token is None else await self.people.redeem(token)
         if not isinstance(redeemed, Session):
             return self._wrong_link(request, redeemed)
         response = _to_the_page()
@@ -272,7 +273,7 @@ class Doorkeeper:
 
     async def _link(self, request: web.Request) -> Link | LinkProblem:
         token = _token(request)
-        return "unknown" if token is None else await self._people.found_link(token)
+        return "unknown" if token is None else await self.people.found_link(token)
 
     def _wrong_link(self, request: web.Request, problem: LinkProblem) -> web.Response:
         """Count a wrong link. It was compared before, so wrong ones never block a valid one."""
@@ -299,7 +300,7 @@ class Doorkeeper:
             return foreign_origin(request)
         session = self._session_of(request)
         if session is not None:
-            await self._people.end_session(session)
+            await self.people.end_session(session)
         response = _to_the_page()
         response.del_cookie(self._cookie, path="/", secure=self._is_secure or None, httponly=True, samesite="Lax")
         return response

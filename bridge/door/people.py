@@ -193,7 +193,11 @@ class People:
         )
         return [
             Person(
-                *(row["name"], row["created_at"], row["last_seen_at"], row["revoked_at"], row["sessions"]),
+                row["name"],
+                row["created_at"],
+                row["last_seen_at"],
+                row["revoked_at"],
+                row["sessions"],
                 role=self._role_of(row["name"], row["role"]),
             )
             for row in rows

@@ -42,7 +42,11 @@ class Restoring:
     ) -> Exported:
         """See `exported_as_owner`."""
         return await exported_as_owner(
-            *(self._ownership, host, self._restorer, sprite, lambda *_: None),
+            self._ownership,
+            host,
+            self._restorer,
+            sprite,
+            lambda *_: None,
             source=source,
             as_of=as_of,
             leave_out_damaged=leave_out_damaged,

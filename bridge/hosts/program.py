@@ -26,7 +26,10 @@ async def program_output(arguments: Sequence[str], environment: Mapping[str, str
     with tempfile.TemporaryFile() as said:
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "sprite", *arguments),
+                sys.executable,
+                "-m",
+                "sprite",
+                *arguments,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=said,

@@ -56,16 +56,25 @@ _SEEN_SECONDS = 600.0
 _PUT_OFF_SECONDS = 3600.0
 #: Sprite settings that are passed to the VM; other variables stay here.
 SETTINGS = (
-    *("SPRITE_MODEL", "SPRITE_CURATOR_MODEL", "SPRITE_BATCH_TURNS", "SPRITE_REST_SECONDS", "SPRITE_DAILY_USD"),
-    *("SPRITE_SCHEDULE_SHARE", "SPRITE_SHIP_FILES_MB", "SPRITE_OFFLINE", "SPRITE_UNATTENDED_SECONDS"),
-    "SPRITE_SPARE_SECONDS",
+    "SPRITE_MODEL SPRITE_CURATOR_MODEL SPRITE_BATCH_TURNS SPRITE_IDLE_FLUSH_SECONDS SPRITE_DAILY_USD SPRITE_OFFLINE "
+    "SPRITE_BACKGROUND_TIMEOUT SPRITE_PREWARM_SECONDS".split()
 )
+
+
+def plan_of(archive: Archive, base_url: str, egress: Egress, environment: Mapping[str, str]) -> Plan:
+    """Return the plan of every VM; `base_url` is the address of the model proxy, `egress` as in Settings."""
+    bridge = urlsplit(base_url).hostname or ""
+    packages = tuple(dict.fromkeys([bridge, *PACKAGE_INDEX]))
+    settings = {name: environment[name] for name in SETTINGS if environment.get(name)}
+    if egress == "open":
+        return Plan(archive, base_url, (), (), settings)
+    allowed = packages if egress == "packages" else (bridge,)
+    return Plan(archive, base_url, allowed, packages, settings | {"SPRITE_EGRESS": egress})
 
 
 class SpritesHost:
     """`async with SpritesHost(...) as host:`; see Host.
 
-    `base_url` is the address of the model proxy for VMs; `egress` lists what else they may reach (see Settings).
     `access` creates a model token, and `knows` returns the sprite of a token (None: revoked). Calls time out after
     `call_seconds` by default. `guard` forbids creating a VM that must be restored. `epoch` is the number of this
     bridge's ownership of a sprite (see Ownership): a new one invalidates earlier inspections, and work begun under
@@ -75,15 +84,11 @@ class SpritesHost:
     def __init__(
         self,
         token: str,
-        archive: Archive,
+        plan: Plan,
         access: Access,
         knows: Callable[[str], Awaitable[str | None]],
         *,
-        base_url: str,
-        api_url: str = "https://api.sprites.dev",
-        environment: Mapping[str, str],
-        egress: Egress = "open",
-        package_index: tuple[str, ...] = PACKAGE_INDEX,
+        api_url: str,
         call_seconds: float = CALL_SECONDS,
         guard: Guard = unguarded,
         epoch: Callable[[str], int | None] = lambda _: None,
@@ -95,13 +100,7 @@ class SpritesHost:
         self._call_seconds = call_seconds
         self._guard = guard
         self._epoch = epoch
-        self._plan = Plan(
-            archive,
-            base_url,
-            *_reachable(egress, urlsplit(base_url).hostname or "", package_index),
-            {name: environment[name] for name in SETTINGS if environment.get(name)}
-            | ({} if egress == "open" else {"SPRITE_EGRESS": egress}),
-        )
+        self._plan = plan
         self._vms: dict[str, _VM] = {}
         self._stack = AsyncExitStack()
         self._client: sprites.AsyncSpritesClient | None = None
@@ -189,7 +188,10 @@ class SpritesHost:
         if checked_name(sprite) not in self._vms:
             self._vms[sprite] = _VM(
                 lambda check: Machine(client, sprite, call_seconds=self._call_seconds, check=check),
-                *(self._plan, self._access, self._knows, self._guard),
+                self._plan,
+                self._access,
+                self._knows,
+                self._guard,
                 lambda: self._epoch(sprite),
             )
         return self._vms[sprite]
@@ -391,14 +393,6 @@ class _VM:
             return await is_at_work(await self.machine.connect(PORT), token)
         except HostError:
             return False
-
-
-def _reachable(egress: Egress, bridge: str, package_index: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the domains that a VM may reach, always and during package installation; empty means all."""
-    if egress == "open":
-        return (), ()
-    packages = tuple(dict.fromkeys([bridge, *package_index]))
-    return (packages if egress == "packages" else (bridge,)), packages
 
 
 async def _with_first(first: bytes | None, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -28,7 +28,7 @@ from bridge.llm.json_levels import (
     string_bytes,
 )
 
-_SETTING = "BRIDGE_MODEL_EXITS"
+_SETTING = "--model-exits"
 
 #: Images are scaled down to at most this, however large the file is.
 _IMAGE_TOKENS = 5000

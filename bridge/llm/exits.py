@@ -41,15 +41,13 @@ _BETA = re.compile(r"([a-z0-9-]{1,80})-20\d\d-?\d\d-?\d\d")
 
 @dataclass(frozen=True, slots=True)
 class Exits:
-    """Features that the operator enabled: names of `MODEL_EXITS`, and more request headers and betas, in lower case."""
+    """Features that the operator enabled: names of `MODEL_EXITS`."""
 
     opened: frozenset[str] = DEFAULT_MODEL_EXITS
-    headers: frozenset[str] = frozenset()
-    betas: frozenset[str] = frozenset()
 
     def passes_header(self, name: str) -> bool:
         """Return whether a request header (in lower case) is forwarded."""
-        return name in _HEADERS or name.startswith(_HEADER_PREFIX) or name in self.headers
+        return name in _HEADERS or name.startswith(_HEADER_PREFIX)
 
     def betas_of(self, header: str) -> str:
         """Return the betas of an `anthropic-beta` header that are forwarded; empty for none."""
@@ -58,9 +56,4 @@ class Exits:
     def _passes_beta(self, beta: str) -> bool:
         found = _BETA.fullmatch(beta)
         name = found[1] if found else beta
-        return (
-            (found is not None and name in _BETAS)
-            or _EXIT_BETAS.get(name) in self.opened
-            or beta in self.betas
-            or name in self.betas
-        )
+        return (found is not None and name in _BETAS) or _EXIT_BETAS.get(name) in self.opened

@@ -86,8 +86,7 @@ class McpEntrance:
             if self._door is None or self._door.has_died:
                 module = await _imported("bridge.mcp.door")
                 door: McpDoor = module.McpDoor(
-                    *(self._admission, self._doorkeeper, self._relay, self._known_as.metadata),
-                    is_shared=self._is_shared,
+                    self._admission, self._doorkeeper, self._relay, self._known_as.metadata, is_shared=self._is_shared
                 )
                 self._door = await self._stack.enter_async_context(door)
         return await self._door.answer(request)

@@ -21,12 +21,31 @@ if TYPE_CHECKING:
     from bridge.door.oidc.identities import Identities
     from bridge.door.passkeys.store import Passkeys
     from bridge.door.people import People, Person, Role
+    from bridge.door.restoring import Restoring
     from bridge.door.tokens import Token
     from bridge.door.visitors import Visitors
     from bridge.hosts.host import Host, Report
     from bridge.operating.audit import Audit
+    from bridge.operating.status import Overview
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What operators see and change, on their page and with commands.
+
+    `trouble` returns current problems for operators, "" if there are none; `link_of` makes a login link from its token.
+    """
+
+    people: People
+    acts: Acts
+    host: Host
+    ownership: Ownership
+    overview: Overview
+    restoring: Restoring
+    trouble: Callable[[], Awaitable[str]]
+    link_of: Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,8 @@ class KeptApi:
     async def _restore(self, request: web.Request) -> web.StreamResponse:
         name, query = request.match_info["name"], request.query
         asked = Asked(
-            *(CLI, _moment(query.get("as_of"))),
+            CLI,
+            _moment(query.get("as_of")),
             over="over" in query,
             anew="anew" in query,
             advice=SAY_OVER,
@@ -77,7 +78,10 @@ class KeptApi:
             stack.enter_context(self._restoring.using(name))
             try:
                 export = await self._restoring.exported(
-                    *(self._host, name, _source(request.query.get("from")), _moment(request.query.get("as_of"))),
+                    self._host,
+                    name,
+                    _source(request.query.get("from")),
+                    _moment(request.query.get("as_of")),
                     leave_out_damaged="leave_out_damaged" in request.query,
                 )
                 chunks = export.chunks

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 import msgspec
 from aiohttp import web
 
-from bridge.cluster.ownership import Ownership
 from bridge.config import LOCAL_PERSON
 from bridge.database import DatabaseError
 from bridge.door import files, messages
 from bridge.door.crossing import Crossing
 from bridge.door.edge import Handler
-from bridge.door.people import People, Role
-from bridge.door.restoring import Restoring
+from bridge.door.people import Role
 from bridge.door.routes import Routes
 from bridge.door.tokens import Token
 from bridge.errors import BridgeError, OperatorError
-from bridge.hosts.host import Host, Report
+from bridge.hosts.host import Report
 from bridge.operating import peer
-from bridge.operating.acts import Acts
+from bridge.operating.acts import Operations
 from bridge.operating.audit import CLI
 from bridge.operating.kept_api import KeptApi
-from bridge.operating.status import Overview
 from bridge.operating.steps import told_in_steps
 
 log = logging.getLogger(__name__)
@@ -88,34 +85,20 @@ class OperatorApi:
 
     def __init__(
         self,
-        people: People,
-        acts: Acts,
-        host: Host,
-        ownership: Ownership,
+        operations: Operations,
         routes: Routes,
         crossing: Crossing | None,
-        overview: Overview,
         notices: Notices,
-        restoring: Restoring,
         key_ids: Callable[[], tuple[str, ...]],
-        trouble: Callable[[], Awaitable[str]],
-        link_of: Callable[[str], str],
         give_way: Callable[[], None] | None,
     ) -> None:
-        self._people = people
-        self._acts = acts
-        self._host = host
-        self._ownership = ownership
+        """`key_ids` returns the ids of the store's keys, the sealing one first."""
+        self._operations = operations
         self._routes = routes
         self._crossing = crossing
-        self._overview = overview
         self._notices = notices
-        self._kept = KeptApi(people, host, restoring, acts.audit)
-        #: Ids of the store's keys, the sealing one first.
+        self._kept = KeptApi(operations.people, operations.host, operations.restoring, operations.acts.audit)
         self._key_ids = key_ids
-        #: Returns a description of current problems for operators, "" if there are none.
-        self._trouble = trouble
-        self._link_of = link_of
         self._give_way = give_way
         #: Time of the last audit line for a terminal that acts as a person, by the monotonic clock.
         self._spoken: dict[str, float] = {}
@@ -159,15 +142,15 @@ class OperatorApi:
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         person = await self._spoken_as(request)
-        return await self._led(request, person, lambda asked: files.serve(asked, self._host, person))
+        return await self._led(request, person, lambda asked: files.serve(asked, self._operations.host, person))
 
     async def _spoken_as(self, request: web.Request) -> str:
         """Return the person for whom a terminal speaks; record it once an hour if that is another person."""
         person = request.query.get("person", LOCAL_PERSON)
-        await self._people.require(person)
+        await self._operations.people.require(person)
         now = time.monotonic()
         if person != LOCAL_PERSON and now - self._spoken.get(person, float("-inf")) > _SPOKEN_SECONDS:
-            await self._acts.audit.note(CLI, "chat as", person)
+            await self._operations.acts.audit.note(CLI, "chat as", person)
             self._spoken[person] = now
         return person
 
@@ -185,83 +168,89 @@ class OperatorApi:
         return _json({})
 
     async def _status(self, _request: web.Request) -> web.Response:
-        return _json({"sprites": await self._overview.rows(), "trouble": await self._trouble()})
+        return _json({"sprites": await self._operations.overview.rows(), "trouble": await self._operations.trouble()})
 
     async def _notify_key(self, _request: web.Request) -> web.Response:
         return _json({"key": await self._notices.key()})
 
     async def _notify_test(self, request: web.Request) -> web.Response:
-        await self._people.require(request.match_info["name"])
+        await self._operations.people.require(request.match_info["name"])
         return _json({"ways": await self._notices.try_out(request.match_info["name"])})
 
     async def _users(self, _request: web.Request) -> web.Response:
-        return _json({"users": await self._people.everyone()})
+        return _json({"users": await self._operations.people.everyone()})
 
     async def _add(self, request: web.Request) -> web.Response:
-        link, token = await self._acts.add(CLI, request.match_info["name"])
-        return _json({"link": self._link_of(link), "token": token})
+        link, token = await self._operations.acts.add(CLI, request.match_info["name"])
+        return _json({"link": self._operations.link_of(link), "token": token})
 
     async def _restore(self, request: web.Request) -> web.Response:
-        link, token = await self._acts.restore(CLI, request.match_info["name"])
-        return _json({"link": self._link_of(link), "token": token})
+        link, token = await self._operations.acts.restore(CLI, request.match_info["name"])
+        return _json({"link": self._operations.link_of(link), "token": token})
 
     async def _link(self, request: web.Request) -> web.Response:
-        return _json({"link": self._link_of(await self._acts.link(CLI, request.match_info["name"]))})
+        return _json(
+            {"link": self._operations.link_of(await self._operations.acts.link(CLI, request.match_info["name"]))}
+        )
 
     async def _revoke(self, request: web.Request) -> web.Response:
-        await self._acts.revoke(CLI, request.match_info["name"])
+        await self._operations.acts.revoke(CLI, request.match_info["name"])
         return _json({})
 
     async def _change_role(self, request: web.Request) -> web.Response:
         asked = msgspec.json.decode(await request.read(), type=AskedRole)
-        return _json({"has_changed": await self._acts.change_role(CLI, request.match_info["name"], asked.role)})
+        return _json(
+            {"has_changed": await self._operations.acts.change_role(CLI, request.match_info["name"], asked.role)}
+        )
 
     async def _link_identity(self, request: web.Request) -> web.Response:
         asked = msgspec.json.decode(await request.read(), type=AskedIdentity)
         name = request.match_info["name"]
-        return _json({"before": await self._acts.link_identity(CLI, name, asked.issuer, asked.subject)})
+        return _json({"before": await self._operations.acts.link_identity(CLI, name, asked.issuer, asked.subject)})
 
     async def _store_keys(self, _request: web.Request) -> web.Response:
         return _json({"keys": self._key_ids()})
 
     async def _ways_in(self, request: web.Request) -> web.Response:
-        return _json(await self._acts.ways_in(request.match_info["name"]))
+        return _json(await self._operations.acts.ways_in(request.match_info["name"]))
 
     async def _unlink_identity(self, request: web.Request) -> web.Response:
         name, subject = request.match_info["name"], request.match_info["subject"]
-        return _json({"issuer": await self._acts.unlink_identity(CLI, name, subject, request.query.get("issuer"))})
+        return _json(
+            {"issuer": await self._operations.acts.unlink_identity(CLI, name, subject, request.query.get("issuer"))}
+        )
 
     async def _remove_passkey(self, request: web.Request) -> web.Response:
         name, passkey = request.match_info["name"], request.match_info["passkey"]
-        return _json({"label": await self._acts.remove_passkey(CLI, name, passkey)})
+        return _json({"label": await self._operations.acts.remove_passkey(CLI, name, passkey)})
 
     async def _audit(self, request: web.Request) -> web.Response:
-        return _json(await self._acts.audit.since(float(request.query.get("since", "0"))))
+        return _json(await self._operations.acts.audit.since(float(request.query.get("since", "0"))))
 
     async def _note(self, request: web.Request) -> web.Response:
         asked = msgspec.json.decode(await request.read(), type=AskedLine)
         detail = {"outcome": asked.outcome} if asked.outcome else {}
-        await self._acts.audit.note(CLI, asked.action, asked.subject, **detail)
+        await self._operations.acts.audit.note(CLI, asked.action, asked.subject, **detail)
         return _json({})
 
     async def _tokens(self, request: web.Request) -> web.Response:
-        return _json({"tokens": await self._people.tokens.of(request.match_info["name"])})
+        return _json({"tokens": await self._operations.people.tokens.of(request.match_info["name"])})
 
     async def _make_token(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         asked = msgspec.json.decode(await request.read(), type=AskedToken)
-        secret, token = await self._acts.make_token(CLI, name, asked.label, asked.scopes)
+        secret, token = await self._operations.acts.make_token(CLI, name, asked.label, asked.scopes)
         return _json(MadeToken(token, secret))
 
     async def _revoke_token(self, request: web.Request) -> web.Response:
-        await self._acts.revoke_token(CLI, request.match_info["name"], request.match_info["label"])
+        await self._operations.acts.revoke_token(CLI, request.match_info["name"], request.match_info["label"])
         return _json({})
 
     async def _deploy(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
 
         async def deploy(report: Report) -> str:
-            await self._acts.deploy(CLI, self._ownership, self._host, name, report)
+            await self._operations.acts.deploy(CLI, self._operations.ownership, self._operations.host, name, report)
             return f"{name} is deployed."
 
         return await told_in_steps(request, f"deploy of {name}", deploy)

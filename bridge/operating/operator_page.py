@@ -21,13 +21,9 @@ from bridge.operating.steps import Work, steps_told
 from bridge.store.restore import Asked
 
 if TYPE_CHECKING:
-    from bridge.cluster.ownership import Ownership
     from bridge.door.login import Caller, Doorkeeper
-    from bridge.door.people import People
-    from bridge.door.restoring import Restoring
-    from bridge.hosts.host import Host, Report
-    from bridge.operating.acts import Acts
-    from bridge.operating.status import Overview
+    from bridge.hosts.host import Report
+    from bridge.operating.acts import Operations
 
 #: Each row needs one request to a host.
 _MOST_SHOWN = 60
@@ -49,29 +45,11 @@ _RETURN = '<p><a href="/operator#{name}">Back to the operator\'s page</a></p>'
 
 
 class OperatorPage:
-    """The page and its actions; `trouble` returns current problems, `link_of` makes a login link from its token."""
+    """The page and its actions."""
 
-    def __init__(
-        self,
-        doorkeeper: Doorkeeper,
-        people: People,
-        acts: Acts,
-        ownership: Ownership,
-        host: Host,
-        overview: Overview,
-        restoring: Restoring,
-        trouble: Callable[[], Awaitable[str]],
-        link_of: Callable[[str], str],
-    ) -> None:
+    def __init__(self, doorkeeper: Doorkeeper, operations: Operations) -> None:
         self._doorkeeper = doorkeeper
-        self._people = people
-        self._acts = acts
-        self._ownership = ownership
-        self._host = host
-        self._overview = overview
-        self._restoring = restoring
-        self._trouble = trouble
-        self._link_of = link_of
+        self._operations = operations
 
     def table(self) -> list[web.RouteDef]:
         """Return the routes; register them before the catch-all for the page's files."""
@@ -99,24 +77,26 @@ class OperatorPage:
         if isinstance(caller, web.Response):
             return caller
         wanted = request.query.get("q", "").strip().lower()
-        found = [person for person in await self._people.everyone() if wanted in person.name]
+        found = [person for person in await self._operations.people.everyone() if wanted in person.name]
         first = found[:_MOST_SHOWN]
         rows = {
             row.sprite: row
-            for row in await self._overview.rows_of([person for person in first if person.revoked_at is None])
+            for row in await self._operations.overview.rows_of(
+                [person for person in first if person.revoked_at is None]
+            )
         }
         kept = {
             name: words[1]
             for name, row in rows.items()
-            if operator_view.may_hang(row) and (words := await self._restoring.kept_words(name)) is not None
+            if operator_view.may_hang(row) and (words := await self._operations.restoring.kept_words(name)) is not None
         }
         shown = Shown(
             caller.person,
             [Seen(person, rows.get(person.name), kept.get(person.name)) for person in first],
             len(found),
             wanted,
-            await self._acts.audit.since(most=_LINES_SHOWN),
-            await self._trouble(),
+            await self._operations.acts.audit.since(most=_LINES_SHOWN),
+            await self._operations.trouble(),
             self._doorkeeper.form_token(caller),
             time.time(),
         )
@@ -131,7 +111,7 @@ class OperatorPage:
             return caller
         name = request.query.get("name", "")
         try:
-            ways = await self._acts.ways_in(name)
+            ways = await self._operations.acts.ways_in(name)
         except PeopleError as error:
             return messages.page(request, 404, "There is nobody of that name", str(error), code="nobody", ways=[_BACK])
         body = operator_view.ways_in(name, ways, self._doorkeeper.form_token(caller))
@@ -142,7 +122,7 @@ class OperatorPage:
         caller = await self._doorkeeper.who_looks(request)
         if isinstance(caller, web.Response):
             return caller
-        if await self._people.role(caller.person) != "operator":
+        if await self._operations.people.role(caller.person) != "operator":
             return messages.page(
                 request,
                 403,
@@ -179,72 +159,74 @@ class OperatorPage:
         return handler
 
     async def _add(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
-        return self._handed(name, *await self._acts.add(actor, name))
+        return self._handed(name, *await self._operations.acts.add(actor, name))
 
     async def _restore(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
-        return self._handed(name, *await self._acts.restore(actor, name))
+        return self._handed(name, *await self._operations.acts.restore(actor, name))
 
     async def _link(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
-        return self._handed(name, await self._acts.link(actor, name))
+        return self._handed(name, await self._operations.acts.link(actor, name))
 
     async def _revoke(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
         _require_other(actor, name)
-        await self._acts.revoke(actor, name)
+        await self._operations.acts.revoke(actor, name)
         return _back(name)
 
     async def _promote(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
-        await self._acts.change_role(actor, name, "operator")
+        await self._operations.acts.change_role(actor, name, "operator")
         return _back(name)
 
     async def _demote(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
         _require_other(actor, name)
-        await self._acts.change_role(actor, name, "person")
+        await self._operations.acts.change_role(actor, name, "person")
         return _back(name)
 
     async def _unlink_identity(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
         # An address has no spaces.
         issuer, _, subject = request[_WHICH].partition(" ")
-        await self._acts.unlink_identity(actor, name, subject, issuer)
+        await self._operations.acts.unlink_identity(actor, name, subject, issuer)
         return _back_to_ways(name)
 
     async def _remove_passkey(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
-        await self._acts.remove_passkey(actor, name, request[_WHICH])
+        await self._operations.acts.remove_passkey(actor, name, request[_WHICH])
         return _back_to_ways(name)
 
     async def _deploy(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
         async def deploy(report: Report) -> str:
-            await self._acts.deploy(actor, self._ownership, self._host, name, report)
+            await self._operations.acts.deploy(actor, self._operations.ownership, self._operations.host, name, report)
             return f"{name} is deployed."
 
-        await self._people.require(name)
+        await self._operations.people.require(name)
         return await _told(request, name, "Deploying", deploy)
 
     async def _restore_agent(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
         asked = Asked(actor, advice=_SAY_OVER.format(name=name))
 
         async def restore(report: Report) -> str:
-            return (await self._restoring.restore(name, asked, report)).words
+            return (await self._operations.restoring.restore(name, asked, report)).words
 
-        await self._people.require(name)
+        await self._operations.people.require(name)
         return await _told(request, name, "Restoring", restore)
 
     async def _new_machine(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
-        await self._people.require(name)
+        await self._operations.people.require(name)
         if request[_WHICH].strip() != name:
             raise PeopleError(_NOT_TYPED.format(name=name))
-        (row,) = await self._overview.rows_of([each for each in await self._people.everyone() if each.name == name])
+        (row,) = await self._operations.overview.rows_of(
+            [each for each in await self._operations.people.everyone() if each.name == name]
+        )
         # The form may be older than the machine's last answer.
         if not operator_view.may_hang(row):
             raise PeopleError(_ANSWERS.format(name=name))
         asked = Asked(actor, over=True, anew=True)
 
         async def restore(report: Report) -> str:
-            return (await self._restoring.restore(name, asked, report)).words
+            return (await self._operations.restoring.restore(name, asked, report)).words
 
         return await _told(request, name, "Restoring", restore)
 
     def _handed(self, name: str, link: str, token: str | None = None) -> web.Response:
-        body = _LINK.format(link=html.escape(self._link_of(link)))
+        body = _LINK.format(link=html.escape(self._operations.link_of(link)))
         if token is not None:
             body += _FOR_PROGRAMS.format(token=html.escape(token))
         return messages.document(f"A login link for {name}", body + _RETURN.format(name=html.escape(name)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -67,31 +68,34 @@ class Row(msgspec.Struct):
     slow: list[SlowWork] = []
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a running bridge knows: the relay's sprites, troubles, and the start of each oldest model call in flight."""
+
+    host: Host
+    seen: Callable[[], Sequence[Seen]]
+    trouble: Callable[[str], str]
+    calls: Callable[[], Mapping[str, float]]
+
+
 class Overview:
-    """Collects the rows; `held` returns the lease holders. Without a `host` (no bridge runs) states are unknown."""
+    """Collects the rows; `held` returns the lease holders. Without `running` states are unknown."""
 
     def __init__(
         self,
         people: People,
-        host: Host | None,
-        seen: Callable[[], Sequence[Seen]],
         spend: Callable[[], Awaitable[list[Spend]]],
         due: Callable[[], Awaitable[Mapping[str, DueDate]]],
         standing: Callable[[str], Awaitable[Standing]],
-        trouble: Callable[[str], str] = lambda _: "",
-        held: Callable[[], Awaitable[Mapping[str, Holder]]] | None = None,
-        calls: Callable[[], Mapping[str, float]] = dict,
+        held: Callable[[], Awaitable[Mapping[str, Holder]]] | None,
+        running: Running | None = None,
     ) -> None:
         self._people = people
-        self._host = host
-        self._seen = seen
         self._spend = spend
         self._due = due
         self._standing = standing
-        self._trouble = trouble
         self._held = held
-        #: Start of each sprite's oldest model call in flight.
-        self._calls = calls
+        self._running = running
 
     async def rows(self) -> list[Row]:
         """Return a row for each person with access, oldest first."""
@@ -99,9 +103,10 @@ class Overview:
 
     async def rows_of(self, people: Sequence[Person]) -> list[Row]:
         """Return a row for each of these people; only their hosts are queried."""
-        seen = {one.sprite: one for one in self._seen()}
+        running = self._running
+        seen = {} if running is None else {one.sprite: one for one in running.seen()}
         spent = {one.sprite: one for one in await self._spend()}
-        due, slow = await self._due(), slow_by_sprite(seen.values(), self._calls())
+        due, slow = await self._due(), slow_by_sprite(seen.values(), running.calls() if running else {})
         held = {} if self._held is None else await self._held()
         rows = []
         async with asyncio.TaskGroup() as group:
@@ -139,7 +144,9 @@ class Overview:
             state=state.state,
             version=state.version or (seen.version if seen else None),
             link=seen.state if seen else None,
-            detail=state.detail or (seen.detail if seen else "") or self._trouble(person.name),
+            detail=state.detail
+            or (seen.detail if seen else "")
+            or (self._running.trouble(person.name) if self._running else ""),
             clients=seen.clients if seen else 0,
             last_seen_at=(seen.last_seen_at if seen else None) or person.last_seen_at,
             today_usd=spent.today if spent else 0.0,
@@ -155,11 +162,11 @@ class Overview:
         )
 
     async def _state(self, sprite: str, until: float) -> HostState:
-        if self._host is None:
+        if self._running is None:
             return HostState("unknown", detail="no bridge runs here")
         try:
             async with asyncio.timeout_at(until):
-                return await self._host.state(sprite)
+                return await self._running.host.state(sprite)
         except HostError as error:
             return HostState("unknown", detail=str(error))
         except TimeoutError:

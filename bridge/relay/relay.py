@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Self
 from aiohttp import WSCloseCode
 
 from bridge.cluster.ownership import SoleOwnership
-from bridge.relay.link import STUCK_SECONDS
-from bridge.relay.room import IDLE_SECONDS, UNASKED_SECONDS, Kept, Room, nothing_kept
-from bridge.relay.subscriber import QUIET_SECONDS, Subscriber
+from bridge.relay.room import TIMES, Kept, Room, RoomTimes, nothing_kept
+from bridge.relay.subscriber import Subscriber
 from sprite.common.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError
 from sprite.protocol.messages import Error, System
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A reload, or a phone that changes its network, finds the same connection.
-_LINGER_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 
 
@@ -75,25 +72,17 @@ class Relay:
         ownership: Ownership | None = None,
         is_unshipped: Callable[[str], bool] = lambda _: False,
         kept: Kept = nothing_kept,
-        linger_seconds: float = _LINGER_SECONDS,
-        idle_seconds: float = IDLE_SECONDS,
-        quiet_seconds: float = QUIET_SECONDS,
-        stuck_seconds: float = STUCK_SECONDS,
-        unasked_seconds: float = UNASKED_SECONDS,
         raise_today: Callable[[str], Awaitable[bool]] = _no_limit,
+        times: RoomTimes = TIMES,
     ) -> None:
         self._host = host
         self._raise_today = raise_today
-        self._quiet_seconds = quiet_seconds
-        self._unasked_seconds = unasked_seconds
+        self._times = times
         self._ownership = ownership or SoleOwnership()
         self._ownership.add_listener(self._owner_changed)
         self._observers = list(observers)
         self._is_unshipped = is_unshipped
         self._kept = kept
-        self._idle_seconds = idle_seconds
-        self._stuck_seconds = stuck_seconds
-        self._linger_seconds = linger_seconds
         self._rooms: dict[str, Room] = {}
         self._keepers = TaskSet()
         self._past: dict[str, Seen] = {}
@@ -159,7 +148,7 @@ class Relay:
 
         `transport` is its request's.
         """
-        member = Subscriber(websocket, transport, quiet_seconds=self._quiet_seconds)
+        member = Subscriber(websocket, transport, quiet_seconds=self._times.quiet_seconds)
         sender = asyncio.create_task(member.send_all(), name=f"send {sprite}")
         listening = asyncio.create_task(self._listen(member, sprite), name=f"listen {sprite}")
         stopping = asyncio.create_task(self._stopping.wait(), name="stopping")
@@ -235,14 +224,14 @@ class Relay:
         room = self._rooms.get(sprite)
         if room is None:
             room = self._rooms[sprite] = Room(
-                *(self._host, sprite, self._observers),
+                self._host,
+                sprite,
+                self._observers,
                 ownership=self._ownership,
                 on_stale=lambda epoch, newest: self._stale(sprite, epoch, newest),
                 is_unshipped=self._is_unshipped,
                 kept=self._kept,
-                idle_seconds=self._idle_seconds,
-                stuck_seconds=self._stuck_seconds,
-                unasked_seconds=self._unasked_seconds,
+                times=self._times,
             )
             for observer in self._observers:
                 observer.opened(sprite)
@@ -258,12 +247,14 @@ class Relay:
         async with room:
             try:
                 needed_at = time.monotonic()
-                while not room.is_over and (room.is_needed or time.monotonic() - needed_at < self._linger_seconds):
+                while not room.is_over and (
+                    room.is_needed or time.monotonic() - needed_at < self._times.linger_seconds
+                ):
                     if room.is_needed:
                         needed_at = time.monotonic()
                     await room.look_whether_owned()
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(min(_LOOK_SECONDS, self._linger_seconds)):
+                        async with asyncio.timeout(min(_LOOK_SECONDS, self._times.linger_seconds)):
                             await room.is_elsewhere.wait()
             finally:
                 # New clients get a new room while this one closes.

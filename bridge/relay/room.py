@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
@@ -37,6 +37,7 @@ from bridge.relay.mission_log import MissionLog
 from bridge.relay.pending_requests import PendingRequests
 from bridge.relay.replay_buffer import ReplayBuffer
 from bridge.relay.sprite_connection import LinkError, Pace, SpriteConnection
+from bridge.relay.subscriber import QUIET_SECONDS
 from bridge.relay.work_under_way import WorkUnderWay
 from bridge.token_bucket import TokenBucket
 from sprite.protocol.events import AgentEvent, Ending
@@ -98,10 +99,6 @@ _CATCH_UPS = 4
 _CATCH_UP_AGAIN_SECONDS = 0.5
 #: Time to wake the sprite and receive its state.
 _STATE_SECONDS = 50.0
-#: After this long without activity the sprite may sleep.
-IDLE_SECONDS = 300.0
-#: After this time without an answer about leases, clients are sent away: another bridge may be able to serve them.
-UNASKED_SECONDS = 10.0
 #: Longest time that a busy sprite keeps its room open without clients.
 _LONGEST_WORK_SECONDS = 7200.0
 _LET_GO = "Another bridge has your agent now, or is about to; it is looked for."
@@ -139,6 +136,24 @@ class Ear(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RoomTimes:
+    """How long a room and its parts wait."""
+
+    #: A reload, or a phone that changes its network, finds the same connection.
+    linger_seconds: float = 30.0
+    #: After this long without activity the sprite may sleep.
+    idle_seconds: float = 300.0
+    #: After this time without an answer about leases, clients are sent away: another bridge may be able to serve them.
+    unasked_seconds: float = 10.0
+    stuck_seconds: float = STUCK_SECONDS
+    quiet_seconds: float = QUIET_SECONDS
+
+
+#: Of a bridge; tests have shorter ones.
+TIMES = RoomTimes()
+
+
 class Room:
     """`async with Room(host, sprite) as room:`; call `enter`, `resumed`, `take` and `leave` for each member."""
 
@@ -152,22 +167,19 @@ class Room:
         on_stale: Callable[[int, int], None],
         is_unshipped: Callable[[str], bool] = lambda _: False,
         kept: Kept = nothing_kept,
-        idle_seconds: float = IDLE_SECONDS,
-        stuck_seconds: float = STUCK_SECONDS,
-        unasked_seconds: float = UNASKED_SECONDS,
+        times: RoomTimes = TIMES,
     ) -> None:
         self._host = host
         self._ownership = ownership
         self._on_stale = on_stale
         self._is_unshipped = is_unshipped
         self._observers = observers
-        self._idle_seconds = idle_seconds
-        self._unasked_seconds = unasked_seconds
+        self._times = times
         #: Since when the lease's holder is unknown.
         self._unasked_since: float | None = None
         self._sprite = sprite
         self._kept = kept
-        self._link = Link(sprite, self._reach, self, stuck_seconds=stuck_seconds)
+        self._link = Link(sprite, self._reach, self, stuck_seconds=times.stuck_seconds)
         #: A decision that the person must make while the link is up.
         self._advice: LinkChange | None = None
         self._reaching = asyncio.Lock()
@@ -387,7 +399,7 @@ class Room:
         except NotOwnedError:
             now = time.monotonic()
             self._unasked_since = self._unasked_since or now
-            if now - self._unasked_since > self._unasked_seconds:
+            if now - self._unasked_since > self._times.unasked_seconds:
                 self.is_elsewhere.set()
             raise
         self._unasked_since = None
@@ -450,7 +462,7 @@ class Room:
     @property
     def rests(self) -> bool:
         """Return whether the room has been idle long enough, without work and undelivered messages."""
-        idle = time.monotonic() - self._active_at > self._idle_seconds
+        idle = time.monotonic() - self._active_at > self._times.idle_seconds
         return idle and not self._holds and self.is_at_rest and not self._is_unshipped(self._sprite)
 
     @property

@@ -46,12 +46,14 @@ UNUSED_CHUNK_SECONDS = 7 * _DAY
 _FORGOTTEN_AT_ONCE = 500
 #: Retention for a sprite that has filled its quota; its newest chunks wait only moments for their rows.
 _SHORT_OF_ROOM_SECONDS = 3600.0
+#: Limit for the stored data of each sprite, in bytes.
+_QUOTA = 4096 * 2**20
 
 
 class SealedStore:
     """A Store. `quota` is each sprite's limit in bytes."""
 
-    def __init__(self, shelf: Shelf, keyring: Keyring, quota: int) -> None:
+    def __init__(self, shelf: Shelf, keyring: Keyring, quota: int = _QUOTA) -> None:
         self.shelf = shelf
         self.keyring = keyring
         self._quota = quota
@@ -214,9 +216,7 @@ class SealedStore:
         log.drop_unused_chunks(_SHORT_OF_ROOM_SECONDS)
         # A forget ships the rest of its rows; it must not wait for space.
         if log.size() > self._quota + (self._quota // 10 if shipment.forgotten else 0):
-            raise StoreFullError(
-                f"The sprite has filled the {self._quota >> 20} MiB that it may have in the store (BRIDGE_STORE_MB)."
-            )
+            raise StoreFullError(f"The sprite has filled the {self._quota >> 20} MiB that it may have in the store.")
 
     async def wipe_is_due(self, sprite: str) -> bool:
         """Return whether forgotten data may still be on the disk."""
@@ -307,7 +307,7 @@ async def open_store(settings: Settings, database: Database | None) -> AsyncIter
             # Bridges of one cluster share a key, even if none was configured.
             fixed.append(key_of_secret(settings.cluster_secret))
         keys: Keyring = FixedKeys(fixed) if fixed else await _key_file(settings.store_key, shelf)
-        yield SealedStore(shelf, keys, settings.store_bytes)
+        yield SealedStore(shelf, keys)
 
 
 async def _key_file(path: Path, shelf: Shelf) -> KeyFile:

@@ -524,7 +524,10 @@ class SpriteLog:
         found = self._one(
             "SELECT count(*) AS rows FROM stored_rows WHERE sprite = ? AND generation = ? AND part = ? "
             "AND is_gone = 0 AND since <= ? AND (replaced_by IS NULL OR replaced_by > ?)",
-            *(view.generation, table, view.through, view.through),
+            view.generation,
+            table,
+            view.through,
+            view.through,
         )
         return int(found["rows"])
 

@@ -16,6 +16,7 @@ from claude_agent_sdk import (
     PermissionResultAllow,
     PermissionResultDeny,
     ResultMessage,
+    SdkMcpTool,
     SystemMessage,
     TaskNotificationMessage,
     TaskStartedMessage,
@@ -59,7 +60,6 @@ from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.projection.action_rows import Maker
 from sprite.memory.recall.canvas_sight import CanvasSight
 from sprite.memory.recall.view import MemoryView
-from sprite.privacy.cutting import Discreet
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.messages import (
     CanvasUpdate,
@@ -134,37 +134,51 @@ class Listener(Protocol):
         ...
 
 
+#: Returns the sprite's own tools for a conversation.
+Tools = Callable[[Listener], list[SdkMcpTool[Any]]]
+
+
+def own_tools(workspace: WorkspaceDB, feed: Feed, view: MemoryView, sight: CanvasSight, actions: Actions) -> Tools:
+    """Return the tools for the canvas, memory and actions."""
+
+    async def publish(update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
+        feed.publish(update, effects)
+        await feed.drain()
+
+    def tools(listener: Listener) -> list[SdkMcpTool[Any]]:
+        return [
+            *canvas_tools(workspace, publish, lambda: listener.stack_id, sight),
+            canvas_reader(workspace, sight),
+            *memory_tools(view),
+            *action_tools(actions, lambda: _maker(listener)),
+        ]
+
+    return tools
+
+
 class Agent:
     """Create conversations with tools, hooks and permissions connected to the sprite's stores."""
 
     def __init__(
         self,
         settings: Settings,
-        workspace: WorkspaceDB,
         feed: Feed,
         recorder: TurnRecorder,
-        view: MemoryView,
         boundary: Boundary,
         watch: AgentWatch,
         desk: PermissionDesk,
         user_files: UserFiles,
-        discreet: Discreet,
-        sight: CanvasSight,
-        actions: Actions,
+        tools: Tools,
     ) -> None:
         self._settings = settings
-        self._workspace = workspace
         self._feed = feed
         self._recorder = recorder
-        self._view = view
         self._watch = watch
         self._boundary = boundary
         self._guard = Guard(settings, sandboxed=boundary.holds)
         self._desk = desk
         self._user_files = user_files
-        self._discreet = discreet
-        self._sight = sight
-        self._actions = actions
+        self._tools = tools
 
     def conversation(self, listener: Listener) -> Conversation:
         """Return a new conversation, not yet connected. The listener receives its events."""
@@ -180,7 +194,7 @@ class Agent:
             _note_background(message, listener)
             await self._follow_work(message)
             if not _is_of_background(message, listener.background):
-                for event in events_of(message, self._discreet):
+                for event in events_of(message, self._recorder.confidences.others):
                     await listener.happened(event)
             if (trouble := model_trouble(message)) is not None:
                 self._feed.warn("model_away", trouble)
@@ -188,10 +202,6 @@ class Agent:
                 await listener.ended(result_of(message, interrupted=listener.is_interrupted))
             elif isinstance(message, SystemMessage) and message.subtype == "init":
                 await listener.began(message.data["session_id"], message.data.get("model"))
-
-        async def publish(update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
-            self._feed.publish(update, effects)
-            await self._feed.drain()
 
         hooks = hook_matchers(
             self._recorder,
@@ -205,12 +215,7 @@ class Agent:
         guard = guarding(self._guard, self._watch.begins, folders, asks_always=asks_always)
         hooks["PreToolUse"] = [guard, *hooks.get("PreToolUse", [])]
         equipment = Equipment(
-            tools=[
-                *canvas_tools(self._workspace, publish, lambda: listener.stack_id, self._sight),
-                canvas_reader(self._workspace, self._sight),
-                *memory_tools(self._view),
-                *action_tools(self._actions, lambda: _maker(listener)),
-            ],
+            tools=self._tools(listener),
             hooks=hooks,
             can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener, folders),
             cli_path=agent_command(self._settings) if self._boundary.holds else None,
@@ -270,7 +275,8 @@ class Agent:
             call = Call(tool, tool_input, folders.take(context.tool_use_id))
             try:
                 await self._desk.ask(
-                    *(begun_by or listener.turn_id, call),
+                    begun_by or listener.turn_id,
+                    call,
                     of_background=begun_by is not None,
                     is_unattended=listener.turn_origin == "schedule",
                 )

@@ -36,7 +36,7 @@ class LateAgent:
     @asynccontextmanager
     async def loading(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
         """Import while the block runs. At its end, wait for a running import, because a thread cannot be stopped."""
-        if self._settings.spare_seconds:
+        if self._settings.prewarm_seconds:
             self._wanted.set()
         async with owned_task(self._load(), name="agent import", on_death=on_death, finish=self._end, may_return=True):
             yield

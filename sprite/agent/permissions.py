@@ -61,7 +61,10 @@ class PermissionDesk:
             raise DeniedError("Nobody is connected who could allow this. Say what you would have done instead.")
         rule, real_path = self.rules.offer(call), call.real_path
         request = PermissionRequest(
-            *(str(uuid.uuid4()), mission_id, call.tool, dict(call.input)),
+            str(uuid.uuid4()),
+            mission_id,
+            call.tool,
+            dict(call.input),
             background=of_background,
             folder=self.rules.folder_of(call),
             real_path=None if real_path is None or str(real_path) == call.input["file_path"] else str(real_path),

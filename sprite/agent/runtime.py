@@ -26,13 +26,13 @@ from sprite.agent.turn import Turn
 from sprite.agent.turn_result import TurnResult
 from sprite.agent.unattended import Unattended
 from sprite.agent.used_tools import used_tools
+from sprite.config import Settings
 from sprite.database.transcript import Outcome, TranscriptDB, Trigger
 from sprite.database.workspace import Effect, MissionMoved, StoredMission, WorkspaceDB
 from sprite.errors import PeerError, SpriteError, StorageError, is_shortage
 from sprite.feed import Feed
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.processor import ObservationProcessor
-from sprite.privacy.confidences import Confidences
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
 from sprite.protocol.large_input import WORDS, off_loop
 from sprite.protocol.lines import on_one_line
@@ -71,9 +71,7 @@ class AgentRuntime:
         processor: ObservationProcessor,
         session: Session,
         desk: PermissionDesk,
-        confidences: Confidences,
-        unattended_seconds: float,
-        spare_seconds: float,
+        settings: Settings,
     ) -> None:
         self._transcript = transcript
         self._workspace = workspace
@@ -82,7 +80,7 @@ class AgentRuntime:
         self._processor = processor
         self._session = session
         self._desk = desk
-        self._confidences = confidences
+        self._confidences = recorder.confidences
         self._inbox = Inbox()
         self._stream = TextStream(feed)
         self._turn: Turn | None = None
@@ -90,10 +88,12 @@ class AgentRuntime:
         #: Whether a schedule began the newest mission.
         self._last_is_scheduled = False
         self._when_scheduled_ends: Callable[[], None] | None = None
-        self._spare = Spare(self._inbox, session, self, spare_seconds, make_way=self._end_rested)
-        self._unattended = Unattended(unattended_seconds)
+        self._spare = Spare(self._inbox, session, self, settings.prewarm_seconds, make_way=self._end_rested)
+        self._unattended = Unattended(settings.background_timeout)
         self._own = OwnTurns(
-            *(session, recorder, self._unattended),
+            session,
+            recorder,
+            self._unattended,
             publish=self._publish,
             after_end=processor.turn_ended,
             on_replaced=self._process_replaced,

@@ -10,6 +10,7 @@ import hmac
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import UNSET
@@ -64,6 +65,18 @@ Handle = Callable[["Connection", ClientMessage], Awaitable[None]]
 Snapshot = Callable[[], Awaitable[StateSync]]
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a sprite offers to every connection that has its token."""
+
+    token: str
+    feed: Feed
+    snapshot: Snapshot
+    handle: Handle
+    on_welcome: Callable[[], None]
+    leases: Leases
+
+
 class Connection:
     """Serve one client from the first byte to the last."""
 
@@ -71,24 +84,13 @@ class Connection:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        *,
-        token: str,
-        feed: Feed,
-        snapshot: Snapshot,
-        handle: Handle,
+        service: Service,
         on_known: Callable[[], None],
-        on_welcome: Callable[[], None],
-        leases: Leases,
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self._token = token
-        self._feed = feed
-        self._snapshot = snapshot
-        self._handle = handle
+        self._service = service
         self._on_known = on_known
-        self._on_welcome = on_welcome
-        self._leases = leases
         #: Set when a bridge with a newer lease connected: no more messages of this client are started.
         self._replaced: FatalPeerError | None = None
         self._reading: asyncio.Timeout | None = None
@@ -133,7 +135,7 @@ class Connection:
             self.send(_refusal(error, "the handshake"))
             return True
         finally:
-            self._leases.leave(self._end)
+            self._service.leases.leave(self._end)
             self._unsubscribe()
             await self._working.close()
         return False
@@ -204,7 +206,7 @@ class Connection:
 
     async def _work(self, message: ClientMessage) -> None:
         try:
-            await self._handle(self, message)
+            await self._service.handle(self, message)
         except Exception as error:  # noqa: BLE001 - one message that we cannot handle must not end the connection
             self.send(_refusal(error, message.type), reply_to=message.id or None)
 
@@ -216,7 +218,7 @@ class Connection:
                 auth = await self._first_frame()
         except TimeoutError:
             raise FatalPeerError(f"No auth message within {AUTH_TIMEOUT_SECONDS:.0f} s.", code="unauthorized") from None
-        expected, given = self._token.encode(), auth.token.encode("utf-8", "replace")
+        expected, given = self._service.token.encode(), auth.token.encode("utf-8", "replace")
         if not hmac.compare_digest(expected, given):
             raise FatalPeerError("The token is wrong.", code="unauthorized")
         self._on_known()
@@ -225,14 +227,14 @@ class Connection:
                 f"This sprite speaks protocol {PROTOCOL_VERSION}, not {auth.protocol}.", code="unsupported_protocol"
             )
         if auth.lease is not None:
-            await self._leases.enter(auth.lease, self._end)
+            await self._service.leases.enter(auth.lease, self._end)
         self._decoder.raise_limit(MAX_FRAME_BYTES)
         if auth.client in {STORE, PROBE}:
             # It wants neither state nor events, so skip the preparation for missions.
-            self._say_welcome(self._feed.last_seq)
+            self._say_welcome(self._service.feed.last_seq)
             return
         await self._welcome(auth.resume)
-        self._on_welcome()
+        self._service.on_welcome()
 
     async def _first_frame(self) -> Auth:
         async for frame in self._frames():
@@ -248,14 +250,14 @@ class Connection:
         raise FatalPeerError("The first message must be auth.", code="unauthorized")
 
     async def _welcome(self, resume: Resume | None) -> None:
-        async with self._feed.standing_still() as last_seq:
+        async with self._service.feed.standing_still() as last_seq:
             self._say_welcome(last_seq)
             seen = await self._replayable(resume, last_seq)
             if seen is None:
-                self.send(await self._snapshot())
+                self.send(await self._service.snapshot())
             else:
                 self._outbox.hold()
-            self._unsubscribe = self._feed.subscribe(self._on_event)
+            self._unsubscribe = self._service.feed.subscribe(self._on_event)
         if seen is not None:
             await self._replay(seen, last_seq)
 
@@ -264,7 +266,7 @@ class Connection:
             AuthOk(
                 protocol=PROTOCOL_VERSION,
                 server_version=__version__,
-                epoch=self._feed.epoch,
+                epoch=self._service.feed.epoch,
                 last_seq=last_seq,
                 limits={
                     "frame_bytes": MAX_FRAME_BYTES,
@@ -277,9 +279,9 @@ class Connection:
 
     async def _replayable(self, resume: Resume | None, last_seq: int) -> int | None:
         """Return the event after which a replay begins; None if the client needs the whole state."""
-        if resume is None or resume.epoch != self._feed.epoch or not 0 <= resume.last_seq <= last_seq:
+        if resume is None or resume.epoch != self._service.feed.epoch or not 0 <= resume.last_seq <= last_seq:
             return None
-        oldest = await self._feed.oldest_seq()
+        oldest = await self._service.feed.oldest_seq()
         if resume.last_seq < min(oldest - 1, last_seq):
             self.send(Gap(oldest_seq=oldest))
             return None
@@ -287,7 +289,7 @@ class Connection:
 
     async def _replay(self, after: int, last_seq: int) -> None:
         """Send the missed events, then those that arrived meanwhile."""
-        while after < last_seq and not self._outbox.is_cut and (events := await self._feed.events_after(after)):
+        while after < last_seq and not self._outbox.is_cut and (events := await self._service.feed.events_after(after)):
             for seq, frame in events:
                 if seq <= last_seq:
                     self._put(frame)

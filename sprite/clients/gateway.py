@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
@@ -102,6 +103,30 @@ MAX_WORDS_CHARS = 4000
 _NAMELESS = "a program"
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The agent's work."""
+
+    runtime: AgentRuntime
+    desk: PermissionDesk
+    scheduler: Scheduler
+    actions: Actions
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory, and what writes to it and copies it."""
+
+    view: MemoryView
+    projection: Projection
+    processor: ObservationProcessor
+    forgetter: Forgetter
+    intake: Intake
+    boots: BootFiles
+    shipping: Shipping
+    announce: Callable[[Change], None]
+
+
 class Gateway:
     """Handle every message of every client."""
 
@@ -110,44 +135,24 @@ class Gateway:
         settings: Settings,
         workspace: WorkspaceDB,
         feed: Feed,
-        view: MemoryView,
-        projection: Projection,
-        processor: ObservationProcessor,
-        runtime: AgentRuntime,
-        desk: PermissionDesk,
-        uploads: Uploads,
-        forgetter: Forgetter,
-        actions: Actions,
+        work: Work,
+        memory: Memory,
         canvas: PersonsCanvas,
+        uploads: Uploads,
         user_files: UserFiles,
-        scheduler: Scheduler,
-        intake: Intake,
-        boots: BootFiles,
-        shipping: Shipping,
-        on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
         self._workspace = workspace
         self._feed = feed
-        self._view = view
-        self._projection = projection
-        self._processor = processor
-        self._runtime = runtime
-        self._desk = desk
-        self._uploads = uploads
-        self._forgetter = forgetter
-        self._actions = actions
+        self._work = work
+        self._memory = memory
         self._canvas = canvas
+        self._uploads = uploads
         self._user_files = user_files
-        self._scheduler = scheduler
-        self._intake = intake
-        self._boots = boots
-        self._shipping = shipping
-        self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
         """Return the state for a client that cannot be updated by replay."""
-        parts = (self._workspace, self._feed, self._desk, self._runtime, self._actions)
+        parts = (self._workspace, self._feed, self._work.desk, self._work.runtime, self._work.actions)
         return await state_sync(*parts, await self._memory_state())
 
     async def handle(self, connection: Connection, message: ClientMessage) -> None:
@@ -159,9 +164,9 @@ class Gateway:
             case Ping():
                 pass
             case Ship() as asked:
-                await self._shipping.ship(connection, asked, connection.send)
+                await self._memory.shipping.ship(connection, asked, connection.send)
             case ShipAck(through):
-                await self._shipping.acknowledge(connection, through)
+                await self._memory.shipping.acknowledge(connection, through)
             case _:
                 connection.send(await self._answer(message), reply_to=message.id)
 
@@ -169,9 +174,9 @@ class Gateway:
         answer: ServerPayload = Ack("done")
         match message.payload:
             case Heartbeat():
-                await self._scheduler.run_due()
+                await self._work.scheduler.run_due()
             case Interrupt(mission_id):
-                stopped = await self._runtime.interrupt(mission_id)
+                stopped = await self._work.runtime.interrupt(mission_id)
                 first = stopped[0].id if stopped and stopped[0].kind in {"mission", "turn"} else None
                 answer = Ack("done", mission_id=first, stopped=stopped)
             case CanvasInteraction() as interaction:
@@ -179,11 +184,11 @@ class Gateway:
             case FileUpload() as chunk:
                 answer = await self._upload(chunk)
             case MemoryRequest() as request:
-                answer = await self._memory(request)
+                answer = await self._asked_of_memory(request)
             case Observe() as observed:
-                answer = await self._intake.take(observed)
+                answer = await self._memory.intake.take(observed)
             case Permission(request_id, decision):
-                self._desk.answer(request_id, decision)
+                self._work.desk.answer(request_id, decision)
             case System() as system:
                 answer = await self._system(system)
             case _:
@@ -204,7 +209,7 @@ class Gateway:
                 code="too_long",
             )
         asked_by = None if mission.asked_by is None else _program(mission.asked_by)
-        before = await self._runtime.submit(mission_id, mission.text, mission.stack_id, asked_by=asked_by)
+        before = await self._work.runtime.submit(mission_id, mission.text, mission.stack_id, asked_by=asked_by)
         if before is None:
             connection.send(Ack("duplicate"), reply_to=mission_id)
         else:
@@ -213,35 +218,39 @@ class Gateway:
     async def _system(self, system: System) -> Status:
         stopped = None
         if system.action == "new_session":
-            stopped = await self._runtime.new_session()
+            stopped = await self._work.runtime.new_session()
         elif system.action == "flush":
-            await self._processor.flush_all_within(FLUSH_SECONDS)
+            await self._memory.processor.flush_all_within(FLUSH_SECONDS)
         elif system.action == "revoke":
-            self._desk.rules.revoke(system.rule_id)
+            self._work.desk.rules.revoke(system.rule_id)
         elif system.action == "go_on":
-            await self._runtime.go_on()
+            await self._work.runtime.go_on()
         elif system.action == "zone":
-            await self._actions.set_zone(system.tz or "")
+            await self._work.actions.set_zone(system.tz or "")
         answers, words = await self._model_check() if system.action == "check_model" else (None, None)
-        memory, next_due, tz = await self._memory_state(), await self._actions.next_due(), await self._actions.zone()
+        memory, next_due, tz = (
+            await self._memory_state(),
+            await self._work.actions.next_due(),
+            await self._work.actions.zone(),
+        )
         # No await from here on, so that later session changes are sent after this status.
         return Status(
             action=system.action,
-            session=self._runtime.session_state(),
+            session=self._work.runtime.session_state(),
             memory=memory,
-            last_error=self._processor.last_error,
+            last_error=self._memory.processor.last_error,
             permissions=self._settings.permissions,
-            model=self._runtime.model,
+            model=self._work.runtime.model,
             model_answers=answers,
             model_words=words,
             stopped=stopped,
-            rules=self._desk.rules.listed(),
+            rules=self._work.desk.rules.listed(),
             next_due=next_due,
             tz=tz,
         )
 
     async def _memory_state(self) -> MemoryState:
-        state = await self._view.state()
+        state = await self._memory.view.state()
         state.unshipped_forgets = await self._workspace.ship_state.tombstones()
         return state
 
@@ -259,27 +268,27 @@ class Gateway:
 
     # --- memory ---
 
-    async def _memory(self, request: AnyMemoryRequest) -> AnyMemoryResult | Error:
+    async def _asked_of_memory(self, request: AnyMemoryRequest) -> AnyMemoryResult | Error:
         result: AnyMemoryResult | Error
         match request:
             case EditRequest() | AcceptRequest() | RejectRequest() | RetryRequest():
                 result = await self._change(request)
             case AddActionRequest() | UpdateActionRequest() | ResolveActionRequest():
-                result = await act(self._actions, self._view, request)
+                result = await act(self._work.actions, self._memory.view, request)
             case ForgetRequest():
                 result = await self._forget(request)
             case ChatRequest(before, limit):
                 result = await self._chat(before, limit or PAGE_ROWS)
             case HealthRequest():
-                last_error = self._processor.last_error
-                health = await self._view.health(daily_cap_usd=self._settings.daily_usd, last_error=last_error)
+                last_error = self._memory.processor.last_error
+                health = await self._memory.view.health(daily_cap_usd=self._settings.daily_usd, last_error=last_error)
                 result = HealthResult(health)
             case UserFilesRequest() | DeleteUserFileRequest():
                 result = await self._files(request)
             case BootRequest(project):
-                result = BootResult(await self._boots.text(self._view.project(project)))
+                result = BootResult(await self._memory.boots.text(self._memory.view.project(project)))
             case _:
-                result = await look(self._view, request, self._settings.run)
+                result = await look(self._memory.view, request, self._settings.run)
         return result
 
     async def _change(self, request: EditRequest | AcceptRequest | RejectRequest | RetryRequest) -> AnyMemoryResult:
@@ -288,21 +297,21 @@ class Gateway:
             case EditRequest(version=int()) | AcceptRequest(curation_id=int()) | RejectRequest(curation_id=int()):
                 # A request based on an older version may be refused because the file changed on disk. Announce that
                 # change to every client first.
-                self._publish(await self._projection.settle())
+                self._publish(await self._memory.projection.settle())
         match request:
             case EditRequest(name, content, version):
-                self._publish(await self._projection.edit(name, own_secrets.without(content), version))
-                result = EditResult(name, *await self._view.file(name))
+                self._publish(await self._memory.projection.edit(name, own_secrets.without(content), version))
+                result = EditResult(name, *await self._memory.view.file(name))
             case AcceptRequest(name, seen):
-                self._publish(await self._projection.accept(name, seen))
-                result = AcceptResult(name, *await self._view.file(name))
+                self._publish(await self._memory.projection.accept(name, seen))
+                result = AcceptResult(name, *await self._memory.view.file(name))
             case RejectRequest(name, seen):
-                self._publish(await self._projection.reject(name, seen))
-                result = RejectResult(name, *await self._view.file(name))
+                self._publish(await self._memory.projection.reject(name, seen))
+                result = RejectResult(name, *await self._memory.view.file(name))
             case RetryRequest(turn_id):
-                self._publish(await self._projection.retry(turn_id))
-                self._processor.request(all_=True)
-                result = RetryResult(await self._view.quarantined())
+                self._publish(await self._memory.projection.retry(turn_id))
+                self._memory.processor.request(all_=True)
+                result = RetryResult(await self._memory.view.quarantined())
         return result
 
     async def _chat(self, before: int | None, limit: int) -> ChatResult:
@@ -328,12 +337,12 @@ class Gateway:
         target = Target(request.text, request.turn, request.session, request.learning)
         if request.preview:
             try:
-                preview = await self._forgetter.preview(target)
-                if self._runtime.is_busy:
+                preview = await self._memory.forgetter.preview(target)
+                if self._work.runtime.is_busy:
                     preview.gone.append(Place("the turn under way", "is finished first; what it says of it goes, too"))
                 return ForgetResult(preview, done=False)
             except PeerError as error:
-                if error.code != "not_found" or not self._runtime.is_busy:
+                if error.code != "not_found" or not self._work.runtime.is_busy:
                     raise
                 # Clients see a running turn before it is in the log.
                 words = f"{error} A turn is under way: what it says is in memory when it ends, so ask again then."
@@ -343,22 +352,22 @@ class Gateway:
             # Earlier events must be written by now, or they would be written after they were deleted.
             await self._feed.drain()
             # The old state of memory must not be written after this.
-            async with self._feed.rewritten(), self._boots.unwritten():
-                return await self._forgetter.forget(target, sure=request.yes)
+            async with self._feed.rewritten(), self._memory.boots.unwritten():
+                return await self._memory.forgetter.forget(target, sure=request.yes)
 
-        forgotten = await self._runtime.at_rest(forget)
-        self._boots.changed()
+        forgotten = await self._work.runtime.at_rest(forget)
+        self._memory.boots.changed()
         # Clients still show the text, so send everyone the new state.
         self._feed.publish(await self.snapshot(), durable=False)
         # If the machine is lost now, it would be restored with the text from an old replica.
-        is_done = await self._shipping.has_forgotten(CONFIRM_SECONDS)
+        is_done = await self._memory.shipping.has_forgotten(CONFIRM_SECONDS)
         if not is_done:
             forgotten.still.append(NOT_CONFIRMED)
         return ForgetResult(forgotten, done=is_done)
 
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:
-            self._on_change(change)
+            self._memory.announce(change)
 
 
 def _check_lengths(payload: ClientPayload) -> None:

@@ -98,7 +98,7 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
             await end_programs(settings.cli_state)
             shipping = Shipping(settings, own.transcript, own.workspace, own.memory)
             forgetter = Forgetter(
-                *(settings, own.transcript, own.memory, own.workspace, own.projection), shipping.forgotten
+                settings, own.transcript, own.memory, own.workspace, own.projection, shipping.forgotten
             )
             await forgetter.finish_interrupted()
             if preview:

@@ -20,7 +20,8 @@ from typing import Any
 from tqdm import tqdm
 
 from sprite.commands.output import say, say_json, warn
-from sprite.config import Settings, bridge_token, claude_code_logs, state_home
+from sprite.common.settings import claude_code_logs
+from sprite.config import Settings, state_home
 from sprite.errors import OperatorError
 from sprite.folders import make_folders
 from sprite.follow.delivery import Delivery
@@ -42,7 +43,7 @@ async def follow(settings: Settings, arguments: argparse.Namespace) -> int:
     # Made absolute without resolving links, so that a path is shown by the given name.
     roots = [Path(os.path.abspath(path)) for path in arguments.paths] or [claude_code_logs()]  # noqa: PTH100
     url = None if arguments.to is None else checked_url(arguments.to)
-    token = _token(arguments, url)
+    token = _token(settings, arguments, url)
     folder = _folder(settings, url)
     with _only_one(folder / "lock"):
         async with _delivery(settings, folder, url, token) as delivery:
@@ -57,10 +58,10 @@ async def follow(settings: Settings, arguments: argparse.Namespace) -> int:
                 return 0
 
 
-def _token(arguments: argparse.Namespace, url: str | None) -> Callable[[], str]:
+def _token(settings: Settings, arguments: argparse.Namespace, url: str | None) -> Callable[[], str]:
     if url is None and arguments.token_file is not None:
         raise OperatorError("--token-file is for --to: the sprite on this machine needs no token of yours.")
-    token = token_from(arguments.token_file, bridge_token())
+    token = token_from(arguments.token_file, settings.bridge_token)
     if url is not None:
         # Check the token now, not when the first turn ends.
         token()

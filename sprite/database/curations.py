@@ -180,7 +180,11 @@ class Curations:
         found = [(row["id"], row["created_at"], json.loads(row["response"])) for row in rows]
         return {
             said["name"]: Drift(
-                *(id_, said["name"], at, said["content"], said.get("was")),
+                id_,
+                said["name"],
+                at,
+                said["content"],
+                said.get("was"),
                 source="import" if said.get("source") == "import" else "disk",
             )
             for id_, at, said in found

@@ -155,7 +155,6 @@ class Actions:
         rrule: str | None = None,
         tz: str | None = None,
         priority: int | None = None,
-        mission_id: str | None = None,
         seen: int | None = None,
     ) -> Action:
         """Change an action. None keeps a value; an empty `due` or `rrule` removes it.
@@ -165,7 +164,7 @@ class Actions:
 
         async def decide() -> tuple[AnyRecord, int | None]:
             action = await self._as_seen(action_id, seen)
-            record = Updated(action=action_id, by=by, mission=mission_id)
+            record = Updated(action=action_id, by=by)
             if content is not None:
                 record.content = self._content(content)
             if priority is not None:

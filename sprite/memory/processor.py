@@ -32,7 +32,6 @@ from sprite.memory.curation.model import (
     CuratorModel,
     VainError,
 )
-from sprite.memory.files import MemoryFiles
 from sprite.memory.last_error import (
     last_error,
     note_error,
@@ -59,7 +58,6 @@ class ObservationProcessor:
         settings: Settings,
         transcript: TranscriptDB,
         memory: MemoryDB,
-        files: MemoryFiles,
         projection: Projection,
         on_change: Callable[[Change], None],
         is_left: Callable[[], bool] = lambda: True,
@@ -70,7 +68,6 @@ class ObservationProcessor:
         self._settings = settings
         self._transcript = transcript
         self._projection = projection
-        self._files = files
         self._on_change = on_change
         self._user_files = user_files
         self._on_turn = on_turn
@@ -83,10 +80,10 @@ class ObservationProcessor:
         self._flushes = TaskSet()
         self._judge = Judge(transcript, memory)
         self._model = CuratorModel(settings, partial(log_lost_call, transcript))
-        extractor = Extractor(memory, files, self._model)
+        extractor = Extractor(memory, projection.files, self._model)
         self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
         can_sleep = settings.vm_socket.exists()
-        self._rest = Rest(settings.rest_seconds, self.request, can_sleep=can_sleep, is_left=is_left)
+        self._rest = Rest(settings.idle_flush_seconds, self.request, can_sleep=can_sleep, is_left=is_left)
         #: Text of the last error, or None after a success. Kept here, too, for when the disk fails.
         self.last_error = last_error(settings.run)
 
@@ -244,7 +241,7 @@ class ObservationProcessor:
         following = await self._transcript.waiting(len(turns) + 1)
         if self._user_files is not None and len(following) == len(turns):
             try:
-                if await self._user_files.look(turns, self._files.read("files.md")):
+                if await self._user_files.look(turns, self._projection.files.read("files.md")):
                     following = await self._transcript.waiting(len(turns) + 1)
             except StorageError as error:
                 # The turns' learnings do not wait for the folders; the next flush looks again.

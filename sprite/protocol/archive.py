@@ -86,7 +86,9 @@ PARTS: Final = (
     ),
     Part("log/lost_calls.jsonl", "transcript.db", "lost_calls", "calls that were paid for and gave no answer"),
     Part(
-        *("log/disk_entries.jsonl", "transcript.db", "disk_entries"),
+        "log/disk_entries.jsonl",
+        "transcript.db",
+        "disk_entries",
         "the person's files as the log knew them last",
         order="path",
         left_out=("changed_ns", "inode"),
@@ -101,20 +103,26 @@ PARTS: Final = (
         "canvas/changes.jsonl", "workspace.db", "canvas_changes", "what the person did there that no turn tells of yet"
     ),
     Part(
-        *("chat/messages.jsonl", "workspace.db", "chat_messages", "the lines of the chat, as people saw them"),
+        "chat/messages.jsonl",
+        "workspace.db",
+        "chat_messages",
+        "the lines of the chat, as people saw them",
         later=("asked_by",),
     ),
     Part(
-        *("chat/missions.jsonl", "workspace.db", "missions", "the messages taken, and how each ended"),
-        later=("asked_by",),
+        "chat/missions.jsonl", "workspace.db", "missions", "the messages taken, and how each ended", later=("asked_by",)
     ),
     Part(
-        *("memory/written.jsonl", "memory.db", "written_files"),
+        "memory/written.jsonl",
+        "memory.db",
+        "written_files",
         "which version of a memory file was written to disk last",
         order="name",
     ),
     Part(
-        *("memory/learnings.jsonl", "memory.db", "learnings"),
+        "memory/learnings.jsonl",
+        "memory.db",
+        "learnings",
         "what was learned, each with the turn it rests on",
         derived=True,
     ),

@@ -9,6 +9,9 @@ from sprite.config import Settings
 from sprite.database.spending import SECONDS_PER_DAY
 from sprite.database.workspace import WorkspaceDB
 
+#: The share of the daily limit that schedules may use.
+_SHARE = 0.25
+
 
 class Allowance:
     """Check the budget before each firing; `clock` returns Unix seconds."""
@@ -23,13 +26,13 @@ class Allowance:
         cap = self._settings.daily_usd
         if cap is None or self._settings.is_offline:
             return None
-        share = cap * self._settings.schedule_share
+        share = cap * _SHARE
         spent = await self._workspace.spent_by_schedules(self._day_began())
         if spent < share:
             return None
         return (
-            f"schedules have used their part of the day's budget (${spent:.2f} of ${share:.2f}; "
-            "SPRITE_DAILY_USD and SPRITE_SCHEDULE_SHARE set it)"
+            f"schedules have used their part of the day's budget (${spent:.2f} of ${share:.2f}, "
+            f"{_SHARE:.0%} of SPRITE_DAILY_USD)"
         )
 
     def next_day(self) -> float:

@@ -137,9 +137,7 @@ class Scheduler:
         mission_id = mission_id_of(action.id, due)
         try:
             await self._runtime.submit_scheduled(
-                *(mission_id, action.id, due),
-                text=mission_text(action, due, now),
-                said=chat_line(action, due, now),
+                mission_id, action.id, due, text=mission_text(action, due, now), said=chat_line(action, due, now)
             )
         except PeerError as error:
             log.info("action %d is due and waits: %s", action.id, error)
@@ -181,7 +179,8 @@ class Scheduler:
         said = verdict(action, mission, failures, self._clock())
         if said is not None:
             await self._actions.noted(
-                *(action.id, said.what),
+                action.id,
+                said.what,
                 status=said.status or UNSET,
                 due=UNSET if said.due is None else said.due,
                 mission_id=mission.id,

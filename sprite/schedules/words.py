@@ -9,10 +9,7 @@ from sprite.schedules.recurrence import Repeat, parse_rule
 from sprite.schedules.zones import DEFAULT_ZONE, local
 
 _DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June", "July"),
-    *("August", "September", "October", "November", "December"),
-)
+_MONTHS = "January February March April May June July August September October November December".split()
 _UNITS = {
     "YEARLY": "year",
     "MONTHLY": "month",

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 #: Limit for a chunk on the wire; and for the time of one read, so that rows can be sent in between.
 _CHUNK_SIZE = CHUNK_BYTES * 4 // 3 + 200
 _LONGEST_SECONDS = 0.3
+#: What a replica holds of the person's files, the newest first.
+MOST_FILE_BYTES = 2048 * 2**20
 #: A file that was written this shortly before reading may be written again without a new timestamp.
 _RACY_NS = 100_000_000
 #: JavaScript's largest exact integer.

@@ -18,7 +18,7 @@ from sprite.archive.snapshot import SCHEMAS, MemoryFile, memory_files
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
 from sprite.database.ship_state import ShipState
-from sprite.shipping.files import FileFacts, Look, Omitted, Seen, known_chunks, look
+from sprite.shipping.files import MOST_FILE_BYTES, FileFacts, Look, Omitted, Seen, known_chunks, look
 
 #: The names of the parts on the wire.
 FILES: Final = "files"
@@ -46,8 +46,8 @@ class Looks:
     """Run the scans of one connection. `shipped` are the recorded files, `changed` those to read."""
 
     def __init__(self, settings: Settings, state: ShipState, memory: MemoryDB) -> None:
-        self._settings = settings
-        self._state = state
+        self.settings = settings
+        self.state = state
         self._memory = memory
         self._paths: dict[str, str] = {}
         self._unkept: list[str] = []
@@ -62,18 +62,18 @@ class Looks:
 
     async def begin(self) -> None:
         """Load the recorded state."""
-        rows = await self._state.rows(FILES)
+        rows = await self.state.rows(FILES)
         self.shipped = await asyncio.to_thread(lambda: {name: _FILE.decode(facts) for name, facts in rows.items()})
 
     async def look_at_memory(self) -> None:
         """Record changes of memory files, and of facts about the whole except the person's files."""
-        found = await asyncio.to_thread(memory_files, self._settings)
+        found = await asyncio.to_thread(memory_files, self.settings)
         await self._note(MEMORY, {name: _json(_facts_of(file)) for name, file in found.items()})
         written = await self._memory.all_written()
         await self._note(WRITTEN, {name: _json({"name": name, "sha256": sha}) for name, sha in written.items()})
         schemas = _json({name: len(schema.migrations) for name, schema in SCHEMAS.items()})
-        if (await self._state.rows(MANIFEST)).get("schemas") != schemas:
-            await self._state.put(MANIFEST, {"schemas": schemas})
+        if (await self.state.rows(MANIFEST)).get("schemas") != schemas:
+            await self.state.put(MANIFEST, {"schemas": schemas})
 
     def is_due(self, active_at: float) -> bool:
         """Return whether to scan the person's files now; the last activity was at `active_at` (monotonic seconds)."""
@@ -90,7 +90,7 @@ class Looks:
         """Scan the person's files; `changed` are those whose content is to be read."""
         self._pause = _SOONEST_SECONDS if self._looked_at else 0.0
         self._looked_at = time.monotonic()
-        found = await asyncio.to_thread(look, self._settings.workspace, self._settings.ship_files_bytes)
+        found = await asyncio.to_thread(look, self.settings.workspace, MOST_FILE_BYTES)
         self._took = time.monotonic() - self._looked_at
         # Deleted files need no path.
         self._paths = found.paths
@@ -101,24 +101,24 @@ class Looks:
         await self._note_gone(found)
         await self._note(FOLDERS, {name: _json(folder) for name, folder in found.folders.items()})
         omitted = _json(found.omitted)
-        if (await self._state.rows(MANIFEST)).get(OMITTED, _json(Omitted())) != omitted:
-            await self._state.put(MANIFEST, {OMITTED: omitted})
+        if (await self.state.rows(MANIFEST)).get(OMITTED, _json(Omitted())) != omitted:
+            await self.state.put(MANIFEST, {OMITTED: omitted})
 
     async def _note_gone(self, found: Look) -> None:
         gone = [name for name in self.shipped if name not in found.files]
-        await self._state.put(FILES, {}, gone)
+        await self.state.put(FILES, {}, gone)
         for name in gone:
             del self.shipped[name]
 
     async def note_files(self, files: Mapping[str, FileFacts]) -> None:
         """Record files whose content the replica has."""
-        await self._state.put(FILES, {name: _json(facts) for name, facts in files.items()})
+        await self.state.put(FILES, {name: _json(facts) for name, facts in files.items()})
         self.shipped.update(files)
 
     async def _note(self, part: str, now: Mapping[str, str]) -> None:
-        before = await self._state.rows(part)
+        before = await self.state.rows(part)
         changed = {name: facts for name, facts in now.items() if before.get(name) != facts}
-        await self._state.put(part, changed, [name for name in before if name not in now])
+        await self.state.put(part, changed, [name for name in before if name not in now])
 
     def row(self, part: str, name: str, facts: str | None, memory: Mapping[str, MemoryFile]) -> dict[str, Any] | None:
         """Return the row to send for a thing; None if it is gone."""

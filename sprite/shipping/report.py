@@ -6,7 +6,7 @@ import msgspec
 
 from sprite.database.transcript import TranscriptDB
 from sprite.database.workspace import WorkspaceDB
-from sprite.shipping.files import Omitted
+from sprite.shipping.files import MOST_FILE_BYTES, Omitted
 from sprite.shipping.looks import MANIFEST, omitted_in
 from sprite.userfiles.changes import size_in_words
 
@@ -33,7 +33,7 @@ class ShippingReport(msgspec.Struct, frozen=True):
         if left_out.over_limit:
             lines.append(
                 f"{left_out.over_limit} file(s), {size_in_words(left_out.bytes)}, are not in the copy at the bridge: "
-                "they do not fit into SPRITE_SHIP_FILES_MB"
+                f"it holds {size_in_words(MOST_FILE_BYTES)} at most"
             )
         if left_out.unkept:
             lines.append(

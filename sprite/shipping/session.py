@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sprite.archive.snapshot import memory_files
-from sprite.config import Settings
 from sprite.database.ship_changes import ChangedRow, ShipChanges
-from sprite.database.ship_state import ROWS, ShipState
+from sprite.database.ship_state import ROWS
 from sprite.errors import PeerError
-from sprite.protocol.shipping import Packer, Shipped, ShippedChunk
+from sprite.protocol.shipping import Packer, Ship, Shipped, ShippedChunk
 from sprite.shipping.files import Contents, FileFacts
 from sprite.shipping.looks import MANIFEST, Looks
 from sprite.shipping.messages import PATHS, Item, chunk_of, in_messages, item, size_of
@@ -64,26 +63,22 @@ class Session:
 
     def __init__(
         self,
-        settings: Settings,
-        state: ShipState,
         looks: Looks,
         sources: tuple[Source, Source],
         identity: str,
         position: int,
+        asked: Ship,
         send: Callable[[Shipped], None],
         forgets: Callable[[], int],
-        *,
-        packs: bool,
     ) -> None:
-        self._settings = settings
-        self._state = state
         self._looks = looks
+        self._state = looks.state
         self._transcript, self._workspace = sources
         self._identity = identity
         self._through = position
         self._send = send
         self._forgets = forgets
-        self._packer = Packer() if packs else None
+        self._packer = Packer() if asked.packed else None
         self._unacked: deque[_Sent] = deque()
         self._acked = asyncio.Event()
         self._acking = asyncio.Lock()
@@ -93,7 +88,7 @@ class Session:
         #: The count of forgets at the last scan. A later forget may have deleted chunks of the replica.
         self._looked_after = 0
         #: The replica's identity, if known.
-        self.store: str | None = None
+        self._store = asked.store
         #: Whether `run` has ended.
         self.is_over = False
         self._rounds = 0
@@ -151,7 +146,7 @@ class Session:
                     await source.owner.drop(newest)
             await self._state.let_go([row for sent in done for row in sent.rows])
             if done:
-                await self._state.acknowledge(done[-1].through, self.store)
+                await self._state.acknowledge(done[-1].through, self._store)
             # Only after all of this is recorded, because an empty queue means that everything was sent.
             for _ in done:
                 self._unacked.popleft()
@@ -192,7 +187,7 @@ class Session:
 
     def _items(self, rows: Sequence[ChangedRow]) -> list[Item]:
         items = []
-        memory = memory_files(self._settings) if any(row.table == ROWS for row in rows) else {}
+        memory = memory_files(self._looks.settings) if any(row.table == ROWS for row in rows) else {}
         for changed in rows:
             if changed.table != ROWS:
                 items.append(item(changed.change, PATHS[changed.table], changed.id, changed.row))
@@ -256,7 +251,7 @@ class Session:
         """
         changed, self._looks.changed = self._looks.changed, []
         files = [(name, seen.path) for name, seen in changed]
-        contents = Contents(self._settings.workspace, files, self._looks.known)
+        contents = Contents(self._looks.settings.workspace, files, self._looks.known)
         try:
             while (read := await asyncio.to_thread(contents.next)) is not None:
                 if any(read):

@@ -75,11 +75,7 @@ class Shipping:
                 Source(workspace.changes, self._workspace.changes),
             )
             looks = Looks(self._settings, self._state, self._memory)
-            session = Session(
-                *(self._settings, self._state, looks, sources, identity, position, send, lambda: self._forgets),
-                packs=asked.packed,
-            )
-            session.store = asked.store
+            session = Session(looks, sources, identity, position, asked, send, lambda: self._forgets)
             self._peer, self._session = peer, session
             try:
                 await session.run()

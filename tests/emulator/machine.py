@@ -224,8 +224,8 @@ class Machine:
             "SSL_CERT_FILE": os.environ["SSL_CERT_FILE"],
             "CLAUDE_CODE_MAX_RETRIES": "0",
             # An agent that is started ahead takes seconds of a core, and few tests have it do anything.
-            "SPRITE_SPARE_SECONDS": "0",
-            "SPRITE_VM_SOCKET": str(self.socket),
+            "SPRITE_PREWARM_SECONDS": "0",
+            "TESTS_VM_SOCKET": str(self.socket),
             _MARK: self.id,
             _FORKS: await asyncio.to_thread(forking_address),
         }

@@ -167,7 +167,7 @@ class Window:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def stack(tmp_path_factory: pytest.TempPathFactory, whole_browser: Browser) -> AsyncIterator[PageStack]:
     async with page_stack(
-        whole_browser, tmp_path_factory.mktemp("app"), "--permissions", "ask", BRIDGE_PUSH_INSIDE="1"
+        whole_browser, tmp_path_factory.mktemp("app"), "--permissions", "ask", TESTS_PUSH_INSIDE="1"
     ) as stack:
         yield stack
         assert stack.complaints == []

@@ -104,10 +104,10 @@ async def world(folder: Path, disk: Disk, model: OfflineModel) -> AsyncIterator[
         machine = await emulator.add("local")
         machine.environment = clock.environment
         settings = {
-            "SPRITES_URL": emulator.url,
+            "TESTS_SPRITES_URL": emulator.url,
             "SPRITES_TOKEN": TOKEN,
             "BRIDGE_PUBLIC_URL": f"http://127.0.0.1:{port}",
-            "BRIDGE_PUSH_INSIDE": "yes",
+            "TESTS_PUSH_INSIDE": "yes",
             "ANTHROPIC_BASE_URL": model.url,
             "ANTHROPIC_API_KEY": "planted-key",
             **clock.environment,

@@ -31,7 +31,7 @@ async def serving(code: Path, data: Path, emulator: Emulator, port: int) -> Asyn
     stderr = data.parent / "bridge.log"
     environment = bridge_environment(
         SPRITES_TOKEN=TOKEN,
-        SPRITES_URL=emulator.url,
+        TESTS_SPRITES_URL=emulator.url,
         BRIDGE_PUBLIC_URL=f"http://127.0.0.1:{port}",
         BRIDGE_OPERATOR_TOKEN=OPERATOR_TOKEN,
     )

@@ -58,7 +58,8 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]
         OfflineModel() as model,
         running_bridge(
             folder / "data",
-            *("--permissions", "ask"),
+            "--permissions",
+            "ask",
             ANTHROPIC_API_KEY="sk-ant-of-the-bridge",
             ANTHROPIC_BASE_URL=model.url,
         ) as bridge,

@@ -111,7 +111,9 @@ async def test_the_program_ends_when_an_editor_leaves_that_never_read(tmp_path: 
     async with running_bridge(tmp_path / "data") as bridge:
         editor = await fork_module(
             "bridge",
-            *("acp", "--data", str(bridge.data)),
+            "acp",
+            "--data",
+            str(bridge.data),
             env=bridge_environment(),
             stdin=asyncio.subprocess.PIPE,
             stdout=target,

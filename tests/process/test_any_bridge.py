@@ -39,7 +39,8 @@ async def stage_(tmp_path_factory: pytest.TempPathFactory, postgres: Server) -> 
         two_bridges(
             tmp_path_factory.mktemp("any"),
             postgres,
-            *("--permissions", "ask"),
+            "--permissions",
+            "ask",
             ANTHROPIC_API_KEY="offline",
             ANTHROPIC_BASE_URL=model.url,
         ) as stage,

@@ -109,7 +109,7 @@ async def test_a_disk_that_takes_no_more_is_said_and_nothing_is_left(curated: Pa
     # 100 kB, which is enough for what SQLite writes beside a reader.
     limited = f"ulimit -f 200; exec {sys.executable} -m sprite export {target} --workspace {workspace}"
     process = await asyncio.create_subprocess_exec(
-        *("/bin/sh", "-c", limited), cwd=ROOT, env=sprite_environment(None), stderr=asyncio.subprocess.PIPE
+        "/bin/sh", "-c", limited, cwd=ROOT, env=sprite_environment(None), stderr=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(PATIENCE):
         _, err = await process.communicate()

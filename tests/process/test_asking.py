@@ -11,6 +11,7 @@ import pytest
 
 from bridge.doors.asking import AskError, Asking, Cut, Heard, Quiet, Taken, mission_id_of
 from bridge.relay.relay import Relay
+from bridge.relay.room import RoomTimes
 from sprite.protocol.events import Complete, Failed, Interrupted, Started, TextDelta, WholeText
 from sprite.protocol.memory import ChatResult
 from sprite.protocol.messages import Ack, Error, Heartbeat, PermissionRequest, PermissionResolved
@@ -44,7 +45,11 @@ class Stage:
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    async with StandIn() as sprite, Relay(Street(sprite.port), linger_seconds=0.01) as relay, Asking(relay) as asking:
+    async with (
+        StandIn() as sprite,
+        Relay(Street(sprite.port), times=RoomTimes(linger_seconds=0.01)) as relay,
+        Asking(relay) as asking,
+    ):
         yield Stage(sprite, relay, asking)
 
 

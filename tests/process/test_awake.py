@@ -16,7 +16,7 @@ from tests.memory_stores import open_stores
 async def test_vm_is_held_for_missions_and_flushes(model: OfflineModel, workspace: Path, emulator: Emulator) -> None:
     vm = await emulator.add("ada")
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
-    async with running_sprite(workspace, model.url, SPRITE_VM_SOCKET=str(vm.socket)) as sprite:
+    async with running_sprite(workspace, model.url, TESTS_VM_SOCKET=str(vm.socket)) as sprite:
         async with sprite.client() as client:
             assert vm.task_calls == []
             mission = client.send("mission", {"text": "think for ever"})
@@ -68,7 +68,7 @@ async def test_work_goes_on_where_vms_api_hangs_up(model: OfflineModel, workspac
     server = await asyncio.start_unix_server(hang_up, path)
     try:
         async with (
-            running_sprite(workspace, model.url, SPRITE_VM_SOCKET=str(path)) as sprite,
+            running_sprite(workspace, model.url, TESTS_VM_SOCKET=str(path)) as sprite,
             sprite.client() as client,
         ):
             model.script.curator({"delay": 2 * LOOK_SECONDS})

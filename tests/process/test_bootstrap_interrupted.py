@@ -130,7 +130,7 @@ async def test_a_bridge_that_is_killed_in_the_middle_is_followed_by_one_that_fin
     machine.services["sprite"].wanted = False
     arguments = ("deploy", "ada", "--provider", "sprites", "--data", str(tmp_path / "data"))
     environment = bridge_environment(
-        SPRITES_TOKEN=TOKEN, SPRITES_URL=emulator.url, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
+        SPRITES_TOKEN=TOKEN, TESTS_SPRITES_URL=emulator.url, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
     )
     process = await fork_module("bridge", *arguments, env=environment)
     emulator.faults += [Fault("", "", times=10), Fault("", "", then=process.kill)]

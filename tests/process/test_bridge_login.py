@@ -100,7 +100,7 @@ def settings(tmp_path: Path) -> Settings:
     import os
 
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "SPRITE"))}
-    environment |= {"HOME": str(tmp_path), "IS_SANDBOX": "1", "SPRITE_SPARE_SECONDS": "0"}
+    environment |= {"HOME": str(tmp_path), "IS_SANDBOX": "1", "SPRITE_PREWARM_SECONDS": "0"}
     return Settings(data=tmp_path / "data", port=0, permissions="bypass", environment=environment)
 
 

@@ -131,7 +131,13 @@ sys.exit(status)
 
 async def test_a_command_about_people_begins_without_all_that_a_bridge_is_made_of(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", LOADED, "users", "list", "--data", str(tmp_path / "data")),
+        sys.executable,
+        "-c",
+        LOADED,
+        "users",
+        "list",
+        "--data",
+        str(tmp_path / "data"),
         cwd=ROOT,
         env=bridge_environment(),
         stdout=asyncio.subprocess.PIPE,

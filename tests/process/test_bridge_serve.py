@@ -60,7 +60,11 @@ async def test_in_a_terminal_words_are_for_the_person_and_the_log_is_a_file(tmp_
     ours, theirs = pty.openpty()
     bridge = await fork_module(
         "bridge",
-        *("serve", "--port", "0", "--data", str(tmp_path / "data")),
+        "serve",
+        "--port",
+        "0",
+        "--data",
+        str(tmp_path / "data"),
         env=bridge_environment(),
         stdout=theirs,
         stderr=theirs,
@@ -91,7 +95,9 @@ async def test_in_a_terminal_words_are_for_the_person_and_the_log_is_a_file(tmp_
 
 async def test_make_run_prints_the_address_of_the_page_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     make = await asyncio.create_subprocess_exec(
-        *("make", "run", f"ARGS=--port 0 --data {tmp_path / 'data'}"),
+        "make",
+        "run",
+        f"ARGS=--port 0 --data {tmp_path / 'data'}",
         cwd=ROOT,
         env=bridge_environment(),
         stdout=asyncio.subprocess.PIPE,

@@ -18,7 +18,7 @@ async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_pa
     async with Emulator(tmp_path / "vms") as emulator:
         emulator.image = disk.packages
         settings: dict[str, Any] = {
-            "SPRITES_URL": emulator.url,
+            "TESTS_SPRITES_URL": emulator.url,
             "SPRITES_TOKEN": TOKEN,
             # The emulator's machines are on this one.
             "BRIDGE_PUBLIC_URL": f"http://127.0.0.1:{port}",
@@ -30,7 +30,7 @@ async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_pa
         token = added[1].split("token")[-1].split()[0]
         # A bridge need not run for it.
         status, out, err = await run_bridge(
-            *("deploy", "ada", "--provider", "sprites", "--data", str(data)), environment=environment
+            "deploy", "ada", "--provider", "sprites", "--data", str(data), environment=environment
         )
         assert status == 0, err
         assert len(out.splitlines()) > 3
@@ -62,7 +62,7 @@ async def test_what_the_provider_needs_is_named(tmp_path: Path) -> None:
         (bridge_environment(SPRITES_TOKEN="secret-of-ours"), "BRIDGE_PUBLIC_URL"),
     ):
         status, out, err = await run_bridge(
-            *("serve", "--port", "0", "--provider", "sprites", "--data", data), environment=environment
+            "serve", "--port", "0", "--provider", "sprites", "--data", data, environment=environment
         )
         assert (status, out) == (2, "")
         assert words in err
@@ -71,10 +71,10 @@ async def test_what_the_provider_needs_is_named(tmp_path: Path) -> None:
 
 async def test_a_deploy_that_cannot_be_is_said_and_fails(tmp_path: Path) -> None:
     environment = bridge_environment(
-        SPRITES_URL="http://127.0.0.1:9", SPRITES_TOKEN=TOKEN, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
+        TESTS_SPRITES_URL="http://127.0.0.1:9", SPRITES_TOKEN=TOKEN, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
     )
     status, out, _ = await run_bridge(
-        *("deploy", "ada", "--provider", "sprites", "--data", str(tmp_path / "data")), environment=environment
+        "deploy", "ada", "--provider", "sprites", "--data", str(tmp_path / "data"), environment=environment
     )
     assert status == 1
     assert "failed" in out

@@ -360,7 +360,8 @@ async def test_a_call_in_flight_when_the_bridge_is_killed_counts_with_all_it_hel
 
 
 async def test_a_disk_that_refuses_closes_the_door_and_loses_no_row(api: ScriptedUpstream, tmp_path: Path) -> None:
-    async with proxy(tmp_path, api.url, disk_patience=0.0) as running:
+    async with proxy(tmp_path, api.url) as running:
+        running.ledger._patience = 0.0
         pages = rows(running.path, "PRAGMA page_count")[0]["page_count"]
         await running.database.write(lambda tx: tx.execute(f"PRAGMA max_page_count = {pages}"))
         for number in range(2000):

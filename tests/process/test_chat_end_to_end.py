@@ -25,7 +25,10 @@ async def chat(
     home.mkdir(exist_ok=True)
     process = await fork_module(
         "bridge",
-        *("chat", "--data", str(data), *options),
+        "chat",
+        "--data",
+        str(data),
+        *options,
         env=bridge_environment(HOME=str(home), IS_SANDBOX="1", **{PYTHON: forking_python()}, **variables),
         cwd=folder,
         stdin=asyncio.subprocess.PIPE,
@@ -58,7 +61,9 @@ async def test_chat_alone_works_and_remembers_the_next_time(tmp_path: Path) -> N
         "my name is Wilhelmina",
         "make a table card of apples 3, pears 5",
         "run `echo seen-by-a-person`",
-        *("/memory", "/memory user.md", "/status"),
+        "/memory",
+        "/memory user.md",
+        "/status",
         f"/upload {file}",
         "/stacks new Plans",
         "/stacks",

@@ -57,7 +57,11 @@ async def chatting(data: Path) -> AsyncIterator[Chatting]:
     home.mkdir(exist_ok=True)
     process = await fork_module(
         "bridge",
-        *("chat", "--data", str(data), "--permissions", "bypass"),
+        "chat",
+        "--data",
+        str(data),
+        "--permissions",
+        "bypass",
         env=bridge_environment(HOME=str(home), IS_SANDBOX="1", **{PYTHON: forking_python()}),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -110,4 +114,4 @@ async def test_own_bridge_gives_way_to_serving_one(data: Path) -> None:
             assert await chat.left() == 1
     assert "The bridge has been away for" in chat.printed
     assert "stopping the sprite" not in chat.printed
-    assert not is_taken(from_environment(data=data, port=0, permissions=None))
+    assert not is_taken(from_environment({"data": data, "port": 0}))

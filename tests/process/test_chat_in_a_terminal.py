@@ -58,7 +58,11 @@ async def test_terminal_edits_a_file_and_forgets_a_name(tmp_path: Path) -> None:
     settings = {"HOME": str(home), "IS_SANDBOX": "1", "TERM": "xterm", "EDITOR": str(editor), "VISUAL": ""}
     process = await fork_module(
         "bridge",
-        *("chat", "--data", str(data), "--permissions", "bypass"),
+        "chat",
+        "--data",
+        str(data),
+        "--permissions",
+        "bypass",
         # Nothing here answers where the cursor is.
         env=bridge_environment(**settings, **{PYTHON: forking_python()}, PROMPT_TOOLKIT_NO_CPR="1"),
         stdin=theirs,

@@ -456,7 +456,7 @@ async def test_a_disk_that_is_nearly_full_asks_for_a_person(tmp_path: Path) -> N
     )
     within = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", on_a_small_disk, "sh")
     status = await asyncio.create_subprocess_exec(
-        *(*within, str(tmp_path), sys.executable), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        *within, str(tmp_path), sys.executable, cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(PATIENCE):
         shown = (await status.communicate())[0].decode()

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sprite.clients.connection import Connection
+from sprite.clients.connection import Connection, Service
 from sprite.clients.leases import Leases
 from sprite.database.workspace import CardSaved, open_workspace
 from sprite.feed import Feed
@@ -723,17 +723,8 @@ async def listening(folder: Path, events: int = 0, size: int = 0) -> AsyncIterat
             task = asyncio.current_task()
             assert task is not None
             served[str(len(served))] = task
-            await Connection(
-                reader,
-                writer,
-                token="t",
-                feed=feed,
-                snapshot=snapshot,
-                handle=handle,
-                on_known=lambda: None,
-                on_welcome=lambda: None,
-                leases=Leases(workspace, None),
-            ).serve()
+            service = Service("t", feed, snapshot, handle, lambda: None, Leases(workspace, None))
+            await Connection(reader, writer, service, lambda: None).serve()
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         try:

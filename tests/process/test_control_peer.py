@@ -104,7 +104,12 @@ async def test_descendant_of_a_sprite_is_refused(bridge: BridgeProcess, tmp_path
     (package / "__main__.py").write_text("import subprocess, sys\nsubprocess.run(sys.argv[2:])\n")
     for between in ((), ("sh", "-c", '"$@"; true', "sh"), ("env", "-i", "PATH=/usr/bin:/bin")):
         shown = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sprite", "serve", *between, *curl(socket_of(bridge))),
+            sys.executable,
+            "-m",
+            "sprite",
+            "serve",
+            *between,
+            *curl(socket_of(bridge)),
             cwd=tmp_path,
             stdout=asyncio.subprocess.PIPE,
         )

@@ -54,7 +54,11 @@ async def curating(workspace: Path, model: OfflineModel, **settings: Any) -> Asy
     async with open_stores(known.memory) as stores:
         await stores.projection.settle()
         processor = ObservationProcessor(
-            *(known, stores.transcript, stores.memory, stores.files, stores.projection, lambda _: None),
+            known,
+            stores.transcript,
+            stores.memory,
+            stores.projection,
+            lambda _: None,
             is_left=lambda: False,
         )
         async with processor.running(lambda: None):
@@ -85,7 +89,7 @@ async def test_what_an_earlier_process_left_is_taken_up_from_five_turns_on(
 
 
 async def test_five_turns_are_curated_once_the_conversation_has_rested(model: OfflineModel, workspace: Path) -> None:
-    async with curating(workspace, model, rest_seconds=1) as sprite:
+    async with curating(workspace, model, idle_flush_seconds=1) as sprite:
         await sprite.turns(4)
         assert not sprite.processor.needs_machine
         await sprite.turns(1)
@@ -164,7 +168,7 @@ async def test_what_comes_while_the_model_is_asked_is_no_reason_for_a_call_by_it
 async def test_a_rest_costs_nothing_beyond_the_daily_cap_and_holds_no_machine_for_it(
     model: OfflineModel, workspace: Path
 ) -> None:
-    async with curating(workspace, model, rest_seconds=1, daily_usd=0.0) as sprite:
+    async with curating(workspace, model, idle_flush_seconds=1, daily_usd=0.0) as sprite:
         await sprite.turns(5)
         await _idle(sprite)
         assert (await sprite.waiting(), model.requests) == (5, [])
@@ -188,7 +192,7 @@ async def test_vm_sleeps_after_rest_with_turns_curated(model: OfflineModel, work
             return sum(method == "DELETE" for method, _ in vm.task_calls)
 
         async with running_sprite(
-            workspace, model.url, SPRITE_VM_SOCKET=str(vm.socket), SPRITE_REST_SECONDS=rest
+            workspace, model.url, TESTS_VM_SOCKET=str(vm.socket), SPRITE_IDLE_FLUSH_SECONDS=rest
         ) as sprite:
             async with sprite.client() as client:
                 await chat(client, "Hello 5")

@@ -113,7 +113,9 @@ async def test_a_sprite_at_rest_runs_these_tasks_and_no_other(
 ) -> None:
     listening, stop = asyncio.Event(), asyncio.Event()
     # No agent that was started ahead: the SDK's tasks have no names.
-    settings = Settings(workspace, port=0, api_key="offline", base_url=model.url, vm_socket=vm.socket, spare_seconds=0)
+    settings = Settings(
+        workspace, port=0, api_key="offline", base_url=model.url, vm_socket=vm.socket, prewarm_seconds=0
+    )
     before = task_names()
     serving = asyncio.create_task(serve(settings, lambda _host, _port: listening.set(), stop), name="test")
     await listening.wait()
@@ -129,7 +131,7 @@ async def test_a_sprite_at_rest_runs_these_tasks_and_no_other(
 async def test_sprite_ends_when_one_of_its_tasks_dies(name: str, workspace: Path, vm: Machine) -> None:
     before, stop = task_names(), asyncio.Event()
     listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    settings = Settings(workspace, port=0, vm_socket=vm.socket, spare_seconds=0)
+    settings = Settings(workspace, port=0, vm_socket=vm.socket, prewarm_seconds=0)
     serving = asyncio.create_task(serve(settings, lambda _host, _port: listening.set_result(None), stop), name="test")
     await listening
     await eventually(lambda: name in task_names(), "it runs")
@@ -155,7 +157,7 @@ async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_an
             model.url,
             program=("tests.killable", "sprite"),
             KILL_TASK=name,
-            SPRITE_VM_SOCKET=str(vm.socket),
+            TESTS_VM_SOCKET=str(vm.socket),
             # So that two turns are worth a call.
             SPRITE_BATCH_TURNS="2",
         ) as sprite,
@@ -188,7 +190,7 @@ async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
 ) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
-    settings = {"PYTHONPATH": str(broken), "SPRITE_SPARE_SECONDS": "600"}
+    settings = {"PYTHONPATH": str(broken), "SPRITE_PREWARM_SECONDS": "600"}
     (broken / "claude_agent_sdk.py").write_text("raise ImportError('half of it is missing')\n")
     # With a command it is not forked from a process that has imported the agent's.
     async with started_sprite(workspace, model.url, within=("env",), **settings) as process, asyncio.timeout(PATIENCE):
@@ -217,7 +219,7 @@ async def test_a_bridge_at_rest_runs_these_tasks_and_no_other(tmp_path: Path, mo
     # It leaves a note there of where memory is.
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     before = task_names()
-    async with running(from_environment(data=tmp_path / "data", port=0), asyncio.Event().set):
+    async with running(from_environment({"data": tmp_path / "data", "port": 0}), asyncio.Event().set):
         assert task_names() - before == set(BRIDGE)
     assert task_names() == before
 
@@ -263,7 +265,7 @@ async def dies_of(name: str, runs_on: set[str], folder: Path) -> None:
     before, ended = task_names(), asyncio.Event()
 
     async def one_dies() -> None:
-        async with running(from_environment(data=folder / "data", port=0), ended.set):
+        async with running(from_environment({"data": folder / "data", "port": 0}), ended.set):
             assert task_names() - before == runs_on
             # Operators' connections are accepted by a task of the same name.
             next(task for task in asyncio.all_tasks() if task.get_name() == name).cancel()

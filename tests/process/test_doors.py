@@ -93,7 +93,8 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         OfflineModel() as model,
         running_bridge(
             tmp_path_factory.mktemp("doors") / "data",
-            *("--permissions", "ask"),
+            "--permissions",
+            "ask",
             ANTHROPIC_API_KEY="offline",
             ANTHROPIC_BASE_URL=model.url,
             start_sprite=start_forked,
@@ -332,7 +333,9 @@ async def test_what_the_page_about_doors_says_works_as_written(stage: Stage) -> 
     answers = []
     for block in blocks:
         shell = await asyncio.create_subprocess_exec(
-            *("bash", "-euc", block.replace("http://127.0.0.1:8080", stage.bridge.url)),
+            "bash",
+            "-euc",
+            block.replace("http://127.0.0.1:8080", stage.bridge.url),
             env={"PATH": os.environ["PATH"], "TOKEN": await stage.token("observe", "memory:read", "ask")},
             stdout=asyncio.subprocess.PIPE,
         )

@@ -93,7 +93,7 @@ async def test_status_names_mission_begun_meanwhile(home: SharedSprite, monkeypa
     state = Gateway._memory_state
 
     async def meanwhile(gateway: Gateway) -> MemoryState:
-        await gateway._runtime.submit("meanwhile", "Hello meanwhile", None)
+        await gateway._work.runtime.submit("meanwhile", "Hello meanwhile", None)
         return await state(gateway)
 
     async with home.client() as client:

@@ -29,7 +29,7 @@ from tests.inspection import agent_process, agents, chat, endings, eventually, p
 shared = pytest.mark.asyncio(loop_scope="module")
 #: How long one waits for its first message, where a test does not have it started again.
 SECONDS = 8
-AHEAD = {"SPRITE_SPARE_SECONDS": str(SECONDS)}
+AHEAD = {"SPRITE_PREWARM_SECONDS": str(SECONDS)}
 
 
 @dataclass(slots=True)
@@ -138,13 +138,13 @@ async def test_agent_resumes_ahead_after_kill(home: Home) -> None:
 
 
 async def test_unused_spare_ends_after_its_time(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url, SPRITE_SPARE_SECONDS="1") as sprite, sprite.client():
+    async with running_sprite(workspace, model.url, SPRITE_PREWARM_SECONDS="1") as sprite, sprite.client():
         ahead = await spare(sprite)
         await eventually(lambda: not Path(f"/proc/{ahead}").exists(), "the spare is ended")
 
 
 async def test_it_can_be_turned_off(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url, SPRITE_SPARE_SECONDS="0") as sprite, sprite.client() as client:
+    async with running_sprite(workspace, model.url, SPRITE_PREWARM_SECONDS="0") as sprite, sprite.client() as client:
         assert (await client.ask("heartbeat"))["payload"] == {"status": "done"}
         assert agents(sprite) == []
         log = (workspace.parent / "stderr.log").read_text()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bridge.relay.relay import Relay
+from bridge.relay.room import RoomTimes
 from bridge.store.follower import Followers, Standing, standing
 from bridge.store.keys import Keyring
 from bridge.store.sealed_store import SealedStore
@@ -56,7 +57,9 @@ async def followed(folder: Path | str, quota: int = 2**30, keys: Keyring | None 
         StandIn() as sprite,
         store_at(folder, keys, quota) as store,
         Followers(store, pytest.fail) as followers,
-        Relay(Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, linger_seconds=0.01) as relay,
+        Relay(
+            Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, times=RoomTimes(linger_seconds=0.01)
+        ) as relay,
     ):
         followers.follow(relay.room_of)
         with relay.held(SPRITE):
@@ -95,7 +98,9 @@ async def test_a_room_stays_open_until_all_of_its_sprite_is_stored(tmp_path: Pat
         StandIn() as sprite,
         store_at(tmp_path) as store,
         Followers(store, pytest.fail) as followers,
-        Relay(Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, linger_seconds=0.01) as relay,
+        Relay(
+            Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, times=RoomTimes(linger_seconds=0.01)
+        ) as relay,
     ):
         followers.follow(relay.room_of)
         with relay.held(SPRITE):
@@ -167,7 +172,7 @@ async def test_another_log_is_not_stored_over_the_one_that_is_there(tmp_path: Pa
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (shipped(turn(1, "x" * 90_000, 1)), "BRIDGE_STORE_MB"),
+        (shipped(turn(1, "x" * 90_000, 1)), "has filled the"),
         (shipped(("../../etc", 1, {}, 1)), "makes no sense"),
         (Shipped("log-1", 1, [], packed="%%%"), "cannot be read"),
         (Error("unknown_type", "Not \x1b[2Jknown."), "does not ship its log: Not"),
@@ -196,7 +201,7 @@ async def test_what_was_whole_is_behind_from_when_it_cannot_be_stored_any_more(t
         await visitor.send(shipped(turn(2, secrets.token_hex(100_000), 2)))
         await visitor.left()
         seen = await it.followers.standing(SPRITE)
-        assert "BRIDGE_STORE_MB" in seen.trouble
+        assert "has filled the" in seen.trouble
         assert (seen.behind or 0.0) > 0
         # The same, once there is room.
         assert (await standing(it.store, SPRITE)).behind == 0

@@ -50,7 +50,9 @@ class FollowerProcess(RunningProcess):
 async def follower(workspace: Path, *arguments: str | Path, **extra: str) -> AsyncIterator[FollowerProcess]:
     process = await fork_module(
         "sprite",
-        *("follow", "--workspace", *map(str, (workspace, *arguments))),
+        "follow",
+        "--workspace",
+        *map(str, (workspace, *arguments)),
         env=sprite_environment(None, **extra),
         stdout=asyncio.subprocess.PIPE,
     )
@@ -65,7 +67,10 @@ async def once(workspace: Path, *arguments: str | Path, **extra: str) -> tuple[i
     """`follow --once`: its exit code, and what it said on stdout and stderr."""
     process = await fork_module(
         "sprite",
-        *("follow", "--once", "--workspace", *map(str, (workspace, *arguments))),
+        "follow",
+        "--once",
+        "--workspace",
+        *map(str, (workspace, *arguments)),
         env=sprite_environment(None, **extra),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -166,7 +166,8 @@ async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
         OfflineModel() as model,
         bridge_process(
             folder / "data",
-            *("--permissions", "ask"),
+            "--permissions",
+            "ask",
             forks_sprites=True,
             ANTHROPIC_API_KEY="sk-ant-planted-real-key",
             ANTHROPIC_BASE_URL=model.url,

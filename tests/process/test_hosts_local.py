@@ -64,7 +64,7 @@ class Heard:
 
 @asynccontextmanager
 async def local_host(folder: Path, minted: Minted | None = None, **environment: str) -> AsyncIterator[LocalHost]:
-    base = {**{name: os.environ[name] for name in ("PATH", "HOME")}, "SPRITE_SPARE_SECONDS": "0"}
+    base = {**{name: os.environ[name] for name in ("PATH", "HOME")}, "SPRITE_PREWARM_SECONDS": "0"}
     async with LocalHost(folder, minted or Minted(), environment=base | environment) as host:
         yield host
 

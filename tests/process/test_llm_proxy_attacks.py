@@ -243,7 +243,7 @@ async def test_a_closed_exit_is_said_and_the_body_never_arrives_as_a_whole(
         async with running.post({**BODY, "messages": messages}, path=path) as response:
             assert response.status == 403
             assert response.headers["x-should-retry"] == "false"
-            assert "BRIDGE_MODEL_EXITS" in (await response.json())["error"]["message"]
+            assert "--model-exits" in (await response.json())["error"]["message"]
         assert await running.calls() == []
     assert api.asked == []
 
@@ -258,8 +258,7 @@ async def test_of_the_headers_and_the_query_only_what_is_known_goes_out(api: Scr
         "content-type": "application/json; charset=utf-7",
         "x-http-method-override": "DELETE",
     }
-    exits = Exits(headers=frozenset({"x-tenant"}))
-    async with proxy(tmp_path, api.url, exits=exits) as running:
+    async with proxy(tmp_path, api.url) as running:
         async with running.post(headers=sent, path="/v1/messages?api_base=evil.example&beta=true") as response:
             assert response.status == 200
         async with running.post(headers={"anthropic-beta": "mcp-client-2025-11-20"}) as response:
@@ -270,7 +269,7 @@ async def test_of_the_headers_and_the_query_only_what_is_known_goes_out(api: Scr
     assert first.headers["content-type"] == "application/json"
     assert "anthropic-beta" not in second.headers
     ours = {"host", "content-length", "accept-encoding", "content-type", "x-api-key", "accept", "user-agent"}
-    assert set(first.headers) - ours == {"anthropic-version", "anthropic-beta", "x-tenant"}
+    assert set(first.headers) - ours == {"anthropic-version", "anthropic-beta"}
 
 
 # --- an upstream that repeats the key ---

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 async def process(workspace: Path, *allowed: str) -> ForkedProcess:
     return await fork_module(
         "sprite",
-        *("mcp", "--workspace", str(workspace), *(f"--allow={scope}" for scope in allowed)),
+        "mcp",
+        "--workspace",
+        str(workspace),
+        *(f"--allow={scope}" for scope in allowed),
         env=sprite_environment(None),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

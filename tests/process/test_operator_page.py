@@ -95,7 +95,7 @@ class Desk:
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "SPRITE"))}
-    environment |= {"HOME": str(tmp_path), "SPRITE_SPARE_SECONDS": "0"}
+    environment |= {"HOME": str(tmp_path), "SPRITE_PREWARM_SECONDS": "0"}
     settings = Settings(data=tmp_path / "data", port=0, environment=environment)
     async with running(settings, asyncio.Event().set, start_sprite=start_in_thread) as bridge:
         desk = Desk(bridge, settings, aiohttp.ClientSession())

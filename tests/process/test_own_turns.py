@@ -52,8 +52,8 @@ async def vm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machine]
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
 async def home_(tmp_path_factory: pytest.TempPathFactory, vm: Machine) -> AsyncIterator[SharedSprite]:
     # The dollar is counted by a model with a price.
-    environment = {"SPRITE_VM_SOCKET": str(vm.socket), "SPRITE_MODEL": "claude-sonnet-4-5"}
-    environment |= {"SPRITE_REST_SECONDS": "600", "SPRITE_UNATTENDED_SECONDS": str(UNATTENDED_SECONDS)}
+    environment = {"TESTS_VM_SOCKET": str(vm.socket), "SPRITE_MODEL": "claude-sonnet-4-5"}
+    environment |= {"SPRITE_IDLE_FLUSH_SECONDS": "600", "SPRITE_BACKGROUND_TIMEOUT": str(UNATTENDED_SECONDS)}
     async with shared_sprite(tmp_path_factory.mktemp("own"), **environment) as home:
         yield home
 

@@ -49,7 +49,7 @@ async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
     data = tmp_path_factory.mktemp("push") / "data"
     async with OfflineModel() as model, PushService() as service:
         settings: dict[str, Any] = {
-            "BRIDGE_PUSH_INSIDE": "1",
+            "TESTS_PUSH_INSIDE": "1",
             "ANTHROPIC_BASE_URL": model.url,
             "ANTHROPIC_API_KEY": "key",
         }

@@ -9,6 +9,7 @@ import pytest
 
 from bridge.relay.link import LinkDownError
 from bridge.relay.relay import Relay
+from bridge.relay.room import RoomTimes
 from sprite.protocol.events import Complete, Started, WholeText
 from sprite.protocol.messages import Ack, Heartbeat
 from tests.chat_stand_in import StandIn, state_sync
@@ -47,7 +48,7 @@ def done(mission_id: str) -> Complete:
 
 async def test_a_held_room_is_opened_without_a_page_and_closes_when_it_is_let_go() -> None:
     diary = Diary()
-    async with StandIn() as sprite, Relay(Street(sprite.port), [diary], linger_seconds=0.01) as relay:
+    async with StandIn() as sprite, Relay(Street(sprite.port), [diary], times=RoomTimes(linger_seconds=0.01)) as relay:
         with relay.held("ada") as room:
             visitor = await sprite.visitor()
             await visitor.welcome(sync=state_sync())

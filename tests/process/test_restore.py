@@ -29,6 +29,7 @@ from bridge.hosts.host import HostError, MachineGoneError
 from bridge.hosts.sprites import SpritesHost
 from bridge.operating.audit import Audit
 from bridge.relay.relay import Relay
+from bridge.relay.room import RoomTimes
 from bridge.store.export import Source, exported
 from bridge.store.losses import Losses
 from bridge.store.restore import Asked, Restorer, RestoreRefusedError
@@ -411,7 +412,7 @@ async def test_killed_when_it_has_begun_the_same_restore_makes_the_vm_whole(
     await kept(tmp_path / "data", "ada", curated)
     arguments = ("ada", "--provider", "sprites", "--data", str(tmp_path / "data"))
     environment = bridge_environment(
-        SPRITES_TOKEN=TOKEN, SPRITES_URL=emulator.url, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
+        SPRITES_TOKEN=TOKEN, TESTS_SPRITES_URL=emulator.url, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
     )
     async with restoring(*arguments, "--over", environment=environment) as process:
 
@@ -455,7 +456,7 @@ async def test_wedged_vm_is_replaced_only_when_asked(
             Fault("GET", "/exec", times=999, status=502, body="wedged"),
             Fault("POST", "/v1/sprites$", times=99, status=400, body="planted"),
         ]
-        async with Relay(home.host, kept=home.restorer.kept_words, stuck_seconds=0.0) as relay:
+        async with Relay(home.host, kept=home.restorer.kept_words, times=RoomTimes(stuck_seconds=0.0)) as relay:
             restoring = Restoring(home.restorer, relay, SoleOwnership())
             with pytest.raises(RestoreRefusedError, match="does not need that"):
                 await restoring.asked_by("ada", "replace")

@@ -20,7 +20,6 @@ import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
-from sprite.errors import OperatorError
 from tests.emulator import Emulator
 from tests.emulator.machine import Machine
 from tests.harness import (
@@ -62,7 +61,7 @@ async def home_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]
     workspace.mkdir()
     async with OfflineModel() as model, Emulator(folder / "vms") as emulator:
         vm = await emulator.add("ada")
-        async with running_sprite(workspace, model.url, SPRITE_VM_SOCKET=str(vm.socket)) as sprite:
+        async with running_sprite(workspace, model.url, TESTS_VM_SOCKET=str(vm.socket)) as sprite:
             yield Home(model, workspace, sprite, vm)
 
 
@@ -354,10 +353,3 @@ async def test_under_kills_at_any_moment_each_action_fires_exactly_once(model: O
         entry = action(workspace, number)
         fired = [what for what in entry["history"] if what.startswith("fired")]
         assert (entry["status"] in {"done", "failed"}, len(fired)) == (True, 1), entry
-
-
-async def test_share_that_is_none_is_refused(workspace: Path) -> None:
-    for share in ("a lot", "1.5", "-1"):
-        with pytest.raises(OperatorError, match="SPRITE_SCHEDULE_SHARE must be a part from 0 to 1"):
-            async with running_sprite(workspace, None, SPRITE_SCHEDULE_SHARE=share):
-                pass

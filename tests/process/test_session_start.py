@@ -52,7 +52,9 @@ def boot(project: Path, tmp_path: Path) -> Path:
 async def begin(person: ClaudeCode, folder: Path, part: int = 1, plugin: Path = PLUGIN) -> tuple[int, str, str]:
     """(status, stdout, stderr) of one of the hook's commands."""
     process = await asyncio.create_subprocess_exec(
-        *("sh", str(plugin / "scripts/session-start"), str(part)),
+        "sh",
+        str(plugin / "scripts/session-start"),
+        str(part),
         cwd=folder,
         env=person.environment,
         stdin=asyncio.subprocess.DEVNULL,

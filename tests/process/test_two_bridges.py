@@ -186,7 +186,7 @@ async def test_a_deploy_without_a_bridge_is_refused_where_another_bridge_has_the
 ) -> None:
     monkeypatch.setenv("BRIDGE_DATABASE_URL", postgres_url)
     monkeypatch.setenv("BRIDGE_STORE_KEY", _STORE_KEY)
-    settings = from_environment(data=tmp_path / "data", port=0)
+    settings = from_environment({"data": tmp_path / "data", "port": 0})
     async with open_database(postgres_url) as database:
         async with Leases(database, "http://10.0.0.2:8080", lambda: None) as other:
             await other.own("ada")

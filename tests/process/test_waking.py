@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import sqlite3
@@ -24,7 +23,7 @@ from sprite.protocol.messages import NextDue, ScheduleUpdate
 from tests.bridge_harness import bridge_process, running_bridge
 from tests.inspection import eventually, memory, prompts, workspace_db
 from tests.waking_stage import QUICK, died, night
-from tests.webhook_receiver import KEY, receiving
+from tests.webhook_receiver import read_key, receiving
 
 if TYPE_CHECKING:
     from bridge.offline.model import OfflineModel
@@ -227,10 +226,10 @@ async def test_cut_off_reminder_is_told_by_webhook(model: OfflineModel, tmp_path
     model.script.agent({"match": "due_action", "on": "result", "hang": True})
     data = tmp_path / "data"
     async with receiving() as receiver:
-        key = f"whsec_{base64.b64encode(KEY).decode()}"
         upstream: dict[str, Any] = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key"}
-        upstream |= {"SPRITE_NOTIFY_URL": receiver.url, "SPRITE_NOTIFY_KEY": key}
+        upstream |= {"SPRITE_NOTIFY_URL": receiver.url}
         async with bridge_process(data, forks_sprites=True, **upstream) as bridge:
+            receiver.key = read_key((await bridge.run("notify", "key"))[1])
             await remind(bridge, "run `echo once >> ran`")
             await eventually((data / "workspaces/local/ran").exists, "it is at work")
             await eventually(lambda: kept(data) == [("local", None, 1)], "it is not kept that the sprite runs")

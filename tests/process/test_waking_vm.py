@@ -15,11 +15,11 @@ import pytest
 from bridge.database import open_database
 from bridge.notify.notifier import Notifier
 from bridge.notify.outbox import Outbox
-from bridge.notify.signature import shown
 from bridge.notify.tidings import Tidings
 from bridge.notify.webhook import Webhook
 from bridge.offline.model import OfflineModel
 from bridge.relay.relay import Relay
+from bridge.relay.room import RoomTimes
 from bridge.waking.due_dates import DueDates
 from bridge.waking.waker import Waker
 from sprite.protocol.memory import AddActionRequest
@@ -32,7 +32,7 @@ from tests.memory_stores import open_stores
 from tests.ports import free_port
 from tests.vms import Disk, Tokens, host_of, this_archive
 from tests.waking_stage import QUICK, died
-from tests.webhook_receiver import KEY, Receiver, receiving
+from tests.webhook_receiver import KEY, Receiver, read_key, receiving
 
 if TYPE_CHECKING:
     from bridge.hosts.host import Host
@@ -63,7 +63,7 @@ async def bridge_of(folder: Path, host: Host, receiver: Receiver, ahead: float =
         Notifier(database, [webhook], yes, yes, died) as notifier,
         Tidings(database, notifier, died) as tidings,
         DueDates(database, died) as due,
-        Relay(host, [due, tidings], linger_seconds=0.01) as relay,
+        Relay(host, [due, tidings], times=RoomTimes(linger_seconds=0.01)) as relay,
     ):
         waker = Waker(relay, due, yes, died, pace=QUICK, clock=lambda: time.time() + ahead)
         async with waker:
@@ -125,10 +125,9 @@ async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_s
 async def test_a_question_that_waits_with_no_page_open_reaches_the_webhook(tmp_path: Path) -> None:
     async with (
         receiving() as receiver,
-        running_bridge(
-            tmp_path / "data", "--permissions", "ask", SPRITE_NOTIFY_URL=receiver.url, SPRITE_NOTIFY_KEY=shown(KEY)
-        ) as bridge,
+        running_bridge(tmp_path / "data", "--permissions", "ask", SPRITE_NOTIFY_URL=receiver.url) as bridge,
     ):
+        receiver.key = read_key((await bridge.run("notify", "key"))[1])
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
             await page.link("ready")
@@ -156,11 +155,10 @@ async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_on
     emulator.image = disk.packages
     async with receiving() as receiver:
         settings: dict[str, Any] = {
-            "SPRITES_URL": emulator.url,
+            "TESTS_SPRITES_URL": emulator.url,
             "SPRITES_TOKEN": TOKEN,
             "BRIDGE_PUBLIC_URL": f"http://127.0.0.1:{port}",
             "SPRITE_NOTIFY_URL": receiver.url,
-            "SPRITE_NOTIFY_KEY": shown(KEY),
         }
         added = await run_bridge("users", "add", "ada", "--data", str(data), environment=bridge_environment(**settings))
         token = added[1].split("token")[-1].split()[0]
@@ -168,6 +166,7 @@ async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_on
             bridge_process(data, "--provider", "sprites", port=port, **settings) as bridge,
             bridge.page(token=token) as page,
         ):
+            receiver.key = read_key((await bridge.run("notify", "key"))[1])
             await page.link("ready")
             text = "run `until [ -e go ]; do sleep 0.1; done; echo once >> drawn`"
             await page.ask("memory", {"op": "add_action", "content": text, "due": time.time()})

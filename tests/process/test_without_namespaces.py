@@ -83,7 +83,8 @@ async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
         OfflineModel() as model,
         bridge_process(
             folder / "data",
-            *("--permissions", "ask"),
+            "--permissions",
+            "ask",
             program=(WITHOUT_NAMESPACES, "bridge"),
             ANTHROPIC_API_KEY="sk-ant-planted-real-key",
             ANTHROPIC_BASE_URL=model.url,

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import re
+import argparse
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from bridge.__main__ import main as bridge_command
 from bridge.config import Settings, from_environment, is_loopback
 from bridge.errors import OperatorError
 from bridge.hosts.host import NAME
 from bridge.hosts.sprites import SETTINGS
+from sprite.__main__ import run as sprite_command
+from sprite.common.settings import add_flags
+from sprite.config import Settings as SpriteSettings
 from tests.bridge_harness import bridge_environment
 from tests.harness import ROOT
 from tests.in_thread import environment
+from tools.settings_tables import TABLES, updated
 
 SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "SPRITES_TOKEN", "BRIDGE_OPERATOR_TOKEN", "SPRITE_TOKEN")
 
 
-def settings(**variables: str) -> Settings:
-    """Return the settings that an environment makes."""
+def settings(*flags: str, **variables: str) -> Settings:
+    """Return the settings that flags and an environment make."""
+    parser = argparse.ArgumentParser()
+    add_flags(parser, Settings)
     with environment(bridge_environment(**variables)):
-        return from_environment()
+        return from_environment(vars(parser.parse_args(flags)))
 
 
 def test_settings_show_no_secret_and_hand_none_on() -> None:
@@ -32,61 +41,76 @@ def test_settings_show_no_secret_and_hand_none_on() -> None:
 
 
 def test_what_a_sprite_may_be_told_is_handed_on() -> None:
-    told = {"SPRITE_MODEL": "claude-x", "SPRITE_BATCH_TURNS": "7", "SPRITE_SPARE_SECONDS": "9"}
+    told = {"SPRITE_MODEL": "claude-x", "SPRITE_BATCH_TURNS": "7", "SPRITE_PREWARM_SECONDS": "9"}
     handed_on = settings(**told).environment
     assert {name: value for name, value in handed_on.items() if name.startswith("SPRITE")} == told
 
 
 def test_flags_and_offline_model_reach_sprites() -> None:
-    with environment(bridge_environment(SPRITE_DAILY_USD="7", ANTHROPIC_API_KEY="key")):
-        flag, variable = from_environment(daily_usd=2.5), from_environment()
-        assert (flag.for_sprites["SPRITE_DAILY_USD"], flag.for_sprites["SPRITE_OFFLINE"]) == ("2.5", "")
-        assert variable.for_sprites["SPRITE_DAILY_USD"] == "7.0"
+    variables = {"SPRITE_DAILY_USD": "7", "ANTHROPIC_API_KEY": "key"}
+    flag, variable = settings("--daily-usd", "2.5", **variables), settings(**variables)
+    assert (flag.for_sprites["SPRITE_DAILY_USD"], flag.for_sprites["SPRITE_OFFLINE"]) == ("2.5", "")
+    assert variable.for_sprites["SPRITE_DAILY_USD"] == "7.0"
     assert settings(ANTHROPIC_API_KEY="").for_sprites["SPRITE_OFFLINE"] == "1"
 
 
 def test_each_sprite_setting_reaches_vms() -> None:
     """But what belongs to the machine, and what the deploy itself writes."""
-    read = set(re.findall(r"SPRITE_[A-Z_]+", (ROOT / "sprite/config.py").read_text()))
-    of_machine = {"SPRITE_TOKEN", "SPRITE_DATA", "SPRITE_VM_SOCKET", "SPRITE_EGRESS"}
-    assert read - of_machine == set(SETTINGS)
+    read = {name for field in fields(SpriteSettings) for name in field.metadata.get("names", ())}
+    of_machine = {"SPRITE_TOKEN", "SPRITE_DATA", "SPRITE_EGRESS"}
+    assert {name for name in read if name.startswith("SPRITE_")} - of_machine == set(SETTINGS)
 
 
-def test_models_and_budgets_come_from_the_environment() -> None:
-    made = settings(BRIDGE_MODELS="claude-a, claude-b-*", SPRITE_DAILY_USD="0.5", SPRITE_MONTHLY_USD="9")
+def test_models_and_budgets_come_from_flags() -> None:
+    made = settings("--models", "claude-a, claude-b-*", "--daily-usd", "0.5", "--monthly-usd", "9")
     assert (made.models, made.daily_usd, made.monthly_usd) == (("claude-a", "claude-b-*"), 0.5, 9.0)
 
 
 def test_daily_budget_is_ten_dollars_unless_named() -> None:
     assert (settings().daily_usd, settings().monthly_usd) == (10.0, None)
     assert settings(SPRITE_DAILY_USD="none").daily_usd is None
-    with environment(bridge_environment(SPRITE_DAILY_USD="none")):
-        assert from_environment(daily_usd=0.5).daily_usd == 0.5
+    assert settings("--daily-usd", "0.5", SPRITE_DAILY_USD="none").daily_usd == 0.5
+    assert settings("--daily-usd", "none", SPRITE_DAILY_USD="0.5").daily_usd is None
 
 
-def test_exits_headers_and_betas_of_the_model_come_from_the_environment() -> None:
-    made = settings()
-    assert (made.model_exits, made.model_headers, made.model_betas) == (
-        frozenset({"web_search"}),
-        frozenset(),
-        frozenset(),
-    )
-    made = settings(BRIDGE_MODEL_EXITS="url, Web_Fetch", BRIDGE_MODEL_HEADERS="X-Tenant", BRIDGE_MODEL_BETAS="new")
-    assert (made.model_exits, made.model_headers, made.model_betas) == (
-        frozenset({"url", "web_fetch"}),
-        frozenset({"x-tenant"}),
-        frozenset({"new"}),
-    )
-    assert settings(BRIDGE_MODEL_EXITS="none").model_exits == frozenset()
+def test_exits_of_the_model_come_from_a_flag() -> None:
+    assert settings().model_exits == frozenset({"web_search"})
+    assert settings("--model-exits", "url, Web_Fetch").model_exits == frozenset({"url", "web_fetch"})
+    assert settings("--model-exits", "none").model_exits == frozenset()
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("BRIDGE_MODEL_EXITS", "everything"), ("BRIDGE_MODEL_EXITS", "none url"), ("BRIDGE_MODEL_HEADERS", "X-Api-Key")],
+    ("flag", "value"),
+    [("--model-exits", "everything"), ("--model-exits", "none url"), ("--provider", "cloud"), ("--port", "-1")],
 )
-def test_what_is_no_exit_or_no_header_to_pass_on_is_refused_in_words(name: str, value: str) -> None:
-    with pytest.raises(OperatorError, match=f"^{name}"):
-        settings(**{name: value})
+def test_a_flag_that_cannot_work_is_refused_in_words(flag: str, value: str) -> None:
+    with pytest.raises(OperatorError, match=f"^{flag} must be"):
+        settings(f"{flag}={value}")
+
+
+def test_there_are_few_variables() -> None:
+    kinds = (Settings, SpriteSettings)
+    names = {name for kind in kinds for field in fields(kind) for name in field.metadata.get("names", ())}
+    assert len([name for name in names if not name.startswith("--")]) <= 25
+
+
+@pytest.mark.parametrize(("main", "kind"), [(sprite_command, SpriteSettings), (bridge_command, Settings)])
+def test_help_names_every_variable(
+    main: Callable[[list[str]], int], kind: type, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    names = {name for field in fields(kind) for name in field.metadata.get("names", ()) if name.isupper()}
+    assert len(names) > 10
+    assert {name for name in names if f"  {name}\n" not in shown} == set()
+
+
+@pytest.mark.parametrize("path", TABLES)
+def test_documentation_has_the_settings_as_declared(path: str) -> None:
+    """`python -m tools.settings_tables` writes them."""
+    text = (ROOT / path).read_text()
+    assert updated(text, TABLES[path]) == text
 
 
 def test_the_data_folder_is_the_same_from_wherever_a_command_is_typed(
@@ -126,12 +150,3 @@ def test_a_name(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "A", "1a", "-a", "a_b", "a/b", "..", "a" * 40, "a\n", "\u0430da"])
 def test_no_name(name: str) -> None:
     assert not NAME.fullmatch(name)
-
-
-def test_every_variable_is_in_the_deployment_guide() -> None:
-    guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-    source = Path(ROOT / "bridge" / "config.py").read_text(encoding="utf-8")
-
-    names = set(re.findall(r'_(?:text|address|dollars|names)\("([A-Z_]+)"\)', source))
-    assert len(names) > 8
-    assert {name for name in names if f"`{name}`" not in guide} == set()

@@ -209,7 +209,7 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("sprite.protocol",), ("sprite",), ("sprite.protocol", "sprite.errors")),
         (("sprite.privacy",), ("sprite",), ("sprite.privacy", "sprite.errors", "sprite.common")),
         (("sprite.errors",), ("sprite", "asyncio"), ()),
-        (("sprite.config",), ("sprite",), ("sprite.errors",)),
+        (("sprite.config",), ("sprite",), ("sprite.errors", "sprite.common")),
         (
             ("sprite.clients.connection", "sprite.feed"),
             ("sprite.agent.runtime", "sprite.clients.gateway", "sprite.server"),
@@ -419,7 +419,7 @@ def environment_readers(package: str) -> set[str]:
 
 
 def test_only_the_settings_read_the_environment() -> None:
-    assert environment_readers("sprite") == {"sprite.config"}
+    assert environment_readers("sprite") == {"sprite.config", "sprite.common.settings"}
     # What kind of terminal it runs in, and with which editor, is no setting.
     assert environment_readers("bridge") == {"bridge.config", "bridge.chat.client"}
 

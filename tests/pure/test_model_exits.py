@@ -80,7 +80,7 @@ def test_an_exit_is_closed_until_the_operator_opens_it_and_then_costs_the_worst(
     with pytest.raises(RefusedError) as caught:
         content_of(body, closed)
     assert caught.value.status == 403
-    assert f"BRIDGE_MODEL_EXITS with `{exit_}`" in caught.value.words
+    assert f"--model-exits with `{exit_}`" in caught.value.words
     opened = content_of(body, frozenset({exit_}))
     assert opened.most_tokens == CONTEXT
     tools = exit_ in {"web_fetch", "code_execution", "mcp_servers"}
@@ -231,9 +231,9 @@ def nested(level: str, content: str, *, beside: bytes) -> bytes:
 def test_betas_and_headers_pass_that_are_known_or_opened() -> None:
     said = "claude-code-20250219,effort-2025-11-24, Web-Fetch-2025-09-10,mcp-client-2025-11-20,new-2027-01-01,odd"
     assert Exits().betas_of(said) == "claude-code-20250219,effort-2025-11-24"
-    opened = Exits(frozenset({"web_fetch"}), frozenset({"x-tenant"}), frozenset({"new", "odd"}))
-    assert opened.betas_of(said) == "claude-code-20250219,effort-2025-11-24,web-fetch-2025-09-10,new-2027-01-01,odd"
-    for name in ("x-tenant", "x-stainless-arch", "anthropic-version"):
+    opened = Exits(frozenset({"web_fetch"}))
+    assert opened.betas_of(said) == "claude-code-20250219,effort-2025-11-24,web-fetch-2025-09-10"
+    for name in ("x-stainless-arch", "anthropic-version"):
         assert opened.passes_header(name)
     for name in ("x-portkey-custom-host", "helicone-target-url", "cf-aig-authorization", "x-forwarded-host", "cookie"):
         assert not opened.passes_header(name)

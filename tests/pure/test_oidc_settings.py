@@ -49,7 +49,7 @@ def test_a_provider_is_as_it_names_itself_and_groups_may_have_spaces(monkeypatch
         ({"BRIDGE_PUBLIC_URL": "http://sprite.example.org"}, "BRIDGE_PUBLIC_URL that begins with https"),
         ({"BRIDGE_OIDC_ISSUER": "http://id.example.org"}, "https"),
         ({"BRIDGE_OIDC_ISSUER": "id.example.org"}, "BRIDGE_OIDC_ISSUER"),
-        ({"BRIDGE_OIDC_CLIENT_SECRET_FILE": "/nowhere"}, "not both"),
+        ({"BRIDGE_OIDC_CLIENT_SECRET_FILE": __file__}, "not both"),
         ({"BRIDGE_OIDC_CLIENT_SECRET": None, "BRIDGE_OIDC_CLIENT_SECRET_FILE": "/nowhere"}, "cannot be read"),
     ],
 )

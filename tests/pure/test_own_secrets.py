@@ -14,14 +14,13 @@ from bridge.notify import wording
 from bridge.observing.logs import JsonLines, PlainLines
 from sprite.common import own_secrets
 
-NOTIFY, STORE = os.urandom(32), os.urandom(32)
+STORE = os.urandom(32)
 SETTINGS = Settings(
     api_key="a-key-of-no-shape",
     auth_token="an-auth-token-of-no-shape",
     sprites_token="the-organisations-token",
     operator_token="for-the-scraper",
     cluster_secret="what bridges share",
-    notify_key=NOTIFY,
     notify_url="https://hooks.example.org/x/only-they-know",
     store_keys=(STORE,),
     database_url="postgresql://sprite:their-long-password@db/sprite",
@@ -30,7 +29,7 @@ SETTINGS = Settings(
 WORDS = (
     *("a-key-of-no-shape", "an-auth-token-of-no-shape", "the-organisations-token", "for-the-scraper"),
     *("what bridges share", "https://hooks.example.org/x/only-they-know", "their-long-password", "the-clients-secret"),
-    *(base64.b64encode(NOTIFY).decode(), base64.urlsafe_b64encode(STORE).decode(), STORE.hex()),
+    *(base64.b64encode(STORE).decode(), base64.urlsafe_b64encode(STORE).decode(), STORE.hex()),
 )
 
 

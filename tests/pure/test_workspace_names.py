@@ -8,9 +8,10 @@ import pytest
 
 from bridge import data_folder
 from bridge.config import Settings as BridgeSettings
-from bridge.config import default_data
+from bridge.config import from_environment as bridge_environment
 from bridge.hosts import workspace
 from sprite.boundary.hidden import bridge_folders
+from sprite.common.settings import default_data
 from sprite.config import Settings, from_environment
 from sprite.folders import USER_FOLDERS
 
@@ -37,10 +38,8 @@ def test_sprite_finds_the_data_folder_of_its_bridge(tmp_path: Path) -> None:
         assert bridge_folders(own) == [tmp_path / "data"]
 
 
-@pytest.mark.parametrize("name", ["SPRITE_DATA", "XDG_DATA_HOME", "HOME"])
-def test_both_programs_have_the_same_default_data_folder(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SPRITE_DATA", raising=False)
-    monkeypatch.setenv(name, f" {tmp_path}" if name == "SPRITE_DATA" else str(tmp_path))
-    assert from_environment(tmp_path).bridge_data == default_data()
+def test_both_programs_have_the_same_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_DATA_HOME", "HOME", "SPRITE_DATA"):
+        monkeypatch.setenv(name, f" {tmp_path}")
+        assert from_environment(tmp_path, {}).bridge_data == bridge_environment().data == default_data()
+    assert default_data() == tmp_path

@@ -347,7 +347,7 @@ async def test_another_error_is_no_reason_to_do_it_again(tmp_path: Path) -> None
 
 async def test_over_its_share_of_the_day_nothing_fires_and_tomorrow_it_does(tmp_path: Path) -> None:
     clock = Clock(time.time())
-    async with scheduling(tmp_path, clock, daily_usd=4.0, schedule_share=0.25) as here:
+    async with scheduling(tmp_path, clock, daily_usd=4.0) as here:
         for number in range(3):
             await here.add(f"Due {number}", after=number)
         await here.look(later=10)

@@ -98,8 +98,11 @@ async def test_files_go_as_they_are_and_no_link_no_pipe_and_nothing_of_ours(stag
         Reading(stage.settings.workspace, "documents/link")
 
 
-async def test_what_does_not_fit_is_left_out_and_said_the_newest_stay(tmp_path: Path) -> None:
-    async with shipping_stage(tmp_path, ship_files_bytes=1000) as stage:
+async def test_what_does_not_fit_is_left_out_and_said_the_newest_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sprite.shipping.looks.MOST_FILE_BYTES", 1000)
+    async with shipping_stage(tmp_path) as stage:
         for number, size in enumerate((400, 500, 300, 2000, 100)):
             os.utime(write(stage, f"documents/{number}", b"x" * size), (number, number))
         copy = Copy()

@@ -16,10 +16,7 @@ from joserfc.jwk import KeySet
 from bridge.errors import BridgeError
 
 #: Excludes `none` and algorithms with a shared secret.
-ALGORITHMS: Final = [
-    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    *("ES256", "ES384", "ES512", "EdDSA", "Ed25519"),
-]
+ALGORITHMS: Final = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519".split()
 #: Allowed clock difference between bridge and provider, in seconds.
 SKEW_SECONDS: Final = 60
 MAX_TOKEN_CHARACTERS: Final = 32 * 1024

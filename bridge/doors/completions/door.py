@@ -108,7 +108,9 @@ class Completions:
         answer = request[_ANSWER] = _answer(request, asked, mission_id)
         try:
             async with self._asking.asked(
-                *(person, text, mission_id),
+                person,
+                text,
+                mission_id,
                 # The last message has the role user: a person typed it into their app.
                 asked_by=None,
                 goes_on=key is not None,

@@ -45,7 +45,8 @@ class TurnRecorder:
         confidences: Confidences | None = None,
     ) -> None:
         self._transcript = transcript
-        self._confidences = confidences or Confidences()
+        #: Private words of the conversation, which are not stored.
+        self.confidences = confidences or Confidences()
         self._on_storage_error = on_storage_error
         self._session_id = ""
         self._mission: TurnBuffer | None = None
@@ -85,7 +86,7 @@ class TurnRecorder:
         `asked_by` names the program that asks, if `trigger` is "program".
         """
         self._mission = TurnBuffer(
-            self._session_id, trigger, mission_id, text, confidences=self._confidences, asked_by=asked_by
+            self._session_id, trigger, mission_id, text, confidences=self.confidences, asked_by=asked_by
         )
         if trigger == "schedule":
             self._mission.add_notice(text)
@@ -201,7 +202,7 @@ class TurnRecorder:
                 said = await off_loop(WORDS * len(prompt), getattr, mission, "discreet_message")
                 await self._journal(mission, "prompt", {"user_message": said})
             else:
-                await self._journal(mission, "notice", {"notice": self._confidences.others(mission.user_message)})
+                await self._journal(mission, "notice", {"notice": self.confidences.others(mission.user_message)})
             return True
         if mission is not None and mission.prompt_id == prompt_id:
             await self._noticed(mission, prompt)
@@ -259,7 +260,7 @@ class TurnRecorder:
             if turn.prompt_id == prompt_id:
                 turn.set_last_message(message)
                 # Not awaited: the observation follows within milliseconds, and the agent waits for this hook.
-                said = {"message": self._confidences.others(clean(message))}
+                said = {"message": self.confidences.others(clean(message))}
                 self._entries.start(self._journal(turn, "stop", said), "stop entry")
 
     # --- stream ---
@@ -311,7 +312,7 @@ class TurnRecorder:
         return agent
 
     def _new_task(self) -> TurnBuffer:
-        return TurnBuffer(self._session_id, "task", confidences=self._confidences)
+        return TurnBuffer(self._session_id, "task", confidences=self.confidences)
 
     async def _noticed(self, turn: TurnBuffer, notice: str) -> None:
         """Add a CLI notice to a turn, with the calls of the agents that it reports."""
@@ -320,7 +321,7 @@ class TurnRecorder:
         for agent in agents:
             turn.adopt(agent)
             agent.within = turn
-        await self._journal(turn, "notice", {"notice": self._confidences.others(notice)})
+        await self._journal(turn, "notice", {"notice": self.confidences.others(notice)})
         for agent in agents:
             await self._journal(agent, "reported", {})
 

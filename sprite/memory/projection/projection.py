@@ -41,7 +41,7 @@ class Projection:
     ) -> None:
         self._transcript = transcript
         self._memory = memory
-        self._files = files
+        self.files = self._files = files
         self._hands = HandChanges(transcript, memory, files, tell)
         self._lock = asyncio.Lock()
         #: Fingerprint of the files at the last complete update.

@@ -1,0 +1,29 @@
+"""Settings that no person sets. A test's servers find them in their environments, under the names below."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+_FIELDS = {
+    "TESTS_VM_SOCKET": ("vm_socket", Path),
+    "TESTS_SPRITES_URL": ("sprites_url", str),
+    "TESTS_PUSH_INSIDE": ("push_inside", bool),
+}
+
+
+def read_hidden_settings() -> None:
+    """Let both programs read them, too."""
+    from sprite.common import settings
+
+    read = settings.read
+
+    def read_all(kind: type, flags: Mapping[str, Any]) -> dict[str, Any]:
+        names = {field.name for field in fields(kind)}
+        given = {field: parse(os.environ[name]) for name, (field, parse) in _FIELDS.items() if name in os.environ}
+        return read(kind, flags) | {field: value for field, value in given.items() if field in names}
+
+    settings.read = read_all
