@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from bridge.cluster.exchange import HopError, LookAgainError
+from bridge.cluster.hop import HopError, LookAgainError
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner
 from bridge.cluster.passed import ANSWER, HOP, PASSED, Hop, HopRefusedError, Passed, Refusal, target_of
 from bridge.cluster.peers import PATH
