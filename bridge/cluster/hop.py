@@ -56,8 +56,11 @@ _FRAMES: Final = frozenset({WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.PING, WS
 _GONE: Final = "The bridge that has your agent does not answer."
 _UNREAD: Final = "Try again in a few seconds: another one takes over."
 _UNSURE: Final = "What you sent may have arrived all the same."
-_CLOSED_BY_OWNER: Final = (WSCloseCode.GOING_AWAY, "The bridge that has this sprite went away; come again.")
-_CLOSED_BY_STOP: Final = (WSCloseCode.GOING_AWAY, "the bridge stops")
+_CLOSED_BY_OWNER: Final[tuple[int, str]] = (
+    WSCloseCode.GOING_AWAY,
+    "The bridge that has this sprite went away; come again.",
+)
+_CLOSED_BY_STOP: Final[tuple[int, str]] = (WSCloseCode.GOING_AWAY, "the bridge stops")
 _REASONS: Final = {
     "unsigned": "The bridge that has your agent does not believe this one: whoever runs them has to set the same "
     "BRIDGE_CLUSTER_SECRET for each.",
@@ -243,6 +246,7 @@ class Hops:
         )
         await clients.prepare(request)
         transport, handler = request.transport, asyncio.current_task()
+        assert handler is not None  # noqa: S101 - this is one
         code, reason = _CLOSED_BY_OWNER
         self._sockets.add(handler)
         try:
@@ -258,10 +262,12 @@ class Hops:
                     code, reason = _CLOSED_BY_STOP
                 code, reason = next((end for pump in pumps if pump.done() and (end := pump.result())), (code, reason))
         finally:
-            close = {"code": code, "message": reason.encode()}
+            words = reason.encode()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(_CLOSE_SECONDS, self._stall_seconds)):
-                    await asyncio.gather(clients.close(**close, drain=False), owners.close(**close))
+                    await asyncio.gather(
+                        clients.close(code=code, message=words, drain=False), owners.close(code=code, message=words)
+                    )
             if transport is not None:
                 # A client that reads nothing would keep the connection open.
                 asyncio.get_running_loop().call_later(_CLOSE_SECONDS, transport.abort)

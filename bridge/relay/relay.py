@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from aiohttp import WSCloseCode
 
-from bridge.cluster.ownership import SoleOwnership
+from bridge.cluster.ownership import Ownership
 from bridge.relay.link import STUCK_SECONDS
 from bridge.relay.room import IDLE_SECONDS, UNASKED_SECONDS, Kept, Room, nothing_kept
 from bridge.relay.subscriber import QUIET_SECONDS, Subscriber
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from bridge.cluster.ownership import Ownership
     from bridge.hosts.host import Host, Phase
     from bridge.relay.observer import Observer
     from sprite.protocol.frames import VisitorMessage
@@ -86,7 +85,7 @@ class Relay:
         self._raise_today = raise_today
         self._quiet_seconds = quiet_seconds
         self._unasked_seconds = unasked_seconds
-        self._ownership = ownership or SoleOwnership()
+        self._ownership = ownership or Ownership()
         self._ownership.add_listener(self._owner_changed)
         self._observers = list(observers)
         self._is_unshipped = is_unshipped
