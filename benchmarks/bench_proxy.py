@@ -35,13 +35,13 @@ from bridge.door.edge import Edge
 from bridge.door.login import Doorkeeper
 from bridge.door.people import People
 from bridge.listening import bound, served
-from bridge.llm.accounts import Accounts, LocalAccounts
+from bridge.llm.accounts import LocalAccounts
 from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
 from bridge.llm.rate_limits import RateLimits
-from bridge.llm.shared_accounts import SharedAccounts
+from bridge.llm.shared_accounts import Accounts, SharedAccounts
 from bridge.llm.spending import Spending
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upstream import Upstream

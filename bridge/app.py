@@ -25,7 +25,7 @@ from bridge.cluster.holders import Holder, holders
 from bridge.cluster.homes import Homes, this_machine
 from bridge.cluster.hop import Hops
 from bridge.cluster.leases import Leases
-from bridge.cluster.ownership import NotOwnedError, Ownership, SoleOwnership
+from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.cluster.passed import Seal
 from bridge.cluster.peers import Peers
 from bridge.config import LOCAL_PERSON, Settings
@@ -55,7 +55,7 @@ from bridge.hosts.host import (
 )
 from bridge.hosts.local import LocalHost
 from bridge.listening import bound, in_url, raise_file_limit, served
-from bridge.llm.accounts import Accounts, LocalAccounts, UnavailableError
+from bridge.llm.accounts import LocalAccounts, UnavailableError
 from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.calls import spend
 from bridge.llm.exits import Exits
@@ -64,7 +64,7 @@ from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
 from bridge.llm.raised_limits import raised_on
 from bridge.llm.rate_limits import RateLimits
-from bridge.llm.shared_accounts import SharedAccounts
+from bridge.llm.shared_accounts import Accounts, SharedAccounts
 from bridge.llm.spending import Spending
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
@@ -437,7 +437,7 @@ async def _ownership(
     """Yield the ownership of sprites and their due dates: leases if bridges share a database, else sole ownership."""
     if settings.database_url is None:
         async with DueDates(database, on_death) as due:
-            yield SoleOwnership(), due
+            yield Ownership(), due
         return
     async with (
         # Leases get their own connection, so that renewals never wait for other queries. Its outages log at DEBUG

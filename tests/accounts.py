@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bridge.database import Database, open_database
-from bridge.llm.accounts import Accounts, Bounds, LocalAccounts
+from bridge.llm.accounts import Bounds, LocalAccounts
 from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.calls import ModelCall
 from bridge.llm.ledger import Ledger
 from bridge.llm.raised_limits import raised_on
-from bridge.llm.shared_accounts import SharedAccounts
+from bridge.llm.shared_accounts import Accounts, SharedAccounts
 from bridge.llm.spending import Spending
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()

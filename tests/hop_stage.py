@@ -6,7 +6,7 @@ What each door does is the test's; who comes in, where they are led and what pas
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import aiohttp
 from aiohttp import web
 
 from bridge.cluster.hop import Hops
-from bridge.cluster.ownership import OwnedElsewhere, Owner
+from bridge.cluster.ownership import OwnedElsewhere, Owner, Ownership
 from bridge.cluster.passed import Hop, Passed, Seal
 from bridge.config import Settings
 from bridge.database import Database, open_database
@@ -41,7 +41,7 @@ class Places:
     at: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
-class Placed:
+class Placed(Ownership):
     """One bridge's view of it; what nobody has it takes."""
 
     def __init__(self, places: Places, address: str) -> None:
@@ -61,25 +61,8 @@ class Placed:
     def holds(self, sprite: str) -> bool:
         return self._places.at.get(sprite, ("", 0))[0] == self.address
 
-    @property
-    def away(self) -> str:
-        return ""
-
-    def using(self, sprite: str) -> AbstractContextManager[None]:
-        del sprite
-        return nullcontext()
-
     def epoch(self, sprite: str) -> int | None:
         return self._places.at[sprite][1] if self.holds(sprite) else None
-
-    async def refused(self, sprite: str, epoch: int, newest: int = 0) -> None:
-        """There is no sprite."""
-
-    async def give_all_back(self) -> None:
-        """Nothing was taken from anybody."""
-
-    def add_listener(self, on_change: Callable[[str], None]) -> None:
-        """Nothing is told: who asks is answered."""
 
 
 @dataclass

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp import web
 
 from bridge.database import Database, open_database
-from bridge.llm.accounts import Accounts, LocalAccounts
+from bridge.llm.accounts import LocalAccounts
 from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.call import Patience
 from bridge.llm.exits import Exits
@@ -24,7 +24,7 @@ from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
 from bridge.llm.rate_limits import RateLimits
-from bridge.llm.shared_accounts import SharedAccounts
+from bridge.llm.shared_accounts import Accounts, SharedAccounts
 from bridge.llm.spending import Spending
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upstream import Upstream

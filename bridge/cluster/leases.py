@@ -13,12 +13,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakValueDictionary
 
 from bridge.cluster.lease_book import BEAT_SECONDS, LEASE_SECONDS, LeaseBook
-from bridge.cluster.ownership import NotOwnedError, OnChange, OwnedElsewhere, Owner
+from bridge.cluster.ownership import NotOwnedError, OnChange, OwnedElsewhere, Owner, Ownership
 from bridge.database import DatabaseError
 from sprite.common.tasks import owned_task
 from sprite.protocol.shipping import EPOCHS_AHEAD, Lease
@@ -72,14 +71,8 @@ WHERE sprite = ? AND owner = ? AND epoch = ?
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    owner: Owner | None
-    until: float
-
-
-class Leases:
-    """Leases of sprites, an Ownership: `async with Leases(database, address, on_death) as leases:`.
+class Leases(Ownership):
+    """Leases of sprites: `async with Leases(database, address, on_death) as leases:`.
 
     All are given back at the end.
 
@@ -101,7 +94,8 @@ class Leases:
         self._on_death = on_death
         self._book = book or LeaseBook()
         self._listeners: list[OnChange] = []
-        self._known: dict[str, _Known] = {}
+        #: Known owners, None for no other bridge, and when to look again.
+        self._known: dict[str, tuple[Owner | None, float]] = {}
         #: Epochs that this bridge had. Taking one of them again sends no notification.
         self._had: dict[str, int] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -142,10 +136,8 @@ class Leases:
         """See Ownership."""
         if self.holds(sprite):
             return None
-        known = self._known.get(sprite)
-        if known is None or known.until <= self._book.now():
-            known = self._known[sprite] = _Known(await self._look_up(sprite), self._book.now() + _KNOWN_SECONDS)
-        return known.owner
+        owner, until = self._known.get(sprite, (None, 0.0))
+        return owner if until > self._book.now() else await self._look_up(sprite)
 
     def holds(self, sprite: str) -> bool:
         """See Ownership."""
@@ -231,7 +223,7 @@ class Leases:
     async def _look_up(self, sprite: str) -> Owner | None:
         rows = await self._ask(_OWNER, sprite)
         other = None if not rows or rows[0]["owner"] == self.owner else Owner(rows[0]["address"], rows[0]["epoch"])
-        self._known[sprite] = _Known(other, self._book.now() + _KNOWN_SECONDS)
+        self._known[sprite] = other, self._book.now() + _KNOWN_SECONDS
         return other
 
     async def _beat_on(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from bridge.cluster.exchange import HopError, LookAgainError
+from bridge.cluster.hop import HopError, LookAgainError
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner
 from bridge.cluster.passed import ANSWER, HOP, PASSED, Hop, HopRefusedError, Passed, Refusal, target_of
 from bridge.cluster.peers import PATH
@@ -150,20 +150,21 @@ class Crossing:
 
     async def _believed(self, request: web.Request) -> web.StreamResponse:
         """Answer another bridge's probe whether its signature is accepted here."""
-        if self._seal is None:
-            return _refused(request, "unsigned")
         try:
-            self._seal.opened(request.method, target_of(request), request.headers)
+            self._opened(request)
         except HopRefusedError as refused:
             return _refused(request, refused.reason)
         return web.Response(status=204, headers={"Cache-Control": "no-store"})
 
+    def _opened(self, request: web.Request) -> Hop:
+        if self._seal is None:
+            raise HopRefusedError("unsigned")
+        return self._seal.opened(request.method, target_of(request), request.headers)
+
     async def _taken(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Answer a request forwarded by another bridge. Never forwards it again."""
-        if self._seal is None:
-            return _refused(request, "unsigned")
         try:
-            hop = self._seal.opened(request.method, target_of(request), request.headers)
+            hop = self._opened(request)
         except HopRefusedError as refused:
             return _refused(request, refused.reason)
         person = hop.passed.person

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from aiohttp import WSCloseCode, web
@@ -75,14 +75,8 @@ class Visitors:
 async def _close(visitors: set[Visitor], code: int, reason: bytes) -> None:
     for visitor in visitors:
         visitor.is_ended = True
-    closing = [
-        asyncio.create_task(visitor.socket.close(code=code, message=reason), name=f"close {visitor.person}")
-        for visitor in visitors
-        if visitor.socket.prepared
-    ]
-    if closing:
-        # A peer that does not answer is not awaited: its connection ends with the server's.
-        _, waiting = await asyncio.wait(closing, timeout=_CLOSE_SECONDS)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*closing, return_exceptions=True)
+    closing = (visitor.socket.close(code=code, message=reason) for visitor in visitors if visitor.socket.prepared)
+    # A peer that does not answer is not awaited: its connection ends with the server's.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await asyncio.gather(*closing, return_exceptions=True)

@@ -8,7 +8,7 @@ The database decides, because only it knows the calls of the other bridges; each
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from bridge.database import DatabaseError
 from bridge.llm.raised_limits import Warnings, raise_on
@@ -34,58 +34,8 @@ class Bounds:
     most: float
 
 
-class Accounts(Protocol):
-    """Admit calls and settle them."""
-
-    @property
-    def limits(self) -> Limits:
-        """Return the budget of each sprite."""
-        ...
-
-    @property
-    def warnings(self) -> Warnings:
-        """Return the object that warns when a part of a day's budget is spent."""
-        ...
-
-    @property
-    def is_behind(self) -> bool:
-        """Return whether writes have failed for so long that no more calls may be admitted."""
-        ...
-
-    async def open(self, sprite: str, model: str, bounds: Bounds | None, patience: float) -> ModelCall:
-        """Admit a call and hold its maximum cost; `bounds` is None for a model without a known price.
-
-        Where other calls hold the remaining budget, wait for them for up to `patience` seconds. Raise BudgetError or
-        UnavailableError if the call is refused. A refused or cancelled call holds nothing.
-        """
-        ...
-
-    def settle(self, call: ModelCall) -> None:
-        """Replace the hold by `spent_usd` and write the call. Call it once; it never waits."""
-        ...
-
-    async def raise_today(self, sprite: str) -> float | None:
-        """Let a sprite spend one more daily budget today; return its new limit for today, None without a limit.
-
-        DatabaseError if that cannot be written.
-        """
-        ...
-
-    async def spend(self) -> list[Spend]:
-        """See `calls.spend`."""
-        ...
-
-    async def spent_today(self) -> Mapping[str, float]:
-        """Return the US dollars spent since the UTC day began, by sprite, without calls in flight."""
-        ...
-
-    async def estimated_today(self) -> Mapping[str, float]:
-        """Return the estimated part of `spent_today`, by sprite, where there is any."""
-        ...
-
-
 class LocalAccounts:
-    """Accounts of a single bridge; see Accounts. All collaborators are already open."""
+    """Accounts of a single bridge: admit calls and settle them. All collaborators are already open."""
 
     def __init__(self, budgets: Budgets, ledger: Ledger, database: Database) -> None:
         self._budgets = budgets
@@ -95,21 +45,25 @@ class LocalAccounts:
 
     @property
     def limits(self) -> Limits:
-        """See Accounts."""
+        """Return the budget of each sprite."""
         return self._budgets.limits
 
     @property
     def warnings(self) -> Warnings:
-        """See Accounts."""
+        """Return the object that warns when a part of a day's budget is spent."""
         return self._budgets.warnings
 
     @property
     def is_behind(self) -> bool:
-        """See Accounts."""
+        """Return whether writes have failed for so long that no more calls may be admitted."""
         return self._ledger.is_behind
 
     async def open(self, sprite: str, model: str, bounds: Bounds | None, patience: float) -> ModelCall:
-        """See Accounts."""
+        """Admit a call and hold its maximum cost; `bounds` is None for a model without a known price.
+
+        Where other calls hold the remaining budget, wait for them for up to `patience` seconds. Raise BudgetError or
+        UnavailableError if the call is refused. A refused or cancelled call holds nothing.
+        """
         if self.is_behind:
             raise UnavailableError("The bridge cannot write down what is spent; its disk refuses.")
         if bounds is None:
@@ -120,14 +74,17 @@ class LocalAccounts:
         return call
 
     def settle(self, call: ModelCall) -> None:
-        """See Accounts."""
+        """Replace the hold by `spent_usd` and write the call. Call it once; it never waits."""
         if (hold := self._holds.pop(call.id, None)) is not None:
             self._budgets.settle(hold, call.spent_usd or 0.0)
         call.state = "settled"
         self._ledger.note(call)
 
     async def raise_today(self, sprite: str) -> float | None:
-        """See Accounts."""
+        """Let a sprite spend one more daily budget today; return its new limit for today, None without a limit.
+
+        DatabaseError if that cannot be written.
+        """
         if (daily := self.limits.daily_usd) is None:
             return None
         await raise_on(self._database, sprite, self._budgets.day, daily)
@@ -135,15 +92,15 @@ class LocalAccounts:
         return self._budgets.daily_usd(sprite)
 
     async def spend(self) -> list[Spend]:
-        """See Accounts."""
+        """See `calls.spend`."""
         return await self._ledger.spend()
 
     async def spent_today(self) -> Mapping[str, float]:
-        """See Accounts."""
+        """Return the US dollars spent since the UTC day began, by sprite, without calls in flight."""
         return self._budgets.spent_today()
 
     async def estimated_today(self) -> Mapping[str, float]:
-        """See Accounts."""
+        """Return the estimated part of `spent_today`, by sprite, where there is any."""
         try:
             return await self._ledger.estimated_today()
         except DatabaseError as error:

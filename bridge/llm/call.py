@@ -20,13 +20,14 @@ from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSes
 from msgspec.structs import replace
 
 from bridge.llm import upload as llm_upload
-from bridge.llm.accounts import Accounts, Bounds, UnavailableError
+from bridge.llm.accounts import Bounds, UnavailableError
 from bridge.llm.budgets import BudgetError
 from bridge.llm.calls import ModelCall, Outcome
 from bridge.llm.error_events import ErrorEvents, decoded, told
 from bridge.llm.errors import RefusedError
 from bridge.llm.exits import Exits
 from bridge.llm.models import Models
+from bridge.llm.shared_accounts import Accounts
 from bridge.llm.upload import Asked, BodyLimits, Upload
 from bridge.llm.upstream import Upstream
 from bridge.llm.usage_meter import Meter, PromptSizes, Reading, meter_of, unanswered

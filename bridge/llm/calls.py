@@ -123,7 +123,7 @@ async def spend(database: Database, now: float | None = None) -> list[Spend]:
 
 
 async def estimated_today(database: Database, now: float | None = None) -> dict[str, float]:
-    """See Accounts; with the day as it is at `now` (by default the database's clock). DatabaseError."""
+    """See LocalAccounts; with the day as it is at `now` (by default the database's clock). DatabaseError."""
 
     def read(db: Transaction) -> list[Any]:
         at = db.execute("SELECT db_now() AS now").fetchone()["now"] if now is None else now

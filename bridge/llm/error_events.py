@@ -1,30 +1,53 @@
-"""Rewrite the upstream's errors for clients: type and message, without the bridge's own keys. Pure."""
+"""Replace the upstream's errors by the bridge's own text for their type, because an error may repeat the key. Pure."""
 
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 import msgspec
 
 from bridge.llm.errors import RefusedError
-from sprite.common import own_secrets
 
-_MAX_WORDS = 2000
-_KIND = re.compile(r"[a-z_]{1,60}")
-_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_EVENT = re.compile(rb"(?s).*?(?:\n\n|\r\n\r\n|\Z)")
+_ENDS = (b"\n\n", b"\r\n\r\n")
 _MAX_EVENT = 1 << 20
+_TEXTS = {
+    "invalid_request_error": "The model's API refused the request as invalid.",
+    "authentication_error": "The model's API refused the bridge's key.",
+    "billing_error": "The model's API refused the request because of billing.",
+    "permission_error": "The model's API does not permit the request.",
+    "not_found_error": "The model's API does not have the model or resource.",
+    "request_too_large": "The request is larger than the model's API allows.",
+    "rate_limit_error": "The rate limit of the model's API is reached.",
+    "api_error": "The model's API failed.",
+    "timeout_error": "The request took too long at the model's API.",
+    "overloaded_error": "The model's API is overloaded.",
+}
+#: Texts that the CLI acts on, for example by compacting its conversation. Only digits vary.
+_ACTED_ON = re.compile(
+    r"prompt is too long(?:: \d+ tokens > \d+ maximum)?"
+    r"|input length and `max_tokens` exceed context limit: \d+ \+ \d+ > \d+"
+    r"|max_tokens: \d+ > \d+, which is the maximum allowed number of output tokens"
+    r"|image exceeds \d+ MB maximum"
+    r"|image dimensions exceed max allowed size for many-image requests"
+    r"|Could not process (?:image|PDF)"
+    r"|maximum of \d+ PDF pages"
+    r"|The PDF specified (?:was not valid|is password protected)"
+    r"|`tool_use` ids were found without `tool_result` blocks immediately after"
+    r"|unexpected `tool_use_id` found in `tool_result`"
+    r"|`tool_use` ids must be unique"
+    r"|credit balance is too low",
+    re.IGNORECASE,
+)
 
 
 def told(error: object, status: int) -> RefusedError:
     """Return the error for a client, given the upstream's as decoded JSON; None where the body was not JSON."""
-    error = error.get("error", error) if isinstance(error, dict) else error
-    kind, words = (error.get("type"), error.get("message")) if isinstance(error, dict) else (None, error)
-    if not isinstance(words, str) or not words.strip():
-        words = f"The model's API answered with an error ({status}) and no words."
-    if not isinstance(kind, str) or _KIND.fullmatch(kind) is None:
-        kind = None
-    return RefusedError(status, own_secrets.without(words)[:_MAX_WORDS], kind=kind)
+    error = error.get("error") if isinstance(error, dict) else None
+    kind, words = (error.get("type"), error.get("message")) if isinstance(error, dict) else (None, None)
+    acted_on = _ACTED_ON.search(words) if isinstance(words, str) else None
+    text = acted_on[0] if acted_on else _TEXTS.get(str(kind), f"The model's API failed ({status}).")
+    return RefusedError(status, text, kind=kind if kind in _TEXTS else None)
 
 
 def decoded(body: bytes) -> object:
@@ -36,48 +59,34 @@ def decoded(body: bytes) -> object:
 
 
 class ErrorEvents:
-    """Rewrite the errors in a stream of server-sent events: `feed` each chunk and forward what it returns.
+    """Replace the errors in a stream of server-sent events: `feed` each chunk and forward what it returns.
 
     Events are forwarded whole, because clients can do nothing with a part of one. An event over 1 MiB, for example a
-    fetched PDF, is forwarded as it arrives: no error is that large.
+    fetched PDF, is forwarded in parts: no error is that large.
     """
 
     def __init__(self) -> None:
         self._kept = bytearray()
-        self._is_inside_large = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Return the events that are complete now."""
         searched = max(0, len(self._kept) - 3)
         self._kept += chunk
-        ends = [0, *(end.end() for end in _EVENT_END.finditer(self._kept, searched))]
-        events = [bytes(self._kept[begin:end]) for begin, end in pairwise(ends)]
-        del self._kept[: ends[-1]]
-        ready = []
-        if events and self._is_inside_large:
-            ready.append(events.pop(0))
-            self._is_inside_large = False
-        ready.extend(map(_rewritten, events))
-        if self._is_inside_large or len(self._kept) > _MAX_EVENT:
-            # The last bytes may be the beginning of the event's terminator.
-            ready.append(bytes(self._kept[:-3]))
-            del self._kept[:-3]
-            self._is_inside_large = True
-        return b"".join(ready)
+        ends = [at + len(mark) for mark in _ENDS if (at := self._kept.rfind(mark, searched)) >= 0]
+        return self._taken(max(ends, default=len(self._kept) if len(self._kept) > _MAX_EVENT else 0))
 
     def finish(self) -> bytes:
         """Return the rest when the stream has ended."""
-        kept = bytes(self._kept)
-        self._kept.clear()
-        return kept if self._is_inside_large else _rewritten(kept)
+        return self._taken(len(self._kept))
+
+    def _taken(self, end: int) -> bytes:
+        ready = bytes(self._kept[:end])
+        del self._kept[:end]
+        return b"".join(map(_rewritten, _EVENT.findall(ready))) if b"error" in ready else ready
 
 
 def _rewritten(event: bytes) -> bytes:
-    if b"error" not in event:
-        return event
-    lines = event.splitlines()
-    data = decoded(b"\n".join(line[5:].lstrip() for line in lines if line.startswith(b"data:")))
-    is_named = any(line.startswith(b"event:") and line[6:].strip() == b"error" for line in lines)
-    if not is_named and not (isinstance(data, dict) and (data.get("type") == "error" or "error" in data)):
-        return event
-    return told(data, 500).event()
+    name, _, data = event.partition(b"data:")
+    error = decoded(data)
+    is_error = (name.startswith(b"event:") and b"error" in name) or (isinstance(error, dict) and "error" in error)
+    return told(error, 500).event() if is_error else event

@@ -116,7 +116,7 @@ class Ledger:
         return await spend(self._database, self._clock())
 
     async def estimated_today(self) -> dict[str, float]:
-        """See Accounts. DatabaseError."""
+        """See LocalAccounts. DatabaseError."""
         await self.flush()
         return await estimated_today(self._database, self._clock())
 

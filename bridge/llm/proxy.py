@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -16,12 +17,12 @@ import msgspec
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 
 from bridge.database import DatabaseError
-from bridge.llm.accounts import Accounts
 from bridge.llm.call import Call, Desk, Path, Patience
 from bridge.llm.errors import RefusedError
 from bridge.llm.exits import Exits
 from bridge.llm.models import Models
 from bridge.llm.rate_limits import RateLimits, TooOftenError
+from bridge.llm.shared_accounts import Accounts
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES, too_large
 from bridge.llm.upstream import Upstream
@@ -86,8 +87,8 @@ class LlmProxy:
         return [
             # Requested before the first call, without credentials.
             web.head("/", _hello),
-            web.post("/v1/messages", self._messages),
-            web.post("/v1/messages/count_tokens", self._count_tokens),
+            web.post("/v1/messages", partial(self._call, path="/v1/messages")),
+            web.post("/v1/messages/count_tokens", partial(self._call, path="/v1/messages/count_tokens")),
             web.get("/v1/models", self.list_models, allow_head=False),
             web.route("*", "/v1/{rest:.*}", _nothing_here),
         ]
@@ -103,12 +104,6 @@ class LlmProxy:
     def oldest(self) -> Mapping[str, float]:
         """Return the start of the oldest call in flight (Unix seconds), by sprite."""
         return self._rate_limits.oldest()
-
-    async def _messages(self, request: web.Request) -> web.StreamResponse:
-        return await self._call(request, "/v1/messages")
-
-    async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
-        return await self._call(request, "/v1/messages/count_tokens")
 
     async def list_models(self, request: web.Request) -> web.StreamResponse:
         """Handle GET /v1/models: list the models that sprites may use."""

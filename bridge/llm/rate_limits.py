@@ -33,10 +33,6 @@ class _Use:
     bucket: TokenBucket
     open: dict[object, float] = field(default_factory=dict)
 
-    @property
-    def in_flight(self) -> int:
-        return len(self.open)
-
 
 class RateLimits:
     """Count each sprite's calls. `clock` returns monotonic seconds."""
@@ -65,7 +61,7 @@ class RateLimits:
 
     def in_flight(self) -> dict[str, float]:
         """Return the number of calls in flight, by sprite."""
-        return {sprite: use.in_flight for sprite, use in self._uses.items()}
+        return {sprite: len(use.open) for sprite, use in self._uses.items()}
 
     def oldest(self) -> dict[str, float]:
         """Return the start of the oldest call in flight (Unix seconds), by sprite."""
@@ -76,7 +72,7 @@ class RateLimits:
         if use is None:
             bucket = TokenBucket(self._per_minute / _MINUTE, self._per_minute, self._clock)
             use = self._uses[sprite] = _Use(bucket)
-        if use.in_flight >= self._at_once:
+        if len(use.open) >= self._at_once:
             raise TooOftenError(f"This sprite has {self._at_once} calls in flight, as many as it may.", _BUSY_SECONDS)
         if wait := use.bucket.wait(1):
             raise TooOftenError(f"This sprite has made its {self._per_minute} calls of this minute.", math.ceil(wait))

@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Literal, Self
 
 from bridge.database import DatabaseError
-from bridge.llm.accounts import UnavailableError
+from bridge.llm.accounts import LocalAccounts, UnavailableError
 from bridge.llm.budgets import BudgetError, refusal
 from bridge.llm.calls import ModelCall, Spend, estimated_today, spend
 from bridge.llm.raised_limits import Warnings, raise_on
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from bridge.database import Database
-    from bridge.llm.accounts import Bounds
+    from bridge.llm.accounts import Bounds, LocalAccounts
     from bridge.llm.budgets import Limits
     from bridge.llm.spending import Spending, Standing
 
@@ -50,7 +50,7 @@ _AWAY = "The bridge's database does not answer, and no model is called before wh
 
 
 class SharedAccounts:
-    """`async with SharedAccounts(...) as accounts:`; leaving it writes the pending settlements. See Accounts.
+    """`async with SharedAccounts(...) as accounts:`; leaving it writes the pending settlements. See LocalAccounts.
 
     `on_used_up` is called with the sprite and the message whenever a call is refused because the budget is used up.
     If the writer task dies, `on_death` is called, and leaving raises TaskDiedError.
@@ -99,23 +99,23 @@ class SharedAccounts:
 
     @property
     def limits(self) -> Limits:
-        """See Accounts."""
+        """See LocalAccounts."""
         return self._spending.limits
 
     @property
     def warnings(self) -> Warnings:
-        """See Accounts."""
+        """See LocalAccounts."""
         return self._warnings
 
     @property
     def is_behind(self) -> bool:
-        """See Accounts."""
+        """See LocalAccounts."""
         if self._writer is not None and self._writer.done():
             return True
         return self._failing_since is not None and time.monotonic() - self._failing_since >= _PATIENCE_SECONDS
 
     async def open(self, sprite: str, model: str, bounds: Bounds | None, patience: float) -> ModelCall:
-        """See Accounts."""
+        """See LocalAccounts."""
         if self.is_behind:
             raise UnavailableError(_AWAY)
         call = ModelCall(sprite, model, None if bounds is None else bounds.most)
@@ -130,14 +130,14 @@ class SharedAccounts:
         return call
 
     def settle(self, call: ModelCall) -> None:
-        """See Accounts."""
+        """See LocalAccounts."""
         self._open.pop(call.id, None)
         call.state = "settled"
         self._ended[call.id] = call
         self._noted.set()
 
     async def raise_today(self, sprite: str) -> float | None:
-        """See Accounts."""
+        """See LocalAccounts."""
         if (daily := self.limits.daily_usd) is None:
             return None
         await self._spending.begin(sprite)
@@ -147,19 +147,19 @@ class SharedAccounts:
         return 2 * daily + standing.raised
 
     async def spend(self) -> list[Spend]:
-        """See Accounts."""
+        """See LocalAccounts."""
         await self.flush()
         return await spend(self._database)
 
     async def spent_today(self) -> Mapping[str, float]:
-        """See Accounts. Raise UnavailableError."""
+        """See LocalAccounts. Raise UnavailableError."""
         try:
             return await self._spending.today()
         except DatabaseError as error:
             raise UnavailableError(_AWAY) from error
 
     async def estimated_today(self) -> Mapping[str, float]:
-        """See Accounts."""
+        """See LocalAccounts."""
         await self.flush()
         try:
             return await estimated_today(self._database)
@@ -284,6 +284,9 @@ class SharedAccounts:
             self._failing_since = time.monotonic()
             codes = ", ".join(sorted({error.code for error in errors.exceptions if isinstance(error, DatabaseError)}))
             log.error("the ledger cannot be written (%s)", codes, extra={"count": len(self._ended)})
+
+
+Accounts = LocalAccounts | SharedAccounts
 
 
 def _raised(limit: float | None, standing: Standing) -> float | None:

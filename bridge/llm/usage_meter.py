@@ -20,7 +20,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 
@@ -93,21 +92,6 @@ class PromptSizes:
         return math.ceil(thought * min(share * _MARGIN, 1.0))
 
 
-class Meter(Protocol):
-    """Receive each chunk of an answer's body, and report the known usage at any time."""
-
-    #: Whether the bytes so far end where another event could follow.
-    at_boundary: bool
-
-    def feed(self, chunk: bytes) -> None:
-        """Process one more chunk."""
-        ...
-
-    def read(self) -> Reading:
-        """Return the usage known so far."""
-        ...
-
-
 class _Message(msgspec.Struct):
     type: str = ""
     model: str | None = None
@@ -142,6 +126,7 @@ class SseMeter:
     """Meter of a stream of server-sent events, requested at `since` by the clock."""
 
     def __init__(self, since: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        #: Whether the bytes so far end where another event could follow.
         self.at_boundary = True
         self._clock = clock
         self._usage: Usage | None = None
@@ -164,7 +149,7 @@ class SseMeter:
         self._part_bytes = 0
 
     def feed(self, chunk: bytes) -> None:
-        """See Meter."""
+        """Process one more chunk."""
         *ended, rest = chunk.split(b"\n")
         if ended:
             if self._part_bytes:
@@ -181,7 +166,7 @@ class SseMeter:
                 self._parts.clear()
 
     def read(self) -> Reading:
-        """See Meter."""
+        """Return the usage known so far."""
         known = self._usage or Usage()
         if self._is_counted and not self._shown_bytes:
             return Reading(known, self._model, is_final=True, has_prompt=True, prompt_tokens=self._prompt_tokens)
@@ -300,7 +285,7 @@ class JsonMeter:
         self._is_too_long = False
 
     def feed(self, chunk: bytes) -> None:
-        """See Meter."""
+        """Process one more chunk."""
         if len(self._body) + len(chunk) > _MAX_MESSAGE_BYTES:
             self._is_too_long = True
             self._body.clear()
@@ -308,7 +293,7 @@ class JsonMeter:
             self._body += chunk
 
     def read(self) -> Reading:
-        """See Meter."""
+        """Return the usage known so far."""
         written = max(len(self._body), written_within(self._clock() - self._since))
         try:
             message = _MESSAGES.decode(self._body)
@@ -320,6 +305,9 @@ class JsonMeter:
         is_whole = has_prompt and said.output_tokens is not None
         is_error = message.type == "error"
         return Reading(usage, message.model, is_final=is_whole, has_prompt=has_prompt, is_refused=is_error)
+
+
+Meter = SseMeter | JsonMeter
 
 
 def meter_of(content_type: str, since: float) -> Meter:

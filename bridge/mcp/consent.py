@@ -9,7 +9,7 @@ from aiohttp import web
 from mcp.server.auth.provider import construct_redirect_uri
 
 from bridge.door import login, messages
-from bridge.door.messages import Tick
+from bridge.door.small_bodies import body_within
 from bridge.door.tokens import MEANING
 from bridge.mcp.provider import GRANTABLE, leads_to
 from bridge.observing.request_keys import PERSON
@@ -43,22 +43,15 @@ class Consent:
             return asked
         person, program, params = asked
         wanted = set(params.scopes or GRANTABLE)
-        ticks = [
-            Tick("scope", scope, f"`{scope}`: {MEANING[scope]}", scope in wanted and scope not in _NOT_TICKED)
-            for scope in GRANTABLE
-        ]
         target = str(params.redirect_uri)
-        return messages.choices(
+        return messages.document(
+            "consent.html",
             "Let a program in?",
-            f"A program that calls itself `{_shown(program.client_name)}` wants to reach the memory and the agent of "
-            f"`{person}`. Nobody has checked that name.",
-            f"The answer goes to `{_shown(_place(target))}`. Let it in only if you began this yourself, in that "
-            "program, just now.",
-            "It may:",
-            ticks=ticks,
-            yes="Let it in",
-            no="Do not",
-            leads_to=leads_to(target) or "",
+            forms=f"'self' {leads_to(target) or ''}",
+            program=_shown(program.client_name),
+            person=person,
+            place=_shown(_place(target)),
+            scopes=[(scope, MEANING[scope], scope in wanted and scope not in _NOT_TICKED) for scope in GRANTABLE],
         )
 
     async def take(self, request: web.Request) -> web.StreamResponse:
@@ -108,11 +101,8 @@ class Consent:
 
 
 async def _form(request: web.Request) -> dict[str, list[str]]:
-    body = bytearray()
-    async for chunk in request.content.iter_any():
-        body += chunk
-        if len(body) > _MAX_ANSWER_BYTES:
-            raise web.HTTPRequestEntityTooLarge(_MAX_ANSWER_BYTES)
+    if (body := await body_within(request, _MAX_ANSWER_BYTES)) is None:
+        raise web.HTTPRequestEntityTooLarge(_MAX_ANSWER_BYTES)
     try:
         return parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
     except ValueError as error:

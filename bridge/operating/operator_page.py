@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import html
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from aiohttp import web
+from markupsafe import escape
 
 from bridge.door import login, messages
 from bridge.door.forms import small_form
@@ -25,23 +26,19 @@ if TYPE_CHECKING:
     from bridge.hosts.host import Report
     from bridge.operating.acts import Operations
 
+#: An action: takes the request, the operator and the name of a person.
+_Act = Callable[[web.Request, str, str], Awaitable[web.StreamResponse]]
 #: Each row needs one request to a host.
 _MOST_SHOWN = 60
 _LINES_SHOWN = 30
 _BACK = Way("Back to the operator's page", "/operator")
-_LINK = (
-    '<p>It works once, in one browser, within a day. It is not shown again.</p><p class="whole"><code>{link}</code></p>'
-)
-_FOR_PROGRAMS = (
-    '<p>And a token for their programs, which is not shown again either:</p><p class="whole"><code>{token}</code></p>'
-)
 #: Shown if a restore is refused.
 _SAY_OVER = "Whoever runs this bridge can have what is kept put in its place: `python -m bridge restore {name} --over`"
 _ANSWERS = "{name}'s agent answers: its machine is not given up, and nothing was done."
 _NOT_TYPED = "{name} was not typed: nothing was done."
 #: The identity or passkey that a form names, or the text typed for confirmation.
 _WHICH = web.RequestKey("which", str)
-_RETURN = '<p><a href="/operator#{name}">Back to the operator\'s page</a></p>'
+_STEPS = "<!-- steps -->"
 
 
 class OperatorPage:
@@ -53,9 +50,9 @@ class OperatorPage:
 
     def table(self) -> list[web.RouteDef]:
         """Return the routes; register them before the catch-all for the page's files."""
-        does = {
-            "add": self._add,
-            "restore": self._restore,
+        does: dict[str, _Act] = {
+            "add": partial(self._hand_over, self._operations.acts.add),
+            "restore": partial(self._hand_over, self._operations.acts.restore),
             "link": self._link,
             "revoke": self._revoke,
             "promote": self._promote,
@@ -100,7 +97,7 @@ class OperatorPage:
             self._doorkeeper.form_token(caller),
             time.time(),
         )
-        response = messages.document("Operator", operator_view.drawn(shown), style=operator_view.STYLE)
+        response = operator_view.page(shown)
         await self._doorkeeper.renew(response, caller)
         return response
 
@@ -114,8 +111,7 @@ class OperatorPage:
             ways = await self._operations.acts.ways_in(name)
         except PeopleError as error:
             return messages.page(request, 404, "There is nobody of that name", str(error), code="nobody", ways=[_BACK])
-        body = operator_view.ways_in(name, ways, self._doorkeeper.form_token(caller))
-        return messages.document(f"How {name} logs in", body, style=operator_view.STYLE)
+        return operator_view.ways_in(name, ways, self._doorkeeper.form_token(caller))
 
     async def _operator(self, request: web.Request) -> Caller | web.Response:
         """Return the caller if they are an operator, otherwise the response."""
@@ -134,9 +130,7 @@ class OperatorPage:
             )
         return caller
 
-    def _acting(
-        self, act: Callable[[web.Request, str, str], Awaitable[web.StreamResponse]]
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _acting(self, act: _Act) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         """Return the route of an action: only for operators, only from this page's form; explain refusals."""
 
         async def handler(request: web.Request) -> web.StreamResponse:
@@ -158,14 +152,17 @@ class OperatorPage:
 
         return handler
 
-    async def _add(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
-        return self._handed(name, *await self._operations.acts.add(actor, name))
-
-    async def _restore(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
-        return self._handed(name, *await self._operations.acts.restore(actor, name))
+    async def _hand_over(
+        self, act: Callable[[str, str], Awaitable[tuple[str, str]]], _request: web.Request, actor: str, name: str
+    ) -> web.StreamResponse:
+        return self._handed(name, *await act(actor, name))
 
     async def _link(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
         return self._handed(name, await self._operations.acts.link(actor, name))
+
+    def _handed(self, name: str, link: str, token: str | None = None) -> web.Response:
+        title = f"A login link for {name}"
+        return messages.document("login_link.html", title, link=self._operations.link_of(link), token=token, name=name)
 
     async def _revoke(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
         _require_other(actor, name)
@@ -200,13 +197,7 @@ class OperatorPage:
         return await _told(request, name, "Deploying", deploy)
 
     async def _restore_agent(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
-        asked = Asked(actor, advice=_SAY_OVER.format(name=name))
-
-        async def restore(report: Report) -> str:
-            return (await self._operations.restoring.restore(name, asked, report)).words
-
-        await self._operations.people.require(name)
-        return await _told(request, name, "Restoring", restore)
+        return await self._restored(request, name, Asked(actor, advice=_SAY_OVER.format(name=name)))
 
     async def _new_machine(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
         await self._operations.people.require(name)
@@ -218,34 +209,30 @@ class OperatorPage:
         # The form may be older than the machine's last answer.
         if not operator_view.may_hang(row):
             raise PeopleError(_ANSWERS.format(name=name))
-        asked = Asked(actor, over=True, anew=True)
+        return await self._restored(request, name, Asked(actor, over=True, anew=True))
 
+    async def _restored(self, request: web.Request, name: str, asked: Asked) -> web.StreamResponse:
         async def restore(report: Report) -> str:
             return (await self._operations.restoring.restore(name, asked, report)).words
 
+        await self._operations.people.require(name)
         return await _told(request, name, "Restoring", restore)
-
-    def _handed(self, name: str, link: str, token: str | None = None) -> web.Response:
-        body = _LINK.format(link=html.escape(self._operations.link_of(link)))
-        if token is not None:
-            body += _FOR_PROGRAMS.format(token=html.escape(token))
-        return messages.document(f"A login link for {name}", body + _RETURN.format(name=html.escape(name)))
 
 
 async def _told(request: web.Request, name: str, doing: str, work: Work) -> web.StreamResponse:
     """Stream the steps of some work on a sprite, because it takes minutes."""
-    whole = messages.document(f"{doing} {name}", "<!-- steps -->", style=operator_view.STYLE)
-    before, after = (whole.text or "").split("<!-- steps -->")
+    whole = messages.document("steps.html", f"{doing} {name}", style="operator.css", name=name)
+    before, _, after = (whole.text or "").partition(_STEPS)
     response = web.StreamResponse(headers=whole.headers)
     response.headers.pop("Content-Length", None)
     await response.prepare(request)
-    await response.write(f'{before}<div role="log" aria-label="Steps"><ol>'.encode())
+    await response.write(before.encode())
 
     async def tell(phase: str, words: str) -> None:
-        await response.write(f"<li>{html.escape(phase)}: {html.escape(words)}</li>\n".encode())
+        await response.write(f"<li>{escape(f'{phase}: {words}')}</li>\n".encode())
 
     await steps_told(f"{doing.lower()} {name} on the operator's page", work, tell)
-    await response.write(f"</ol></div>{_RETURN.format(name=name)}{after}".encode())
+    await response.write(after.encode())
     await response.write_eof()
     return response
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from aiohttp import WSCloseCode
 
-from bridge.cluster.ownership import SoleOwnership
+from bridge.cluster.ownership import Ownership
 from bridge.relay.room import TIMES, Kept, Room, RoomTimes, nothing_kept
 from bridge.relay.subscriber import Subscriber
 from sprite.common.tasks import TaskSet
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from bridge.cluster.ownership import Ownership
     from bridge.hosts.host import Host, Phase
     from bridge.relay.observer import Observer
     from sprite.protocol.frames import VisitorMessage
@@ -78,7 +77,7 @@ class Relay:
         self._host = host
         self._raise_today = raise_today
         self._times = times
-        self._ownership = ownership or SoleOwnership()
+        self._ownership = ownership or Ownership()
         self._ownership.add_listener(self._owner_changed)
         self._observers = list(observers)
         self._is_unshipped = is_unshipped

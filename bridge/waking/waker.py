@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
-from bridge.cluster.ownership import NotOwnedError, SoleOwnership
+from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.hosts.output import printable
 from bridge.relay.link import LinkDownError
 from sprite.common.retry import jittered
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
-    from bridge.cluster.ownership import Ownership
     from bridge.relay.relay import Relay
     from bridge.relay.room import Room
     from bridge.waking.due_dates import DueDates
@@ -104,7 +103,7 @@ class Waker:
         self._due = due
         self._may_wake = may_wake
         self._on_death = on_death
-        self._ownership = ownership or SoleOwnership()
+        self._ownership = ownership or Ownership()
         self._pace = pace or Pace()
         self._clock = clock
         self._to_look_at = set[str]()

@@ -575,7 +575,10 @@ async def test_api_error_passes_and_costs_nothing(api: ScriptedUpstream, tmp_pat
     api.answer = answer
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running:
         async with running.post() as response:
-            assert (response.status, await response.read()) == (status, words)
+            body = await response.json()
+            assert (response.status, body["error"]["type"]) == (status, kind)
+            assert body["request_id"] == json.loads(words)["request_id"]
+            assert "busy" not in body["error"]["message"]
         call = await running.call()
         assert running.budgets.spent("ada").today == running.budgets.held("ada") == 0
     assert (call["status"], call["outcome"], call["spent_usd"], call["output_tokens"]) == (status, "refused", 0, 0)
@@ -602,7 +605,7 @@ async def test_broken_stream_costs_what_is_known(api: ScriptedUpstream, tmp_path
             body = await response.read()
         call = await running.call()
         assert running.budgets.spent("ada").today == call["spent_usd"]
-    assert body.startswith(whole)
+    assert body.startswith(whole.partition(b"event: error")[0])
     assert (b"event: error\n" in body) is ("cut" in step or "stream_error" in step)
     if step["at"] == "after_delta":
         assert (call["is_estimate"], call["spent_usd"]) == (0, pytest.approx(0.002))

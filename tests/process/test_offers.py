@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge.cluster.ownership import NotOwnedError, SoleOwnership
+from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.config import Settings
 from bridge.hosts.host import HostError, HostState, Report, State
 from bridge.hosts.machine import CommandError
@@ -81,7 +81,7 @@ async def test_a_machine_that_is_there_and_never_comes_up_may_be_given_up_for_wh
         assert bridge.relay.offer("local") is None
 
 
-class Without(SoleOwnership):
+class Without(Ownership):
     """Nobody can say who has the sprite."""
 
     async def own(self, sprite: str) -> Lease | None:

@@ -247,13 +247,13 @@ async def test_an_agent_whose_machine_is_gone_is_made_anew_and_nothing_that_is_t
     assert shown.rindex("<details>", 0, offer) < offer < shown.index(">Restore the agent of ada</button>")
     status, told = await desk.act("restore-agent", "ada")
     assert status == 200
-    assert "<li>done: ada&#x27;s agent is restored, with 9 turn(s)" in told
+    assert "<li>done: ada&#39;s agent is restored, with 9 turn(s)" in told
     assert "since they did not fit: 2 file(s) (2.4 MB)." in told
     assert (desk.settings.workspaces / "ada" / SYSTEM / LOG).exists()
     assert "/operator/restore-agent" not in await desk.open()
     # A form that was open since before.
     _, told = await desk.act("restore-agent", "ada")
-    assert "<li>failed: ada&#x27;s agent is there. It has 9 turn(s)" in told
+    assert "<li>failed: ada&#39;s agent is there. It has 9 turn(s)" in told
     assert "python -m bridge restore ada --over" in told
     assert [line for line in await desk.audit() if "users" not in line[1]] == [("local", "restore ada")] * 2
 
@@ -283,7 +283,7 @@ async def test_a_machine_that_hangs_is_given_up_once_its_name_was_typed_and_at_n
     assert (workspace / "documents/newer.txt").exists()
     status, told = await desk.act("new-machine", "ada", which="ada")
     assert status == 200
-    assert "<li>done: ada&#x27;s agent is restored, with 9 turn(s)" in told
+    assert "<li>done: ada&#39;s agent is restored, with 9 turn(s)" in told
     assert not (workspace / "documents/newer.txt").exists()
     entries = [each for each in (await desk.asked("GET", "/audit"))["entries"] if each["action"] == "restore"]
     assert [(each["actor"], each["subject"], each["detail"]) for each in entries] == [

@@ -124,7 +124,7 @@ async def test_when_all_is_well_again_that_is_said(tmp_path: Path, caplog: pytes
     assert f"all is well between this bridge and the one at {there.url}" in caplog.text
 
 
-async def test_a_terminal_says_why_a_bridge_lets_nobody_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_terminal_says_why_a_bridge_lets_nobody_in(tmp_path: Path) -> None:
     places = Places()
     async with (
         open_database(tmp_path / "shared.db") as database,
@@ -151,9 +151,6 @@ async def test_a_terminal_says_why_a_bridge_lets_nobody_in(tmp_path: Path, caplo
         ):
             assert response.status == 502
             assert "BRIDGE_CLUSTER_SECRET" in (await response.json())["error"]["message"]
-    said = [record for record in caplog.records if "does not believe what this one passes on" in record.getMessage()]
-    assert len(said) == 1
-    assert "BRIDGE_CLUSTER_SECRET" in said[0].getMessage()
 
 
 def sockets(here: Entrance) -> list[web.RouteDef]:

@@ -21,7 +21,7 @@ import pytest
 
 from bridge.chat.endpoints import RunningEndpoint
 from bridge.chat.restore_command import NotRestoredError
-from bridge.cluster.ownership import SoleOwnership
+from bridge.cluster.ownership import Ownership
 from bridge.config import Settings
 from bridge.database import open_database
 from bridge.door.restoring import Restoring
@@ -457,7 +457,7 @@ async def test_wedged_vm_is_replaced_only_when_asked(
             Fault("POST", "/v1/sprites$", times=99, status=400, body="planted"),
         ]
         async with Relay(home.host, kept=home.restorer.kept_words, times=RoomTimes(stuck_seconds=0.0)) as relay:
-            restoring = Restoring(home.restorer, relay, SoleOwnership())
+            restoring = Restoring(home.restorer, relay, Ownership())
             with pytest.raises(RestoreRefusedError, match="does not need that"):
                 await restoring.asked_by("ada", "replace")
             with relay.held("ada") as room:

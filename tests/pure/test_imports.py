@@ -444,7 +444,6 @@ def test_what_must_answer_at_once_does_not_wait_for_the_sdks(starts: list[str]) 
 BY_HAND = {
     "bridge.chat.bridge_link",
     "bridge.chat.endpoints",
-    "bridge.door.visitors",
     "bridge.mcp.asgi",
     "bridge.observing.probe",
     "bridge.operating.audit",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bridge.door.people import Person
 from bridge.operating.audit import AuditLog, Entry
-from bridge.operating.operator_view import Seen, Shown, drawn
+from bridge.operating.operator_view import Seen, Shown, page
 from bridge.operating.status import Row
 from bridge.operating.status import drawn as table
 
@@ -12,7 +12,8 @@ HOSTILE = "</dd><script>alert(1)</script>\"'\x00\u202e"
 
 
 def shown(people: list[Seen], audit: AuditLog | None = None, matching: int = 1) -> str:
-    return drawn(Shown("ada", people, matching, HOSTILE, audit or AuditLog([], None), HOSTILE, "t", 1000.0))
+    response = page(Shown("ada", people, matching, HOSTILE, audit or AuditLog([], None), HOSTILE, "t", 1000.0))
+    return " ".join((response.text or "").split())
 
 
 def row(name: str, **change: object) -> Row:

@@ -17,7 +17,7 @@ from bridge.app import _ownership
 from bridge.cluster.holders import holders
 from bridge.cluster.lease_book import LeaseBook
 from bridge.cluster.leases import CHANNEL, Leases
-from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, SoleOwnership
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, Ownership
 from bridge.config import Settings
 from bridge.database import Database, open_database
 from bridge.sql.postgres import CONNECTIONS
@@ -373,7 +373,7 @@ async def test_a_database_that_says_nothing_any_more_is_called_away_before_it_is
 
 
 async def test_one_bridge_alone_owns_everything_without_a_lease() -> None:
-    alone = SoleOwnership()
+    alone = Ownership()
     assert await alone.own("ada") is None
     assert await alone.owner_of("ada") is None
     assert (alone.holds("ada"), alone.epoch("ada")) == (True, None)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import logging
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from aiohttp import web
@@ -14,7 +12,7 @@ from bridge.door import login, messages
 from bridge.door.arriving import Arriving
 from bridge.door.forms import small_form
 from bridge.door.passkeys.flow import Asked, PasskeyFlow
-from bridge.door.passkeys.store import MAX_LABEL_CHARACTERS, Passkey, PasskeyError
+from bridge.door.passkeys.store import MAX_LABEL_CHARACTERS, PasskeyError
 from bridge.door.return_to import return_path
 from bridge.door.small_bodies import body_within
 from bridge.door.wrong_links import WrongLinks
@@ -28,33 +26,6 @@ log = logging.getLogger(__name__)
 
 _SCRIPT = "/passkeys.js"
 _MAX_ANSWER_BYTES = 32 * 1024
-_STYLE = """
-main { margin-top: 8vh; }
-li { margin: .8rem 0; display: flex; flex-wrap: wrap; gap: .4rem 1rem; align-items: center; }
-ul { padding: 0; list-style: none; }
-li form { margin: 0 0 0 auto; }
-li span { overflow-wrap: anywhere; }
-.soft { color: var(--soft); }
-form { flex-wrap: wrap; }
-button { min-height: 2.5rem; cursor: pointer; }
-:focus-visible { outline: 3px solid var(--mark); outline-offset: 2px; }
-input { font: inherit; padding: .4em .6em; border: 1px solid var(--soft); border-radius: .4em; }
-input { background: var(--back); color: var(--text); min-width: 0; }
-"""
-_WHAT = (
-    "<p>With a passkey <code>{person}</code> logs in here by a finger, a face or a PIN on a device of theirs. "
-    "Nothing is typed, and nothing can be copied from a mail.</p>"
-)
-_NEW = (
-    '<form id="passkey-new"><label for="label">Name of this device</label>'
-    f'<input id="label" name="label" maxlength="{MAX_LABEL_CHARACTERS}" autocomplete="off" value="Passkey">'
-    '<button>Add a passkey</button></form><p id="said" role="status"></p>'
-)
-_LOGIN = (
-    '<p><button id="passkey-login" type="button" data-to="{to}">Log in with a passkey</button></p>'
-    '<p id="said" role="status"></p>'
-)
-_LINK = '<form method="post" action="/oidc/link"><button class="quiet">Link with {name}</button></form>'
 
 
 class NewPasskey(msgspec.Struct):
@@ -95,16 +66,15 @@ class PasskeyDoor:
         caller = await self._doorkeeper.who_looks(request)
         if isinstance(caller, web.Response):
             return caller
-        token = self._doorkeeper.form_token(caller)
-        listed = "".join(_item(each, token) for each in await self._flow.passkeys.of(caller.person))
-        parts = [
-            _WHAT.format(person=html.escape(caller.person)),
-            f"<ul>{listed}</ul>" if listed else "<p>You have none yet.</p>",
-            _NEW if self._flow.party.is_at(request.host) else _elsewhere(self._flow.party.origins[0]),
-            _LINK.format(name=html.escape(self._provider)) if self._provider else "",
-            '<p><a href="/">To your agent</a></p>',
-        ]
-        return messages.document("Your passkeys", "".join(parts), style=_STYLE, script=_SCRIPT)
+        return self._page(
+            request,
+            "Your passkeys",
+            person=caller.person,
+            passkeys=await self._flow.passkeys.of(caller.person),
+            token=self._doorkeeper.form_token(caller),
+            provider=self._provider,
+            max_label=MAX_LABEL_CHARACTERS,
+        )
 
     async def _begin(self, request: web.Request) -> web.StreamResponse:
         caller = await self._doorkeeper.who_acts(request)
@@ -147,10 +117,7 @@ class PasskeyDoor:
     # --- who logs in ---
 
     async def _login_page(self, request: web.Request) -> web.StreamResponse:
-        to = html.escape(return_path(request.query.get("to", "/")))
-        button = _LOGIN.format(to=to)
-        body = button if self._flow.party.is_at(request.host) else _elsewhere(self._flow.party.origins[0])
-        return messages.document("Log in", body, style=_STYLE, script=_SCRIPT)
+        return self._page(request, "Log in", person=None, to=return_path(request.query.get("to", "/")))
 
     async def _begin_login(self, request: web.Request) -> web.StreamResponse:
         if not self._doorkeeper.is_same_origin(request):
@@ -183,6 +150,13 @@ class PasskeyDoor:
         self._cookie.take_back(response)
         return response
 
+    def _page(self, request: web.Request, title: str, **values: Any) -> web.Response:
+        party = self._flow.party
+        elsewhere = "" if party.is_at(request.host) else party.origins[0]
+        return messages.document(
+            "passkeys.html", title, style="passkeys.css", script=_SCRIPT, elsewhere=elsewhere, **values
+        )
+
     def _asked(self, asked: Asked, options: bytes) -> web.Response:
         headers = {"Cache-Control": "no-store"}
         response = web.Response(body=options, content_type="application/json", headers=headers)
@@ -214,26 +188,3 @@ def no_passkeys() -> list[web.RouteDef]:
         web.get("/login/passkey", refuse, allow_head=False),
         web.post("/{path:passkeys(?:/options|/remove)?|login/passkey(?:/options)?}", refuse),
     ]
-
-
-def _item(passkey: Passkey, token: str) -> str:
-    used = "never used" if passkey.used_at is None else f"last used {_day(passkey.used_at)}"
-    label = html.escape(passkey.label)
-    return (
-        f'<li><span>{label}<br><span class="soft">since {_day(passkey.created_at)}, {used}</span></span>'
-        f'<form method="post" action="/passkeys/remove"><input type="hidden" name="token" value="{token}">'
-        f'<input type="hidden" name="passkey" value="{passkey.credential_id.hex()}">'
-        f'<button class="quiet" aria-label="Remove {label}">Remove</button></form></li>'
-    )
-
-
-def _elsewhere(origin: str) -> str:
-    address = html.escape(f"{origin}/passkeys")
-    return (
-        "<p>Browsers keep passkeys for a name, not for a number. Log in at this address to add one or to use it:</p>"
-        f'<p class="whole"><code>{address}</code></p>'
-    )
-
-
-def _day(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
