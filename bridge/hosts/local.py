@@ -37,7 +37,7 @@ from bridge.hosts.host import (
 )
 from bridge.hosts.program import program_output
 from bridge.hosts.workspace import ADDRESS, LOCK, LOG, SYSTEM, TOKEN
-from bridge.locks import is_held
+from sprite.common.locks import is_held
 from sprite.common.tasks import TaskSet
 from sprite.protocol.paths import on_disk
 

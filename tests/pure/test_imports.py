@@ -201,7 +201,7 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
             ("sprite.database",),
             ("sprite",),
             (
-                *("sprite.database", "sprite.errors"),
+                *("sprite.database", "sprite.errors", "sprite.common"),
                 *("sprite.protocol.archive", "sprite.protocol.shapes", "sprite.protocol.tools"),
                 "sprite.protocol.shipping",
             ),
@@ -222,7 +222,7 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("bridge",), ("tests",), ()),
         (("sprite.common",), ("sprite", "bridge"), ("sprite.common",)),
         (("bridge.offline",), ("bridge",), ("bridge.offline",)),
-        (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks")),
+        (("bridge.hosts",), ("bridge",), ("bridge.hosts",)),
         (
             ("bridge.relay",),
             ("bridge",),

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprite.database.connection import _all_or_nothing
+from sprite.common import sqlite
 from sprite.database.curations import NewCuration
 from sprite.database.lost_calls import NOT_LOGGED, LostCall
 from sprite.errors import PeerError
@@ -201,7 +201,7 @@ def test_decision_is_applied_in_one_hop(tmp_path: Path) -> None:
 
 def is_in_transaction() -> bool:
     """Whether some thread is at the beginning or at the end of one, or waits there."""
-    return any(frame.f_code is _all_or_nothing.__code__ for frame in sys._current_frames().values())
+    return any(frame.f_code is sqlite.transaction.__wrapped__.__code__ for frame in sys._current_frames().values())
 
 
 async def test_a_fold_whose_caller_was_cancelled_runs_to_its_end_and_is_not_repeated(stores: Stores) -> None:
