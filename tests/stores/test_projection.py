@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import sqlite3
 import sys
@@ -201,7 +202,7 @@ def test_decision_is_applied_in_one_hop(tmp_path: Path) -> None:
 
 def is_in_transaction() -> bool:
     """Whether some thread is at the beginning or at the end of one, or waits there."""
-    return any(frame.f_code is sqlite.transaction.__wrapped__.__code__ for frame in sys._current_frames().values())
+    return any(frame.f_code is inspect.unwrap(sqlite.transaction).__code__ for frame in sys._current_frames().values())
 
 
 async def test_a_fold_whose_caller_was_cancelled_runs_to_its_end_and_is_not_repeated(stores: Stores) -> None:
