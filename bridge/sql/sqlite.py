@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bridge.errors import OperatorError
 from bridge.sql.interface import ConstraintError, DatabaseError, Transaction
+from sprite.common.files import sync
 from sprite.common.sqlite import Connection, RefusedFileError, Schema, connected, open_reader, open_writer
-from sprite.protocol.whole_file import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,8 +22,8 @@ from typing import Protocol, Self, TypeVar
 from bridge.database import STORE_TABLES, Database, DatabaseError, Transaction
 from bridge.hosts.host import NAME
 from bridge.store.store import DamagedError, StoreError, StoreFullError
+from sprite.common.files import sync
 from sprite.common.sqlite import RefusedFileError, Schema, migrate, pragma, refuse_foreign, transaction
-from sprite.protocol.whole_file import sync
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from sprite.archive.snapshot import snapshot
 from sprite.archive.walk import LeftOut
 from sprite.commands.output import one_line, say, say_json, warn
 from sprite.commands.owner import owned
+from sprite.common.files import whole_file
 from sprite.config import Settings
 from sprite.errors import MendedAtStartError, OperatorError, WorkspaceLockedError
 from sprite.protocol.archive import Manifest
-from sprite.protocol.whole_file import whole_file
 
 _STDOUT = "-"
 

@@ -1,4 +1,4 @@
-"""The sprite's databases: one writer thread with a queue, one reader thread, and one connection for single queries.
+"""The sprite's databases: one owner, one writer thread with a queue, a reader thread, and a connection for queries.
 
 Work with more than one statement is a synchronous function over `sqlite3.Connection`, which runs as a whole on a
 thread (0.1 ms for any number of statements). Single queries go through aiosqlite, beside such functions. Opening a
@@ -10,33 +10,39 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import aiosqlite
 
 from sprite.common import sqlite
+from sprite.common.locks import LockHeldError, held
 from sprite.common.sqlite import LARGEST_ROW_ID, Connection, RefusedFileError, Schema
-from sprite.errors import DatabaseUnusableError, MendedAtStartError, StorageError
+from sprite.errors import DatabaseUnusableError, MendedAtStartError, OperatorError, StorageError, WorkspaceLockedError
 
 __all__ = [
     "LARGEST_ROW_ID",
     "Database",
     "Schema",
+    "Tables",
     "empty_database",
     "filling",
+    "in_transaction",
     "open_database",
     "open_reader",
     "plain_reader",
     "row_id",
     "storage_errors",
     "to_json",
+    "workspace_lock",
 ]
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
+_Tables = TypeVar("_Tables", bound="Tables")
 #: Primary result codes that blame the disk, not the statement.
 _STORAGE_CODES = frozenset(
     {
@@ -79,6 +85,34 @@ def storage_errors(path: Path) -> Iterator[None]:
         if code in _DAMAGE_CODES:
             raise DatabaseUnusableError(sqlite.damaged(path, str(error))) from error
         raise
+
+
+@contextlib.contextmanager
+def workspace_lock(path: Path, databases: Path, *, briefly: bool = False) -> Iterator[None]:
+    """Hold the lock file and the databases' folder; `briefly` tells others to wait.
+
+    The lock on the folder holds even if the lock file is deleted or a database is restored beside its owner.
+
+    Raises WorkspaceLockedError with the owner's process id if another process holds them, OperatorError if they
+    cannot be opened.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            for folder in (path.parent, databases):
+                # A workspace that was restored from a backup may contain only its memory.
+                folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held(path, databases, briefly=briefly))
+        except OSError as error:
+            raise OperatorError(
+                f"The workspace cannot be locked: {error.filename or path}: {error.strerror}. "
+                "Move away what stands in the way, or change its owner."
+            ) from error
+        except LockHeldError as error:
+            raise WorkspaceLockedError(
+                f"Another sprite (process {error.owner}) already owns {path.parent.parent.parent}. "
+                "Stop it first, or choose another --workspace."
+            ) from error
+        yield
 
 
 class Database:
@@ -141,6 +175,18 @@ class Database:
         with storage_errors(self.path):
             return list(await self._queries.execute_fetchall(sql, parameters))
 
+    async def fetch_as(self, make: Callable[..., _T], sql: str, parameters: Iterable[Any] = ()) -> list[_T]:
+        """Return a value for each row of a query, made of its columns."""
+        return [make(*row) for row in await self.fetch_all(sql, parameters)]
+
+    async def fetch_column(self, sql: str, parameters: Iterable[Any] = ()) -> list[Any]:
+        """Return the first column of each row."""
+        return [row[0] for row in await self.fetch_all(sql, parameters)]
+
+    async def fetch_map(self, sql: str, parameters: Iterable[Any] = ()) -> dict[Any, Any]:
+        """Return the second column of each row by the first."""
+        return {row[0]: row[1] for row in await self.fetch_all(sql, parameters)}
+
     async def fetch_one(self, sql: str, parameters: Iterable[Any] = ()) -> sqlite3.Row | None:
         """Return the first row of a query, or None."""
         rows = await self.fetch_all(sql, parameters)
@@ -150,6 +196,25 @@ class Database:
         """Return the first column of the first row, or None."""
         row = await self.fetch_one(sql, parameters)
         return row[0] if row else None
+
+
+class Tables:
+    """Base of the classes that read and write some tables of a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+
+def in_transaction(
+    method: Callable[Concatenate[_Tables, sqlite3.Connection, _P], _T],
+) -> Callable[Concatenate[_Tables, _P], Coroutine[Any, Any, _T]]:
+    """Make a method of Tables run in a transaction on the writer's thread (`Database.transact`), which it is given."""
+
+    @wraps(method)
+    async def transact(self: _Tables, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
+        return await self._db.transact(lambda tx: method(self, tx, *arguments, **named))
+
+    return transact
 
 
 def _synced(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:

@@ -17,8 +17,7 @@ from typing import Final
 
 from sprite.archive.snapshot import memory_files
 from sprite.config import Settings
-from sprite.database.ship_changes import ChangedRow, ShipChanges
-from sprite.database.ship_state import ROWS, ShipState
+from sprite.database.ship_changes import ROWS, ChangedRow, ShipChanges, ShipState
 from sprite.errors import PeerError
 from sprite.protocol.shipping import Packer, Shipped, ShippedChunk
 from sprite.shipping.files import Contents, FileFacts

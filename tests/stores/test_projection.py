@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from sprite.common import sqlite
 from sprite.database.curations import NewCuration
-from sprite.database.lost_calls import NOT_LOGGED, LostCall
+from sprite.database.quarantine import NOT_LOGGED, LostCall
 from sprite.errors import PeerError
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
 from sprite.memory.projection.batch_fold import BatchFold
@@ -616,7 +616,7 @@ async def test_a_crash_at_any_point_is_repaired_by_the_next_start(kind: str, cra
             await stores.batch(f'FACT [t{turn}] It is 5. | "5"\n' + update("user.md", "# After"), turn)
         else:
             source = {"source": "disk"} if kind == "disk" else {}
-            await stores.transcript.curations.append_edit({"name": "user.md", "content": "# After\n", **source})
+            await stores.transcript.curations.append_said("edit", {"name": "user.md", "content": "# After\n", **source})
         if kind == "disk":
             stores.path("user.md").write_text("# After\n")
         await crash(stores)

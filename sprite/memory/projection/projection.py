@@ -82,7 +82,7 @@ class Projection:
                 raise PeerError(
                     f"{name} has changed since you opened it: look at the newest version first.", code="conflict"
                 )
-            await self._transcript.curations.append_edit({"name": name, "content": content})
+            await self._transcript.curations.append_said("edit", {"name": name, "content": content})
             return changes + await self._settle()
 
     async def accept(self, name: str, seen: int | None = None) -> list[Change]:
@@ -170,7 +170,7 @@ class Projection:
             row = NewCuration("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
             now = time.time()
             row = replace(row, decision=write_decision(await self._judge(row.at(now))), created_at=now)
-            curation_id = await self._transcript.curations.append_action(row)
+            curation_id = (await self._transcript.curations.append_event(row)).id
             return curation_id, changes + await self._settle()
 
     async def decided(self, answer: NewCuration) -> NewCuration:
