@@ -16,13 +16,13 @@ from sprite.archive.export import Export
 from sprite.archive.reading import opened
 from sprite.archive.restore import Restore
 from sprite.archive.snapshot import snapshot
+from sprite.common.files import whole_file
 from sprite.config import Settings
-from sprite.database.lock import workspace_lock
+from sprite.database.connection import workspace_lock
 from sprite.database.transcript import open_transcript
 from sprite.errors import OperatorError
 from sprite.folders import make_folders
 from sprite.memory.rebuild import replay_aside
-from sprite.protocol.whole_file import whole_file
 from tests.memory_stores import open_stores
 
 RUNS = 3

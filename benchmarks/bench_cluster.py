@@ -26,13 +26,13 @@ from benchmarks.report import line, spread
 from bridge.cluster.homes import this_machine
 from bridge.database import open_database
 from bridge.door.people import People
-from bridge.locks import held
 from bridge.offline.model import OfflineModel
 from bridge.store.key_text import read_keys
 from bridge.store.keys import FixedKeys
 from bridge.store.sealed_store import SealedStore
 from bridge.store.shelves import DatabaseShelf
 from bridge.store.store import StoredRow
+from sprite.common.locks import held
 from tests.bridge_harness import BridgeProcess
 from tests.cluster_stage import BRIDGES, STORE_KEY, Cluster, cluster
 from tests.postgres import Server, binaries, own_server
@@ -131,7 +131,7 @@ async def stand_ins(stage: Cluster, folder: Path, count: int) -> AsyncIterator[l
             run.mkdir(parents=True)
             (run / "address").write_text(f"127.0.0.1:{port}")
             (run / "token").write_text(name)
-            stack.enter_context(held(run / "lock"))
+            stack.enter_context(held(run / "lock", run))
             _, stage.tokens[name] = await People(database).add(name)
             home = (name, this_machine(), str(run.parents[1]))
             await database.statement("INSERT INTO homes (sprite, machine, path) VALUES (?, ?, ?)", home)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bridge.config import Settings
 from bridge.errors import OperatorError
-from bridge.locks import LockHeldError, held, is_held
+from sprite.common.locks import LockHeldError, held, is_held
 
 
 class FolderTakenError(OperatorError):
@@ -25,7 +25,7 @@ def owned(settings: Settings) -> Iterator[None]:
         try:
             settings.run.mkdir(parents=True, exist_ok=True)
             settings.run.chmod(0o700)
-            stack.enter_context(held(_lock(settings)))
+            stack.enter_context(held(_lock(settings), settings.run))
         except OSError as error:
             raise OperatorError(
                 f"The data folder {settings.data} cannot be written to ({error.strerror}). Choose another with "

@@ -7,9 +7,10 @@ because memory can be read without it.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from pathlib import Path
+
+from sprite.common.files import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,9 @@ def leave(note: Path, workspace: Path, code: Path, *, takes_over: bool) -> None:
         named = _workspace(note)
         if named not in {None, workspace} and not takes_over:
             return
-        _replace(note, "".join(f"{line}\n" for line in (_EXPLANATION, *(f"{k}={v}" for k, v in values.items()))))
+        text = "".join(f"{line}\n" for line in (_EXPLANATION, *(f"{k}={v}" for k, v in values.items())))
+        note.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(note, text.encode(errors="surrogateescape"))
     except OSError as error:
         log.warning(
             "the Claude Code plugin is not told where memory is: %s cannot be written (%s)", note, error.strerror
@@ -45,13 +48,3 @@ def _workspace(note: Path) -> Path | None:
         return None
     named = next((Path(line.partition("=")[2]) for line in lines if line.startswith("workspace=")), None)
     return named if named is not None and named.is_dir() else None
-
-
-def _replace(note: Path, text: str) -> None:
-    """Replace the note atomically, readable for its owner only."""
-    note.parent.mkdir(parents=True, exist_ok=True)
-    new = note.with_name(f"{note.name}.{os.getpid()}")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", errors="surrogateescape") as file:
-        file.write(text)
-    new.replace(note)

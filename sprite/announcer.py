@@ -11,7 +11,7 @@ from sprite.common.tasks import owned_task
 from sprite.database.memory import MemoryDB
 from sprite.feed import Feed
 from sprite.memory.projection.decision import Change
-from sprite.memory.recall.view import MemoryView, action_row, learning_row
+from sprite.memory.recall.view import MemoryView, action_row
 from sprite.protocol.messages import ActionUpdate, MemoryUpdate
 
 log = logging.getLogger(__name__)
@@ -74,11 +74,10 @@ class Announcer:
             log.exception("a change of memory could not be announced")
 
     async def _announce_memory(self, change: Change) -> None:
-        learnings = await self._memory.learnings_of(change.curation_id)
         self._feed.publish(
             MemoryUpdate(
                 files=list(dict.fromkeys(change.files)),
-                learnings=[learning_row(learning) for learning in learnings],
+                learnings=await self._memory.learnings_of(change.curation_id),
                 curation_id=change.curation_id,
                 drift=list(await self._view.drift()),
             )

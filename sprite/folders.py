@@ -24,7 +24,7 @@ def refuse_what_is_no_file(settings: Settings) -> None:
     files = [Path(f"{path}{suffix}") for path in databases for suffix in ("-wal", "-shm")]
     files += [settings.transcript_db, settings.workspace_db, settings.lock, settings.token_file, settings.address_file]
     files += [settings.boot_prompt, settings.run / LAST_ERROR, settings.memory / SHIPPED, settings.memory / AT_WORK]
-    files += [settings.run / name for name in ("agent", "agent.new", "cli", "token.new")]
+    files += [settings.run / name for name in ("agent", "cli")]
     for path in files:
         if path.exists() and not path.is_file():
             what = "a folder" if path.is_dir() else "no file"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -33,9 +32,10 @@ from sprite.clients.leases import Leases
 from sprite.clients.listening import Port, listening
 from sprite.clients.uploads import Uploads
 from sprite.common import own_secrets
+from sprite.common.files import replace_file
 from sprite.common.tasks import owned_task
 from sprite.config import Settings
-from sprite.database.lock import workspace_lock
+from sprite.database.connection import workspace_lock
 from sprite.database.transcript import open_transcript
 from sprite.database.workspace import open_workspace
 from sprite.errors import OperatorError
@@ -204,12 +204,7 @@ def _token(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise OperatorError(f"{path} holds no token. Delete it: the next start makes a new one.") from error
     if not known:
-        temporary = path.with_name("token.new")
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            stream.write(secrets.token_urlsafe(32) + "\n")
-        temporary.replace(path)
+        replace_file(path, f"{secrets.token_urlsafe(32)}\n".encode())
     return path.read_text().strip()
 
 

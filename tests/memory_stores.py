@@ -12,7 +12,7 @@ from typing import Any
 
 from sprite.config import Settings
 from sprite.database.curations import NewCuration
-from sprite.database.memory import Learning, MemoryDB, open_memory
+from sprite.database.memory import MemoryDB, open_memory
 from sprite.database.transcript import (
     NewObservation,
     Observation,
@@ -28,6 +28,7 @@ from sprite.memory.projection.projection import Projection
 from sprite.memory.rebuild import Regrowth
 from sprite.memory.recall.hits import Found
 from sprite.memory.recall.search import search
+from sprite.protocol.rows import LearningRow
 from sprite.shipping.shipping import Shipping
 from tests.looks import dump
 from tests.new_databases import put_memory
@@ -86,7 +87,7 @@ class Stores:
             )
             await grown.take_up(generation)
             for response, first, last in answers:
-                turns = await self.transcript.observations_between(first, last)
+                turns = await self.turns_between(first, last)
                 await grown.come_to(turns)
                 answer = NewCuration("batch", response, first, last, model="offline", generation=generation)
                 await grown.keep(answer, turns[-1])
@@ -106,14 +107,17 @@ class Stores:
         """The same, at another time."""
         return Actions(self.projection, self.memory, clock=clock)
 
-    async def learnings(self) -> list[Learning]:
+    async def learnings(self) -> list[LearningRow]:
         return await self.memory.learnings(limit=10_000)
 
     async def reports(self) -> list[tuple[str, str]]:
         return [(report.kind, report.detail) for report in reversed(await self.memory.reports(1000))]
 
+    async def turns_between(self, first: int, last: int) -> list[Observation]:
+        return [turn for turn in await self.observations() if first <= turn.id <= last]
+
     async def observations(self) -> list[Observation]:
-        return await self.transcript.observations_between(0, 2**62)
+        return await self.transcript.observations_after(0, 2**62)
 
     def path(self, name: str) -> Path:
         return self.folder / name

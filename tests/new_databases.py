@@ -14,7 +14,7 @@ from pathlib import Path
 from bridge.database import open_database
 from sprite.database.connection import filling
 from sprite.database.memory import SCHEMA as MEMORY
-from sprite.database.transcript_schema import SCHEMA as TRANSCRIPT
+from sprite.database.transcript import SCHEMA as TRANSCRIPT
 
 
 def put_memory(folder: Path) -> None:

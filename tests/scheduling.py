@@ -18,7 +18,7 @@ from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import Session
 from sprite.agent.standing_rules import StandingRules
 from sprite.config import Settings
-from sprite.database.actions import Action
+from sprite.database.projected import Action
 from sprite.database.transcript import Outcome
 from sprite.database.workspace import MissionMoved, StoredMission, WorkspaceDB, open_workspace
 from sprite.errors import AgentError

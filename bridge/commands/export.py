@@ -33,8 +33,8 @@ from bridge.operating.kept_api import AS_OF, LEFT_OUT
 from bridge.store.export import Source, exported_as_owner
 from bridge.store.losses import moment as moment_words
 from bridge.store.store import StoreError
+from sprite.common.files import whole_file
 from sprite.protocol.archive import MANIFEST
-from sprite.protocol.whole_file import whole_file
 
 _FAILED = 1
 _STDOUT = "-"

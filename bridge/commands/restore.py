@@ -25,7 +25,7 @@ from bridge.operating.audit import CLI
 from bridge.operating.control import ControlError, NoBridgeError
 from bridge.store.restore import SAY_OVER, Asked
 from bridge.store.store import StoreError
-from sprite.protocol.whole_file import whole_file
+from sprite.common.files import whole_file
 
 if TYPE_CHECKING:
     from bridge.config import Settings

@@ -24,6 +24,7 @@ from typing import Self
 from bridge.hosts.host import HostError
 from bridge.hosts.local import passed_on
 from bridge.hosts.output import printable
+from sprite.common.retry import backoff
 from sprite.common.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class Following:
                 how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
                 log.warning("the follower of session logs %s, and is started again; it misses nothing", how)
             deaths = 1 if time.monotonic() - began > _WELL_SECONDS else deaths + 1
-            await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(deaths - 1, 10)))
+            await asyncio.sleep(backoff(deaths - 1, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
 
     async def _run(self) -> int:
         # setpriv, if installed, ends the follower even when the bridge is killed.

@@ -37,7 +37,8 @@ from bridge.hosts.host import (
 )
 from bridge.hosts.program import program_output
 from bridge.hosts.workspace import ADDRESS, LOCK, LOG, SYSTEM, TOKEN
-from bridge.locks import is_held
+from sprite.common.locks import is_held
+from sprite.common.retry import backoff
 from sprite.common.tasks import TaskSet
 from sprite.protocol.paths import on_disk
 
@@ -345,7 +346,7 @@ class _Resident:
             self._tell(failure=failure)
             if failure is not None and not failure.retryable:
                 return
-            await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (deaths - 1)))
+            await asyncio.sleep(backoff(deaths - 1, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
 
     async def _adopt(self) -> None:
         """Use the sprite that already runs on the workspace; wait for the address of one that is just starting."""

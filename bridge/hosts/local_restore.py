@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.hosts.program import program_output
-from sprite.protocol.whole_file import sync
+from sprite.common.files import sync
 
 if TYPE_CHECKING:
     from bridge.hosts.host import Report

@@ -29,6 +29,7 @@ from bridge.store.store import (
     StoreBehindError,
     StoreFullError,
 )
+from sprite.common.retry import backoff
 from sprite.common.tasks import TaskSet, owned_task
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import STORE, Error
@@ -319,7 +320,7 @@ class Followers:
                 if sprite in self._stopping:
                     return
                 failures = 0 if following.progress_at > began else failures + 1
-                await asyncio.sleep(min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(failures, 10)))
+                await asyncio.sleep(backoff(failures, _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS))
 
     async def _attempt(self, sprite: str, room: Room, following: Following) -> None:
         """Replicate until the connection ends; report refusals of the store or the sprite, and wait."""
@@ -390,7 +391,7 @@ class Followers:
             self._wiping[sprite] = self._tasks.start(self._until_wiped(sprite), f"wipe {sprite}")
 
     async def _until_wiped(self, sprite: str) -> None:
-        pause = _WIPE_FIRST_SECONDS
+        failures = 0
         try:
             while True:
                 forgets = self._forgets[sprite]
@@ -400,8 +401,8 @@ class Followers:
                 except BridgeError as error:
                     log.warning("what %s forgot may still be on the database's disk: %s", sprite, error)
                     self._unwiped[sprite] = str(error)
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _WIPE_LONGEST_SECONDS)
+                    await asyncio.sleep(backoff(failures, _WIPE_FIRST_SECONDS, _WIPE_LONGEST_SECONDS))
+                    failures += 1
         finally:
             # A later forget starts a new wipe.
             del self._forgets[sprite], self._wiping[sprite]

@@ -28,11 +28,9 @@ from bridge.errors import OperatorError
 from bridge.store.key_text import KEY_BYTES, read_keys, write_keys
 from bridge.store.store import WrongKeyError
 from sprite.common import own_secrets
+from sprite.common.files import sync
 
 _NONCE_BYTES = 12
-_TAG_BYTES = 16
-#: Overhead of sealing in bytes.
-SEAL_BYTES = _NONCE_BYTES + _TAG_BYTES
 
 
 class BrokenSealError(Exception):
@@ -201,11 +199,7 @@ class KeyFile:
                     Path(name).replace(self._path)
             finally:
                 Path(name).unlink(missing_ok=True)
-            folder = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(self._path.parent)
         except OSError as error:
             raise OperatorError(f"{self._path} cannot be written ({error.strerror}).") from error
 

@@ -22,15 +22,14 @@ from typing import Protocol, Self, TypeVar
 from bridge.database import STORE_TABLES, Database, DatabaseError, Transaction
 from bridge.hosts.host import NAME
 from bridge.store.store import DamagedError, StoreError, StoreFullError
-from sprite.protocol.whole_file import sync
+from sprite.common.files import sync
+from sprite.common.sqlite import RefusedFileError, Schema, migrate, pragma, refuse_foreign, transaction
 
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 #: "Spst": a foreign SQLite file is never mistaken for the store's.
-_APPLICATION_ID = 0x53707374
-#: Version of a file's tables. A higher one comes from a newer bridge.
-_VERSION = 1
+_SCHEMA = Schema("log.db", 0x53707374, [STORE_TABLES], "the store", "--data")
 _PRAGMAS = ("journal_mode=TRUNCATE", "synchronous=FULL", "secure_delete=ON")
 _BUSY_SECONDS = 30.0
 #: Sprites handled at a time, fewer than the database has connections; work on one sprite is serialised by SQLite.
@@ -120,7 +119,7 @@ class FolderShelf:
         path = self._path(sprite)
         with _explained(path):
             while True:
-                with _opened(path) as (connection, inode), _transaction(connection):
+                with _opened(path) as (connection, inode), transaction(connection):
                     # If the file was removed between opening and locking, a write would be lost.
                     if _inode(path) == inode:
                         return work(connection)
@@ -136,7 +135,7 @@ class FolderShelf:
         if not path.exists():
             return
         # A process that waits for the lock finds the file gone and creates a new one.
-        with _explained(path), _opened(path) as (connection, inode), _transaction(connection):
+        with _explained(path), _opened(path) as (connection, inode), transaction(connection):
             is_empty = connection.execute("SELECT 1 FROM stored_sprites").fetchone() is None
             if is_empty and _inode(path) == inode:
                 shutil.rmtree(path.parent)
@@ -231,34 +230,11 @@ def _empty() -> Iterator[tuple[sqlite3.Connection, int]]:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.row_factory = sqlite3.Row
     connection.create_function("db_now", 0, time.time)
-    for pragma in _PRAGMAS:
-        connection.execute(f"PRAGMA {pragma}")
-    if _pragma(connection, "user_version") == _VERSION:
-        return
-    with _transaction(connection):
-        version = _pragma(connection, "user_version")
-        if version > _VERSION:
-            raise StoreError(f"{path} was written by a newer bridge. Update Sprite; the file was left untouched.")
-        if version == _VERSION:
-            return
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StoreError(f"{path} is a SQLite database, but not the store's. It was left untouched: move it away.")
-        for statement in STORE_TABLES.split(";"):
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version={_VERSION}")
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    # Commits or rolls back.
-    with connection:
-        yield
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+    for each in _PRAGMAS:
+        connection.execute(f"PRAGMA {each}")
+    if pragma(connection, "user_version") != len(_SCHEMA.migrations):
+        refuse_foreign(connection, path, _SCHEMA)
+        migrate(connection, path, _SCHEMA)
 
 
 def _inode(path: Path) -> int:
@@ -275,6 +251,8 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"{path} cannot be used ({error.strerror}).") from error
+    except RefusedFileError as error:
+        raise StoreError(str(error)) from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:

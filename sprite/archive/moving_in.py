@@ -14,10 +14,10 @@ from typing import Final
 
 import msgspec
 
+from sprite.common.files import sync
 from sprite.config import Settings
 from sprite.errors import OperatorError
 from sprite.protocol.archive import FILES, MANIFEST, MEMORY, Folder, Manifest
-from sprite.protocol.whole_file import sync
 
 _UNDER_WAY: Final = "import.new"
 _DECIDED: Final = "import"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from sprite.config import Settings
-from sprite.database import memory, transcript_schema, workspace
+from sprite.database import memory, transcript, workspace
 from sprite.database.connection import Schema, empty_database, plain_reader
 from sprite.database.memory import read_memory
 from sprite.database.transcript import read_transcript
@@ -30,7 +30,7 @@ from sprite.memory.projection.projection import Projection
 from sprite.protocol.archive import MEMORY_FILES, DatabaseName
 
 SCHEMAS: Final[dict[DatabaseName, Schema]] = {
-    "transcript.db": transcript_schema.SCHEMA,
+    "transcript.db": transcript.SCHEMA,
     "workspace.db": workspace.SCHEMA,
     "memory.db": memory.SCHEMA,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from sprite.boundary.hidden import bridge_folders
 from sprite.boundary.plan import bundled_cli, plan_of
+from sprite.common.files import replacing
 from sprite.config import Settings
 from sprite.errors import is_shortage
 
@@ -73,11 +75,9 @@ def agent_command(settings: Settings) -> Path | None:
         return None
     settings.cli_state.mkdir(mode=0o700, exist_ok=True)
     command = settings.run / "agent"
-    temporary = command.with_name("agent.new")
-    temporary.unlink(missing_ok=True)
-    temporary.write_text(f'#!/bin/sh\nexec {shlex.join(_cell(settings, cli))} {shlex.quote(str(cli))} "$@"\n')
-    temporary.chmod(0o700)
-    temporary.replace(command)
+    with replacing(command, is_synced=False) as stream:
+        stream.write(f'#!/bin/sh\nexec {shlex.join(_cell(settings, cli))} {shlex.quote(str(cli))} "$@"\n'.encode())
+        os.fchmod(stream.fileno(), 0o700)
     return command
 
 

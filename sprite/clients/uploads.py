@@ -15,12 +15,12 @@ import re
 import time
 from pathlib import Path
 
+from sprite.common.files import clear
 from sprite.errors import PeerError, StorageError
 from sprite.protocol.messages import (
     MAX_UPLOAD_BYTES,
     FileUpload,
 )
-from sprite.protocol.whole_file import clear
 
 #: Concurrent uploads; each costs a file.
 MAX_OPEN = 16

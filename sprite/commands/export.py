@@ -15,11 +15,11 @@ from sprite.archive.snapshot import snapshot
 from sprite.archive.walk import LeftOut
 from sprite.commands.output import say, say_json, warn
 from sprite.commands.owner import owned
+from sprite.common.files import whole_file
 from sprite.config import Settings
 from sprite.errors import MendedAtStartError, OperatorError, WorkspaceLockedError
 from sprite.protocol.archive import Manifest
 from sprite.protocol.lines import one_line
-from sprite.protocol.whole_file import whole_file
 
 _STDOUT = "-"
 

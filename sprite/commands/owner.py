@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 from sprite.archive.moving_in import refuse_cut_off
 from sprite.config import Settings
-from sprite.database.lock import workspace_lock
+from sprite.database.connection import workspace_lock
 from sprite.database.memory import MemoryDB, open_memory
 from sprite.database.transcript import TranscriptDB, open_transcript
 from sprite.database.workspace import WorkspaceDB, open_workspace

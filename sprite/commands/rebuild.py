@@ -18,7 +18,7 @@ from tqdm import tqdm
 from sprite.archive.moving_in import refuse_cut_off
 from sprite.commands.output import dollars, say, say_json
 from sprite.config import Settings
-from sprite.database.lock import workspace_lock
+from sprite.database.connection import workspace_lock
 from sprite.database.memory import open_memory
 from sprite.database.transcript import TranscriptDB, open_transcript, read_transcript
 from sprite.errors import DatabaseUnusableError, OperatorError, WorkspaceLockedError

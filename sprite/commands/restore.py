@@ -13,7 +13,7 @@ from sprite.archive.reading import Archive, opened
 from sprite.archive.restore import Restore, refuse_lived_in, refuse_same_names, refuse_too_large, steps
 from sprite.commands.output import say, say_json, warn
 from sprite.config import Settings
-from sprite.database.lock import workspace_lock
+from sprite.database.connection import workspace_lock
 from sprite.protocol.archive import Manifest
 from sprite.protocol.lines import one_line
 

@@ -1,42 +1,48 @@
-"""Open a SQLite file: pragmas, migrations, identity, one writer and one reader connection.
+"""The sprite's databases: one owner, one writer thread with a queue, a reader thread, and a connection for queries.
 
-Knows no tables. A damaged or foreign file is refused and left untouched.
-
-aiosqlite runs each connection on its own thread. Work with more than one statement is a synchronous function over
-`sqlite3.Connection` and runs there as a whole: see `_Connection`.
+Work with more than one statement is a synchronous function over `sqlite3.Connection`, which runs as a whole on a
+thread (0.1 ms for any number of statements). Single queries go through aiosqlite, beside such functions. Opening a
+file, its pragmas and migrations are in `sprite/common/sqlite.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import aiosqlite
 
-from sprite.errors import DatabaseUnusableError, MendedAtStartError, StorageError
+from sprite.common import sqlite
+from sprite.common.locks import LockHeldError, held
+from sprite.common.sqlite import LARGEST_ROW_ID, Connection, RefusedFileError, Schema
+from sprite.errors import DatabaseUnusableError, MendedAtStartError, OperatorError, StorageError, WorkspaceLockedError
+
+__all__ = [
+    "LARGEST_ROW_ID",
+    "Database",
+    "Schema",
+    "Tables",
+    "empty_database",
+    "filling",
+    "in_transaction",
+    "open_database",
+    "open_reader",
+    "plain_reader",
+    "row_id",
+    "storage_errors",
+    "to_json",
+    "workspace_lock",
+]
 
 _T = TypeVar("_T")
-BUSY_TIMEOUT_MS = 5000
-#: The largest row number; sqlite3 raises for larger ones.
-LARGEST_ROW_ID = 2**63 - 1
-#: Checking every page of a file up to this size takes less than 0.1 s; `doctor` checks larger ones.
-QUICK_CHECK_BYTES = 16 * 1024 * 1024
-_PRAGMAS = (
-    f"busy_timeout={BUSY_TIMEOUT_MS}",
-    "journal_mode=WAL",
-    # In WAL mode, a killed process loses no data. A power cut may lose the last moments, but never damages the file
-    # (https://sqlite.org/pragma.html#pragma_synchronous).
-    "synchronous=NORMAL",
-    "foreign_keys=ON",
-)
+_P = ParamSpec("_P")
+_Tables = TypeVar("_Tables", bound="Tables")
 #: Primary result codes that blame the disk, not the statement.
 _STORAGE_CODES = frozenset(
     {
@@ -62,19 +68,6 @@ def row_id(value: int | None) -> int:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """Requirements for a database file: its identity, and its migration scripts.
-
-    `application_id` is written into the file's header, so that a foreign file is recognised. `migrations[n]` takes
-    a file from version n to n + 1.
-    """
-
-    name: str
-    application_id: int
-    migrations: Sequence[str]
-
-
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's disk errors into StorageError, and damage into DatabaseUnusableError.
@@ -83,80 +76,72 @@ def storage_errors(path: Path) -> Iterator[None]:
     """
     try:
         yield
+    except RefusedFileError as error:
+        raise DatabaseUnusableError(str(error)) from error
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _STORAGE_CODES:
             raise StorageError(f"{StorageError.__doc__} ({path.name}: {error})") from error
         if code in _DAMAGE_CODES:
-            raise DatabaseUnusableError(_damaged(path, str(error))) from error
+            raise DatabaseUnusableError(sqlite.damaged(path, str(error))) from error
         raise
 
 
-class _Connection(sqlite3.Connection):
-    """A connection that accepts a Python function as a script.
+@contextlib.contextmanager
+def workspace_lock(path: Path, databases: Path, *, briefly: bool = False) -> Iterator[None]:
+    """Hold the lock file and the databases' folder; `briefly` tells others to wait.
 
-    aiosqlite's public methods each run one statement on the connection's thread, which costs 0.1 ms per statement,
-    and none runs a function there. But `executescript` passes on any argument in one hop, and sqlite3 lets us
-    choose the connection's class (`factory`). So a function reaches the thread as a script.
+    The lock on the folder holds even if the lock file is deleted or a database is restored beside its owner.
 
-    If a file cannot be opened, aiosqlite leaves its thread behind, which then fails on a closed loop. So the
-    connection is opened in memory, and `refused` holds the error for the caller to raise.
+    Raises WorkspaceLockedError with the owner's process id if another process holds them, OperatorError if they
+    cannot be opened.
     """
-
-    def __init__(self, path: Path, **options: Any) -> None:
-        self.refused: sqlite3.OperationalError | None = None
+    with contextlib.ExitStack() as stack:
         try:
-            super().__init__(path, **options)
-        except sqlite3.OperationalError as error:
-            super().__init__(":memory:", **options)
-            self.refused = error
-
-    def executescript(self, sql_script: str | Callable[[sqlite3.Connection], object], /) -> sqlite3.Cursor:
-        """Run a script of SQL, or a function on this connection."""
-        if isinstance(sql_script, str):
-            return super().executescript(sql_script)
-        sql_script(self)
-        return self.cursor()
-
-
-async def _run(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
-    """Run a function on the connection's own thread in one hop; return its value.
-
-    Once started it runs to its end, even if the caller is cancelled.
-    """
-    values: list[_T] = []
-    await connection.executescript(lambda raw: values.append(work(raw)))
-    return values[0]
+            for folder in (path.parent, databases):
+                # A workspace that was restored from a backup may contain only its memory.
+                folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held(path, databases, briefly=briefly))
+        except OSError as error:
+            raise OperatorError(
+                f"The workspace cannot be locked: {error.filename or path}: {error.strerror}. "
+                "Move away what stands in the way, or change its owner."
+            ) from error
+        except LockHeldError as error:
+            raise WorkspaceLockedError(
+                f"Another sprite (process {error.owner}) already owns {path.parent.parent.parent}. "
+                "Stop it first, or choose another --workspace."
+            ) from error
+        yield
 
 
 class Database:
-    """One file with one writer connection (behind a lock) and one reader connection.
+    """One file with a writer thread, a reader thread, and aiosqlite for single queries.
 
-    The reader never waits for the writer's transaction, and sees only committed data.
+    Readers never wait for the writer's transaction, and see only committed data.
     """
 
-    def __init__(self, path: Path, writer: aiosqlite.Connection, reader: aiosqlite.Connection) -> None:
+    def __init__(self, path: Path, writer: Connection, reader: Connection, queries: aiosqlite.Connection) -> None:
         self.path = path
         self._writer = writer
         self._reader = reader
-        self._lock = asyncio.Lock()
+        self._queries = queries
 
-    async def execute(self, sql: str, parameters: Iterable[Any] = ()) -> None:
+    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Run one statement; it is committed when this returns."""
         with storage_errors(self.path):
-            async with self._lock:
-                await self._writer.execute(sql, parameters)
+            await self._writer.run(lambda connection: connection.execute(sql, parameters).close())
 
     async def transact(self, work: Callable[[sqlite3.Connection], _T], *, is_synced: bool = False) -> _T:
-        """Run a function on the writer's own thread in one transaction; return its value.
+        """Run a function on the writer's thread in one transaction; return its value.
 
-        This takes one hop to the thread and back (0.1 ms) for any number of statements. Once started it runs to its
-        end, even if the caller is cancelled; later writes wait for it. With `is_synced`, the result survives a
-        power cut once this returns (a few ms).
+        Once started it runs to its end, even if the caller is cancelled; later writes wait for it. With `is_synced`,
+        the result survives a power cut once this returns (a few ms).
         """
         with storage_errors(self.path):
-            async with self._lock:
-                return await _run(self._writer, partial(_synced if is_synced else _all_or_nothing, work=work))
+            if is_synced:
+                return await self._writer.run(partial(_synced, work=work))
+            return await self._writer.transact(work)
 
     async def purge(self, reindex: Sequence[str] = ()) -> None:
         """Remove all traces of deleted content: rewrite full text and file, and empty the journal.
@@ -170,29 +155,37 @@ class Database:
                 tx.execute(statement)
 
         await self.transact(write)
-        with storage_errors(self.path):
-            async with self._lock:
-                await self._writer.execute("VACUUM")
-                await self._writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+        for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+            await self.execute(statement)
 
     async def copy_to(self, path: Path) -> None:
         """Write the database to a new file, atomically."""
         unfinished = path.with_name(f".{path.name}.new")
         unfinished.unlink(missing_ok=True)
-        with storage_errors(self.path):
-            async with self._lock:
-                await self._writer.execute("VACUUM INTO ?", (str(unfinished),))
+        await self.execute("VACUUM INTO ?", (str(unfinished),))
         unfinished.replace(path)
 
     async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run a read-only function on the reader's own thread: one hop for any number of statements."""
+        """Run a read-only function on the reader's thread."""
         with storage_errors(self.path):
-            return await _run(self._reader, work)
+            return await self._reader.run(work)
 
     async def fetch_all(self, sql: str, parameters: Iterable[Any] = ()) -> list[sqlite3.Row]:
         """Return all rows of a query."""
         with storage_errors(self.path):
-            return list(await self._reader.execute_fetchall(sql, parameters))
+            return list(await self._queries.execute_fetchall(sql, parameters))
+
+    async def fetch_as(self, make: Callable[..., _T], sql: str, parameters: Iterable[Any] = ()) -> list[_T]:
+        """Return a value for each row of a query, made of its columns."""
+        return [make(*row) for row in await self.fetch_all(sql, parameters)]
+
+    async def fetch_column(self, sql: str, parameters: Iterable[Any] = ()) -> list[Any]:
+        """Return the first column of each row."""
+        return [row[0] for row in await self.fetch_all(sql, parameters)]
+
+    async def fetch_map(self, sql: str, parameters: Iterable[Any] = ()) -> dict[Any, Any]:
+        """Return the second column of each row by the first."""
+        return {row[0]: row[1] for row in await self.fetch_all(sql, parameters)}
 
     async def fetch_one(self, sql: str, parameters: Iterable[Any] = ()) -> sqlite3.Row | None:
         """Return the first row of a query, or None."""
@@ -205,24 +198,31 @@ class Database:
         return row[0] if row else None
 
 
+class Tables:
+    """Base of the classes that read and write some tables of a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+
+def in_transaction(
+    method: Callable[Concatenate[_Tables, sqlite3.Connection, _P], _T],
+) -> Callable[Concatenate[_Tables, _P], Coroutine[Any, Any, _T]]:
+    """Make a method of Tables run in a transaction on the writer's thread (`Database.transact`), which it is given."""
+
+    @wraps(method)
+    async def transact(self: _Tables, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
+        return await self._db.transact(lambda tx: method(self, tx, *arguments, **named))
+
+    return transact
+
+
 def _synced(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
     connection.execute("PRAGMA synchronous=FULL")
     try:
-        return _all_or_nothing(connection, work)
+        return sqlite.all_or_nothing(connection, work)
     finally:
         connection.execute("PRAGMA synchronous=NORMAL")
-
-
-def _all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        value = work(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return value
 
 
 @asynccontextmanager
@@ -234,25 +234,48 @@ async def open_database(path: Path, schema: Schema) -> AsyncIterator[Database]:
     """
     async with contextlib.AsyncExitStack() as stack:
         with storage_errors(path):
-            writer = await stack.enter_async_context(_connect(path, schema))
-            await _run(writer, partial(_migrate, path=path, schema=schema))
-            reader = await stack.enter_async_context(_connect(path, schema))
-            await reader.execute("PRAGMA query_only=ON")
-        yield Database(path, writer, reader)
+            writer = await stack.enter_async_context(
+                sqlite.connected(partial(sqlite.open_writer, path, schema), f"{path.name} writer")
+            )
+        yield await _with_readers(stack, path, schema, writer)
 
 
 @asynccontextmanager
 async def open_reader(path: Path, schema: Schema) -> AsyncIterator[Database]:
     """Open an existing file for reading beside its owning process; it is never migrated."""
+    _refuse_missing(path)
+    async with contextlib.AsyncExitStack() as stack:
+        yield await _with_readers(stack, path, schema, None)
+
+
+async def _with_readers(
+    stack: contextlib.AsyncExitStack, path: Path, schema: Schema, writer: Connection | None
+) -> Database:
+    with storage_errors(path):
+        reader = await stack.enter_async_context(
+            sqlite.connected(partial(_open_reader, path, schema), f"{path.name} reader")
+        )
+        queries = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None, cached_statements=256))
+        queries.row_factory = sqlite3.Row
+        await queries.execute_fetchall("PRAGMA query_only=ON")
+    return Database(path, writer or reader, reader, queries)
+
+
+def _open_reader(path: Path, schema: Schema) -> sqlite3.Connection:
+    connection = sqlite.open_reader(path, schema)
+    version = sqlite.pragma(connection, "user_version")
+    if version != len(schema.migrations):
+        connection.close()
+        raise MendedAtStartError(
+            f"{path} is at version {version}, this Sprite needs {len(schema.migrations)}. "
+            "Start `python -m sprite serve` once: it brings the file up to date."
+        )
+    return connection
+
+
+def _refuse_missing(path: Path) -> None:
     if not path.exists():
         raise DatabaseUnusableError(f"There is no {path.name} in {path.parent}: no sprite has run there yet.")
-    async with contextlib.AsyncExitStack() as stack:
-        with storage_errors(path):
-            connection = await stack.enter_async_context(_connect(path, schema))
-            await connection.execute("PRAGMA query_only=ON")
-            version = await _run(connection, partial(_pragma, name="user_version"))
-        _refuse_older(path, schema, version)
-        yield Database(path, connection, connection)
 
 
 @contextlib.contextmanager
@@ -261,13 +284,8 @@ def plain_reader(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
 
     Raises DatabaseUnusableError for a row that cannot be read.
     """
-    if not path.exists():
-        raise DatabaseUnusableError(f"There is no {path.name} in {path.parent}: no sprite has run there yet.")
-    _refuse_no_file(path, schema)
-    with storage_errors(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        _prepare(connection, path, schema)
-        connection.execute("PRAGMA query_only=ON")
-        _refuse_older(path, schema, _pragma(connection, "user_version"))
+    _refuse_missing(path)
+    with storage_errors(path), contextlib.closing(_open_reader(path, schema)) as connection:
         yield connection
 
 
@@ -275,7 +293,7 @@ def plain_reader(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
 def empty_database(schema: Schema) -> Iterator[sqlite3.Connection]:
     """Return an empty in-memory database with the tables of the newest version."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        _migrate(connection, Path(schema.name), schema)
+        sqlite.migrate(connection, Path(schema.name), schema)
         yield connection
 
 
@@ -285,99 +303,10 @@ def filling(path: Path, schema: Schema, version: int) -> Iterator[sqlite3.Connec
 
     At the end it is migrated to the newest version. It blocks. Delete a file for which this was interrupted.
     """
-    with storage_errors(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        _prepare(connection, path, schema)
+    then = Schema(schema.name, schema.application_id, schema.migrations[:version])
+    with storage_errors(path), contextlib.closing(sqlite.open_writer(path, then)) as connection:
         connection.execute("PRAGMA synchronous=OFF")
-        _migrate(connection, path, Schema(schema.name, schema.application_id, schema.migrations[:version]))
         connection.execute("BEGIN IMMEDIATE")
         yield connection
         connection.execute("COMMIT")
-        _migrate(connection, path, schema)
-
-
-def _refuse_older(path: Path, schema: Schema, version: int) -> None:
-    if version != len(schema.migrations):
-        raise MendedAtStartError(
-            f"{path} is at version {version}, this Sprite needs {len(schema.migrations)}. "
-            "Start `python -m sprite serve` once: it brings the file up to date."
-        )
-
-
-@asynccontextmanager
-async def _connect(path: Path, schema: Schema) -> AsyncIterator[aiosqlite.Connection]:
-    _refuse_no_file(path, schema)
-    opening = aiosqlite.connect(path, isolation_level=None, cached_statements=256, factory=_Connection)
-    async with opening as connection:
-        await _run(connection, partial(_prepare, path=path, schema=schema))
-        yield connection
-
-
-def _refuse_no_file(path: Path, schema: Schema) -> None:
-    if path.exists() and not path.is_file():
-        # SQLite would report that it is "unable to open" it, or block on a pipe.
-        what = "a folder" if path.is_dir() else "no file"
-        raise DatabaseUnusableError(
-            f"{path} is {what}, not Sprite's {schema.name}. It was left untouched: move it away."
-        )
-
-
-def _prepare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
-    if isinstance(connection, _Connection) and connection.refused is not None:
-        raise connection.refused
-    connection.row_factory = sqlite3.Row
-    try:
-        _refuse_foreign(connection, path, schema)
-        for pragma in _PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}")
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        raise DatabaseUnusableError(_damaged(path, str(error))) from error
-
-
-def _refuse_foreign(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
-    tables = _value(connection, "SELECT count(*) FROM sqlite_master")
-    if tables and _pragma(connection, "application_id") != schema.application_id:
-        raise DatabaseUnusableError(
-            f"{path} is a SQLite database, but not Sprite's {schema.name}. It was left untouched: "
-            "move it away, or choose another --workspace."
-        )
-    version = _pragma(connection, "user_version")
-    if version > len(schema.migrations):
-        raise DatabaseUnusableError(
-            f"{path} was written by another version of Sprite (its schema is {version}, this one's "
-            f"{len(schema.migrations)}). It was left untouched: use the Sprite that wrote it, or move it away."
-        )
-    if tables and path.stat().st_size <= QUICK_CHECK_BYTES:
-        problem = _value(connection, "PRAGMA quick_check(1)")
-        if problem != "ok":
-            raise DatabaseUnusableError(_damaged(path, problem))
-
-
-def _damaged(path: Path, problem: str) -> str:
-    return (
-        f"{path} is damaged or is no SQLite database ({problem.splitlines()[0]}). It was left untouched: "
-        "restore it from a backup, or move it away to start anew."
-    )
-
-
-def _migrate(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
-    version = _pragma(connection, "user_version")
-    for number, script in enumerate(schema.migrations[version:], start=version + 1):
-        try:
-            connection.executescript(
-                f"BEGIN IMMEDIATE; PRAGMA application_id={schema.application_id}; {script}; "
-                f"PRAGMA user_version={number}; COMMIT;"
-            )
-        except sqlite3.OperationalError as error:
-            if connection.in_transaction:
-                connection.rollback()
-            raise type(error)(f"{path}: migration to version {number} failed: {error}") from error
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(_value(connection, f"PRAGMA {name}"))
-
-
-def _value(connection: sqlite3.Connection, sql: str) -> Any:
-    return connection.execute(sql).fetchone()[0]
+        sqlite.migrate(connection, path, schema)

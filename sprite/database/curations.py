@@ -14,7 +14,77 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sprite.database.connection import LARGEST_ROW_ID, Database, row_id, to_json
+from sprite.database.connection import LARGEST_ROW_ID, Tables, row_id, to_json
+from sprite.protocol.rows import DaySpend, SessionSpend
+
+SECONDS_PER_DAY = 86_400.0
+
+
+def seconds_since_midnight() -> float:
+    """Return the seconds since the start of the UTC day, the period of the spending limit."""
+    return time.time() % SECONDS_PER_DAY
+
+
+class Spending(Tables):
+    """Read the cost of calls."""
+
+    async def curation_counts(self) -> tuple[int, int, float | None]:
+        """Return (curated batches, calls of unknown price, time of the last batch)."""
+        row = await self._db.fetch_one(
+            "SELECT count(*), (SELECT count(*) - count(cost_usd) FROM model_calls), max(created_at) "
+            "FROM curations WHERE kind = 'batch'"
+        )
+        return (row[0], row[1], row[2]) if row else (0, 0, None)
+
+    async def lost_calls(self) -> tuple[int, float]:
+        """Return (paid calls without a curation, their known cost in US dollars)."""
+        row = await self._db.fetch_one("SELECT count(*), coalesce(sum(cost_usd), 0.0) FROM lost_calls")
+        return (int(row[0]), float(row[1])) if row else (0, 0.0)
+
+    async def total(self, since: float = 0.0) -> float:
+        """Return the known cost of curation since a time, in US dollars."""
+        return float(
+            await self._db.fetch_value(
+                "SELECT coalesce(sum(cost_usd), 0.0) FROM model_calls WHERE created_at >= ?", (since,)
+            )
+        )
+
+    async def tokens(self) -> tuple[int, int]:
+        """Return the total input and output tokens of curation, including cached ones."""
+        row = await self._db.fetch_one(
+            "SELECT coalesce(sum(coalesce(json_extract(usage_json, '$.input_tokens'), 0) "
+            "+ coalesce(json_extract(usage_json, '$.cache_creation_input_tokens'), 0) "
+            "+ coalesce(json_extract(usage_json, '$.cache_read_input_tokens'), 0)), 0), "
+            "coalesce(sum(json_extract(usage_json, '$.output_tokens')), 0) FROM model_calls "
+            "WHERE json_valid(usage_json)"
+        )
+        return (int(row[0]), int(row[1])) if row else (0, 0)
+
+    async def by_day(self, days: int) -> list[DaySpend]:
+        """Return the cost of the newest days (UTC) with model calls, newest first."""
+        return await self._db.fetch_as(
+            DaySpend,
+            "SELECT date(created_at, 'unixepoch') AS day, coalesce(sum(cost_usd), 0.0), count(*) FROM model_calls "
+            "GROUP BY day ORDER BY day DESC LIMIT ?",
+            (days,),
+        )
+
+    async def by_session(self, sessions: int) -> list[SessionSpend]:
+        """Return the cost of the newest sessions, newest first.
+
+        The cost of a batch over several sessions is divided among its turns.
+        """
+        return await self._db.fetch_as(
+            SessionSpend,
+            "WITH newest AS (SELECT id, started_at, observation_count FROM sessions ORDER BY started_at DESC LIMIT ?) "
+            "SELECT n.id, n.started_at, n.observation_count, coalesce((SELECT sum(c.cost_usd * 1.0 / (SELECT count(*) "
+            "FROM observations b WHERE b.id BETWEEN c.first_observation_id AND c.last_observation_id)) "
+            "FROM observations o JOIN curations c ON c.kind = 'batch' "
+            "AND o.id BETWEEN c.first_observation_id AND c.last_observation_id WHERE o.session_id = n.id), 0.0) "
+            "FROM newest n ORDER BY n.started_at DESC",
+            (sessions,),
+        )
+
 
 CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift", "action"]
 _ROW = (
@@ -44,7 +114,7 @@ class NewCuration:
     #: The decision about it (see `Curation`), and its time; by default the time of logging.
     decision: str | None = None
     created_at: float | None = None
-    #: The row that counts the answer as lost until it is logged (see `lost_calls.py`).
+    #: The row that counts the answer as lost until it is logged (see `LostCalls`).
     lost_call: int | None = None
 
     def at(self, moment: float) -> Curation:
@@ -113,11 +183,8 @@ def what_happened(name: str, source: str) -> str:
     return f"{name} {'would be added to by an import' if source == 'import' else 'changed while the agent was at work'}"
 
 
-class Curations:
+class Curations(Tables):
     """Read and append the log's curations."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def append_batch(self, curation: NewCuration) -> int:
         """Log a batch's curation and mark its turns in one transaction, so that each turn is curated exactly once.
@@ -140,24 +207,17 @@ class Curations:
 
         return await self._db.transact(write)
 
-    async def append_extraction(self, curation: NewCuration) -> Curation:
-        """Log a batch of a re-extraction. Its turns are curated already; memory changes when all batches are done."""
+    async def append_event(self, curation: NewCuration) -> Curation:
+        """Log a change of an action, or a batch of a re-extraction. Memory changes when all its batches are done."""
         curation_id = await self._db.transact(lambda tx: append(tx, curation))
         return (await self._select("WHERE id = ?", (curation_id,)))[0]
 
-    async def append_edit(self, response: Mapping[str, Any]) -> int:
-        """Log a person's change to memory; return the curation's id."""
-        curation = NewCuration(kind="edit", response=to_json(response))
-        return await self._db.transact(lambda tx: append(tx, curation))
+    async def append_said(self, kind: Literal["edit", "drift"], response: Mapping[str, Any]) -> int:
+        """Log a person's change to memory, or a file's drift; return the curation's id.
 
-    async def append_drift(self, response: Mapping[str, Any]) -> int:
-        """Log a file's drift (`name`, `content`), or its end (`name`, and its id in `accepted` or `rejected`)."""
-        curation = NewCuration(kind="drift", response=to_json(response))
-        return await self._db.transact(lambda tx: append(tx, curation))
-
-    async def append_action(self, curation: NewCuration) -> int:
-        """Log a change of an action; return the curation's id."""
-        return await self._db.transact(lambda tx: append(tx, curation))
+        A drift has `name` and `content`; its end has `name`, and the drift's id in `accepted` or `rejected`.
+        """
+        return (await self.append_event(NewCuration(kind=kind, response=to_json(response)))).id
 
     async def has_note_of(self, mission_id: str) -> bool:
         """Return whether an action's history contains the end of this schedule's mission."""
@@ -278,7 +338,7 @@ class Curations:
 
     async def _select(self, where: str, parameters: Sequence[Any]) -> list[Curation]:
         sql = f"SELECT {_ROW} FROM curations {where}"  # noqa: S608 - our columns, our clause
-        return [Curation(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
+        return await self._db.fetch_as(Curation, sql, parameters)
 
 
 def append(tx: sqlite3.Connection, curation: NewCuration) -> int:

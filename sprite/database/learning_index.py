@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from sprite.database.connection import Database
 from sprite.database.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, spaced_sql
-
-_T = TypeVar("_T")
+from sprite.protocol.rows import LearningRow
 
 LEARNING_INDEX = f"""
 CREATE VIEW learnings_text AS SELECT id, {spaced_sql("content")} AS content, type FROM learnings;
@@ -25,26 +22,12 @@ CREATE TRIGGER learnings_indexed AFTER INSERT ON learnings BEGIN
 END;
 """  # noqa: S608 - our own tables
 
+LEARNING_COLUMNS = ", ".join(LearningRow.__struct_fields__)
+
 #: Words that type names consist of: only these must be searched in the content alone, which costs a third more.
 _TYPE_WORD = re.compile(r'"(?:fact|pattern|correct|prefer|action|tool|instal|digest)')
 #: Up to this many learnings, words are counted one by one, as in turns; above, FTS5 ranks.
 MAX_POSTINGS = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class LearningHit:
-    """A learning found by a search."""
-
-    id: int
-    created_at: float
-    session_id: str | None
-    type: str
-    content: str
-    source_observation_id: int | None
-    confidence: float
-    origin: str
-    superseded_by: int | None
-    project: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +60,20 @@ class LearningLook:
                 return LearningsLooked(None, index.best(connection, words, total, sure, limit), total)
         return LearningsLooked(postings, [], total)
 
-    def learnings(self, ids: Collection[int]) -> dict[int, LearningHit]:
+    def learnings(self, ids: Collection[int]) -> dict[int, LearningRow]:
         """Return those of these learnings that exist."""
         rows = self._connection.execute(
-            "SELECT id, created_at, session_id, type, content, source_observation_id, confidence, origin, "
-            "superseded_by, project FROM learnings WHERE id IN (SELECT value FROM json_each(?))",
+            f"SELECT {LEARNING_COLUMNS} FROM learnings "  # noqa: S608 - our columns
+            "WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(list(ids)),),
         )
-        return {row[0]: LearningHit(*row) for row in rows}
+        return {row[0]: LearningRow(*row) for row in rows}
 
     def newest(self, filters: Filters, limit: int) -> list[int]:
         """Return the ids of the newest learnings that pass the filters."""
         where, parameters = filters.sql("created_at", "session_id", "type", _of_projects("project"))
         sql = f"SELECT id FROM learnings WHERE {where} ORDER BY id DESC LIMIT ?"  # noqa: S608 - our clause
         return [row[0] for row in self._connection.execute(sql, (*parameters, limit))]
-
-
-class LearningIndex:
-    """Look up learnings by their words."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
-
-    async def ask(self, work: Callable[[LearningLook], _T]) -> _T:
-        """Run a function on the index in one hop, because each hop takes milliseconds on a busy machine."""
-        return await self._db.read(lambda connection: work(LearningLook(connection)))
 
 
 def _of_projects(column: str) -> ProjectSql:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sprite.database.actions import ACTION_COLUMNS, Action
-from sprite.database.connection import Database, Schema, open_database, open_reader
-from sprite.database.learning_index import LEARNING_INDEX, LearningIndex
+from sprite.database.connection import Schema, Tables, in_transaction, open_database, open_reader
+from sprite.database.learning_index import LEARNING_COLUMNS, LEARNING_INDEX, LearningLook
 from sprite.database.log_mark import LogMark
-from sprite.database.projected import Projected
+from sprite.database.projected import ACTION_COLUMNS, Action, Projected
+from sprite.protocol.rows import LearningRow, Refusal
 
 _T = TypeVar("_T")
 
@@ -107,26 +107,6 @@ SCHEMA = Schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Learning:
-    """A learning; `superseded_by` is the id of the learning that replaced it."""
-
-    id: int
-    created_at: float
-    session_id: str | None
-    type: str
-    content: str
-    source_observation_id: int | None
-    confidence: float
-    curation_id: int
-    origin: str
-    evidence: str | None
-    superseded_by: int | None
-    seen: int
-    last_seen: float
-    project: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class FileVersion:
     """One version of a curated file, with the curation that made it."""
 
@@ -139,28 +119,15 @@ class FileVersion:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The reason, as text, why a part of a curation was refused."""
-
-    curation_id: int
-    kind: str
-    detail: str
-
-
-_LEARNING = (
-    "id, created_at, session_id, type, content, source_observation_id, confidence, curation_id, origin, "
-    "evidence, superseded_by, seen, last_seen, project"
-)
 _VERSION = "name, version, curation_id, created_at, source, content, sha256"
 
 
-class MemoryDB:
+class MemoryDB(Tables):
     """Read the projection's tables, and write them through `apply`."""
 
-    def __init__(self, database: Database) -> None:
-        self._db = database
-        self.index = LearningIndex(database)
+    async def ask(self, work: Callable[[LearningLook], _T]) -> _T:
+        """Run a function on the full-text index in one hop, because each hop takes milliseconds on a busy machine."""
+        return await self._db.read(lambda connection: work(LearningLook(connection)))
 
     async def cursor(self) -> int:
         """Return the id of the last curation applied, 0 before the first."""
@@ -170,28 +137,22 @@ class MemoryDB:
         """Return the cursor after any running `apply`, which completes even if its caller was cancelled."""
         return await self._db.transact(lambda tx: int(tx.execute("SELECT cursor FROM projection").fetchone()[0]))
 
-    async def apply(self, fold: Callable[[Projected], _T], *, cursor: int) -> _T:
+    @in_transaction
+    def apply(self, tx: sqlite3.Connection, fold: Callable[[Projected], _T], *, cursor: int) -> _T:
         """Run a fold and set the cursor, in one transaction on the database's thread; return the fold's value."""
+        value = fold(Projected(tx))
+        tx.execute("UPDATE projection SET cursor = ?", (cursor,))
+        return value
 
-        def write(tx: sqlite3.Connection) -> _T:
-            value = fold(Projected(tx))
-            tx.execute("UPDATE projection SET cursor = ?", (cursor,))
-            return value
-
-        return await self._db.transact(write)
-
-    async def rehearse(self, fold: Callable[[Projected], _T]) -> _T:
+    @in_transaction
+    def rehearse(self, tx: sqlite3.Connection, fold: Callable[[Projected], _T]) -> _T:
         """Run a fold, roll back its writes, and return its value."""
-
-        def write(tx: sqlite3.Connection) -> _T:
-            tx.execute("SAVEPOINT rehearsal")
-            try:
-                return fold(Projected(tx))
-            finally:
-                tx.execute("ROLLBACK TO rehearsal")
-                tx.execute("RELEASE rehearsal")
-
-        return await self._db.transact(write)
+        tx.execute("SAVEPOINT rehearsal")
+        try:
+            return fold(Projected(tx))
+        finally:
+            tx.execute("ROLLBACK TO rehearsal")
+            tx.execute("RELEASE rehearsal")
 
     async def log_seen(self) -> LogMark:
         """Return the mark of the log that this was made from."""
@@ -206,23 +167,20 @@ class MemoryDB:
         """Write a copy to a new file, atomically: a crash leaves the whole copy or none."""
         await self._db.copy_to(path)
 
-    async def start_over(self, mark: LogMark | None = None) -> None:
+    @in_transaction
+    def start_over(self, tx: sqlite3.Connection, mark: LogMark | None = None) -> None:
         """Delete all rows made by the fold, so that they can be rebuilt; the record of written files stays.
 
         `mark` is the new log, if it is another one.
         """
-
-        def write(tx: sqlite3.Connection) -> None:
-            if mark is not None:
-                _note_log(tx, mark)
-            tx.execute("INSERT INTO learnings_fts (learnings_fts) VALUES ('delete-all')")
-            for table in ("pending_actions", "file_versions", "reports"):
-                tx.execute(f"DELETE FROM {table}")  # noqa: S608 - our own tables
-            tx.execute("UPDATE learnings SET superseded_by = NULL")
-            tx.execute("DELETE FROM learnings")
-            tx.execute("UPDATE projection SET cursor = 0, numbered = 0, tz = NULL")
-
-        await self._db.transact(write)
+        if mark is not None:
+            _note_log(tx, mark)
+        tx.execute("INSERT INTO learnings_fts (learnings_fts) VALUES ('delete-all')")
+        for table in ("pending_actions", "file_versions", "reports"):
+            tx.execute(f"DELETE FROM {table}")  # noqa: S608 - our own tables
+        tx.execute("UPDATE learnings SET superseded_by = NULL")
+        tx.execute("DELETE FROM learnings")
+        tx.execute("UPDATE projection SET cursor = 0, numbered = 0, tz = NULL")
 
     async def purge(self) -> None:
         """Rebuild the file, so that no page contains forgotten text.
@@ -238,51 +196,49 @@ class MemoryDB:
         """Return the number of learnings, including superseded ones."""
         return int(await self._db.fetch_value("SELECT count(*) FROM learnings"))
 
-    async def learnings(self, after: int = 0, limit: int = 100) -> list[Learning]:
+    async def learnings(self, after: int = 0, limit: int = 100) -> list[LearningRow]:
         """Return learnings above an id, oldest first."""
         return await self._learnings("WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
 
-    async def learnings_before(self, before: int | None, limit: int) -> list[Learning]:
+    async def learnings_before(self, before: int | None, limit: int) -> list[LearningRow]:
         """Return the newest learnings (below an id), including superseded ones, newest first."""
         return await self._learnings("WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (before, limit))
 
     async def learning_counts(self, first: int, last: int) -> dict[int, int]:
         """Return the number of learnings of each curation in an inclusive id range, without zeros."""
-        rows = await self._db.fetch_all(
+        return await self._db.fetch_map(
             "SELECT curation_id, count(*) FROM learnings WHERE curation_id BETWEEN ? AND ? GROUP BY curation_id",
             (first, last),
         )
-        return {row[0]: row[1] for row in rows}
 
     async def learnings_by_project(self) -> dict[str, int]:
         """Return the number of learnings of each project, including superseded ones."""
-        rows = await self._db.fetch_all(
+        return await self._db.fetch_map(
             "SELECT project, count(*) FROM learnings WHERE project IS NOT NULL GROUP BY project"
         )
-        return {row[0]: row[1] for row in rows}
 
     async def unverified_count(self) -> int:
         """Return the number of learnings without verified evidence."""
         return int(await self._db.fetch_value("SELECT count(*) FROM learnings WHERE origin = 'none'"))
 
-    async def learning(self, learning_id: int) -> Learning | None:
+    async def learning(self, learning_id: int) -> LearningRow | None:
         """Return a learning, or None."""
         found = await self._learnings("WHERE id = ?", (learning_id,))
         return found[0] if found else None
 
-    async def learnings_of(self, curation_id: int) -> list[Learning]:
+    async def learnings_of(self, curation_id: int) -> list[LearningRow]:
         """Return the learnings of one curation."""
         return await self._learnings("WHERE curation_id = ? ORDER BY id", (curation_id,))
 
-    async def newest_learnings(self, limit: int) -> list[Learning]:
+    async def newest_learnings(self, limit: int) -> list[LearningRow]:
         """Return the newest valid learnings, newest first."""
         return await self._learnings("WHERE superseded_by IS NULL ORDER BY id DESC LIMIT ?", (limit,))
 
-    async def _learnings(self, where: str, parameters: Sequence[Any]) -> list[Learning]:
-        sql = f"SELECT {_LEARNING} FROM learnings {where}"  # noqa: S608 - our columns, our clause
-        return [Learning(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
+    async def _learnings(self, where: str, parameters: Sequence[Any]) -> list[LearningRow]:
+        sql = f"SELECT {LEARNING_COLUMNS} FROM learnings {where}"  # noqa: S608 - our columns, our clause
+        return await self._db.fetch_as(LearningRow, sql, parameters)
 
-    async def nearest(self, match: str, limit: int, projects: Collection[str] = ()) -> list[Learning]:
+    async def nearest(self, match: str, limit: int, projects: Collection[str] = ()) -> list[LearningRow]:
         """Return the valid learnings that are most similar to a text, best first.
 
         `match` is an FTS5 expression, or empty. Includes learnings of these projects and the person's own.
@@ -290,17 +246,18 @@ class MemoryDB:
         if not match:  # a text without a word, which FTS5 would not parse
             return []
         sql = (
-            f"SELECT {', '.join(f'l.{name}' for name in _LEARNING.split(', '))} FROM learnings_fts f "  # noqa: S608
+            f"SELECT {', '.join(f'l.{name}' for name in LEARNING_COLUMNS.split(', '))} FROM learnings_fts f "  # noqa: S608
             "JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND l.superseded_by IS NULL "
             "AND (l.project IS NULL OR l.project IN (SELECT value FROM json_each(?))) "
             "ORDER BY f.rank, l.id DESC LIMIT ?"
         )
-        rows = await self._db.fetch_all(sql, (f"{{content}} : ({match})", json.dumps(list(projects)), limit))
-        return [Learning(**dict(row)) for row in rows]
+        return await self._db.fetch_as(
+            LearningRow, sql, (f"{{content}} : ({match})", json.dumps(list(projects)), limit)
+        )
 
     async def standing(
         self, sessions: Collection[str], projects: Collection[str] = (), limit: int = 500
-    ) -> list[Learning]:
+    ) -> list[LearningRow]:
         """Return learnings that hold until revoked: open actions, the sessions' digests, preferences and corrections.
 
         Newest of each first. Limited to these projects and the person's own; without projects, all actions are
@@ -324,7 +281,7 @@ class MemoryDB:
             *(wish for wish in wishes if wish.project in here),
         ]
 
-    async def wishes(self, *types: str, limit: int = 500) -> list[Learning]:
+    async def wishes(self, *types: str, limit: int = 500) -> list[LearningRow]:
         """Return the newest learnings of these types (how the person wants things), newest first."""
         places = ", ".join("?" * len(types))
         return await self._learnings(
@@ -335,12 +292,12 @@ class MemoryDB:
 
     async def actions(self, status: str | None = None) -> list[Action]:
         """Return actions, most urgent first, then oldest first."""
-        rows = await self._db.fetch_all(
+        return await self._db.fetch_as(
+            Action,
             f"SELECT {ACTION_COLUMNS} FROM pending_actions "  # noqa: S608 - our columns
             "WHERE ?1 IS NULL OR status = ?1 ORDER BY priority DESC, id",
             (status,),
         )
-        return [Action(**dict(row)) for row in rows]
 
     async def action(self, action_id: int) -> Action | None:
         """Return an action, or None."""
@@ -360,11 +317,11 @@ class MemoryDB:
 
     async def scheduled(self) -> list[Action]:
         """Return the open actions with a due time, next first."""
-        rows = await self._db.fetch_all(
+        return await self._db.fetch_as(
+            Action,
             f"SELECT {ACTION_COLUMNS} FROM pending_actions "  # noqa: S608 - our columns
-            "WHERE status = 'open' AND due IS NOT NULL ORDER BY due, priority DESC, id"
+            "WHERE status = 'open' AND due IS NOT NULL ORDER BY due, priority DESC, id",
         )
-        return [Action(**dict(row)) for row in rows]
 
     async def zone(self) -> str | None:
         """Return the person's time zone as an IANA name; None until it is known."""
@@ -389,11 +346,11 @@ class MemoryDB:
 
     async def versions(self, name: str) -> list[FileVersion]:
         """Return every version of a curated file, oldest first."""
-        rows = await self._db.fetch_all(
+        return await self._db.fetch_as(
+            FileVersion,
             f"SELECT {_VERSION} FROM file_versions WHERE name = ? ORDER BY version",  # noqa: S608 - ours
             (name,),
         )
-        return [FileVersion(**dict(row)) for row in rows]
 
     async def versions_made(self, first: int, last: int) -> list[tuple[int, str, int]]:
         """Return (curation, file, version) of every version made by the curations of an inclusive id range."""
@@ -415,8 +372,7 @@ class MemoryDB:
 
     async def all_written(self) -> dict[str, str]:
         """Return the same for every file that Sprite wrote."""
-        rows = await self._db.fetch_all("SELECT name, sha256 FROM written_files ORDER BY name")
-        return {row[0]: row[1] for row in rows}
+        return await self._db.fetch_map("SELECT name, sha256 FROM written_files ORDER BY name")
 
     async def mark_written(self, name: str, sha256: str | None) -> None:
         """Record the content on disk, so that a later difference is recognised as an edit; None if as shipped."""
@@ -427,30 +383,31 @@ class MemoryDB:
 
     # --- reports ---
 
-    async def reports_of(self, first: int, last: int) -> list[Report]:
+    async def reports_of(self, first: int, last: int) -> list[Refusal]:
         """Return the refusals of an inclusive range of curations."""
-        rows = await self._db.fetch_all(
-            "SELECT curation_id, kind, detail FROM reports WHERE curation_id BETWEEN ? AND ? ORDER BY id", (first, last)
+        return await self._db.fetch_as(
+            Refusal,
+            "SELECT curation_id, kind, detail FROM reports WHERE curation_id BETWEEN ? AND ? ORDER BY id",
+            (first, last),
         )
-        return [Report(**dict(row)) for row in rows]
 
     async def refused_last(self, limit: int) -> list[str]:
         """Return the refusals of the newest answer that had a learning or a refusal, as text."""
-        rows = await self._db.fetch_all(
+        return await self._db.fetch_column(
             "SELECT detail FROM reports "
             "WHERE kind NOT IN ('over_limit', 'damaged', 'undecided', 'unknown_kind', 'aged') "
             "AND curation_id = (SELECT max(id) FROM (SELECT max(curation_id) AS id FROM learnings "
             "UNION ALL SELECT max(curation_id) FROM reports)) ORDER BY id LIMIT ?",
             (limit,),
         )
-        return [str(row["detail"]) for row in rows]
 
-    async def reports(self, limit: int = 20) -> list[Report]:
+    async def reports(self, limit: int = 20) -> list[Refusal]:
         """Return the newest refusals, newest first."""
-        rows = await self._db.fetch_all(
-            "SELECT curation_id, kind, detail FROM reports WHERE kind <> 'aged' ORDER BY id DESC LIMIT ?", (limit,)
+        return await self._db.fetch_as(
+            Refusal,
+            "SELECT curation_id, kind, detail FROM reports WHERE kind <> 'aged' ORDER BY id DESC LIMIT ?",
+            (limit,),
         )
-        return [Report(**dict(row)) for row in rows]
 
 
 def _note_log(tx: sqlite3.Connection, mark: LogMark) -> None:

@@ -6,14 +6,150 @@ Synchronous: everything runs on the database's own thread (`MemoryDB.apply`).
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from sprite.database.actions import ProjectedActions
+from sprite.database.learning_index import LEARNING_COLUMNS
+from sprite.protocol.rows import LearningRow
+
+#: Actions without a learning have their log row's number above this value. So they keep their id after every rebuild
+#: and re-extraction, and no learning ever has it.
+MADE_IDS = 1_000_000
+#: History entries kept per action: the first and the newest. The history of a repeat would otherwise grow without
+#: limit.
+HISTORY_KEPT = 40
+
+ACTION_COLUMNS = (
+    "id, created_at, content, priority, status, source_learning_id, due, rrule, tz, fired_at, origin, history_json, "
+    "first_due, mission_id, version"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A task; `status` is open, done, dismissed or failed.
+
+    `due` is the next time, `first_due` the first and `fired_at` the last. `rrule` is the repeat (RFC 5545),
+    computed in `tz`. `mission_id` is the agent's turn that created it. `history_json` is a list of {at, by, what},
+    oldest first.
+    """
+
+    id: int
+    created_at: float
+    content: str
+    priority: int
+    status: str
+    source_learning_id: int | None
+    due: float | None = None
+    rrule: str | None = None
+    tz: str | None = None
+    fired_at: float | None = None
+    origin: str = "curator"
+    history_json: str = "[]"
+    first_due: float | None = None
+    mission_id: str | None = None
+    #: Grows with each change, so that changes based on an older version are refused.
+    version: int = 1
+
+    @property
+    def is_made(self) -> bool:
+        """Whether a person or the agent created it; otherwise the curator learned it."""
+        return self.id > MADE_IDS
+
+
+class ProjectedActions:
+    """Write actions inside a curation's transaction."""
+
+    def __init__(self, tx: sqlite3.Connection) -> None:
+        self._tx = tx
+
+    def get(self, action_id: int) -> Action | None:
+        """Return an action, or None."""
+        found = self._select("WHERE id = ?", (action_id,))
+        return found[0] if found else None
+
+    def learned(self) -> list[tuple[Action, str, int | None]]:
+        """Return each learned action with the learning's text and the turn that is its source."""
+        rows = self._tx.execute(
+            f"SELECT {', '.join(f'a.{name}' for name in ACTION_COLUMNS.split(', '))}, "  # noqa: S608 - our columns
+            "l.content AS learned, l.source_observation_id AS turn FROM pending_actions a "
+            "JOIN learnings l ON l.id = a.source_learning_id WHERE a.id <= ? ORDER BY a.id",
+            (MADE_IDS,),
+        )
+        found = [dict(row) for row in rows]
+        return [
+            (Action(**row), content, turn) for row in found for content, turn in [(row.pop("learned"), row.pop("turn"))]
+        ]
+
+    def taught_as(self, action: Action) -> str | None:
+        """Return the text of the learning behind an action."""
+        row = self._tx.execute("SELECT content FROM learnings WHERE id = ?", (action.source_learning_id,)).fetchone()
+        return str(row[0]) if row else None
+
+    def open(self) -> list[Action]:
+        """Return the open actions."""
+        return self._select("WHERE status = 'open' ORDER BY id")
+
+    def standing_for(self, learning_id: int) -> list[Action]:
+        """Return the open actions of a learning."""
+        return self._select("WHERE source_learning_id = ? AND status = 'open' ORDER BY id", (learning_id,))
+
+    def made_in(self, mission_id: str) -> list[Action]:
+        """Return the actions that the agent created in a turn."""
+        return self._select("WHERE mission_id = ? ORDER BY id", (mission_id,))
+
+    def scheduled(self) -> int:
+        """Return the number of open actions with a due time."""
+        row = self._tx.execute(
+            "SELECT count(*) FROM pending_actions WHERE status = 'open' AND due IS NOT NULL"
+        ).fetchone()
+        return int(row[0])
+
+    def _select(self, where: str, parameters: Iterable[Any] = ()) -> list[Action]:
+        rows = self._tx.execute(
+            f"SELECT {ACTION_COLUMNS} FROM pending_actions {where}",  # noqa: S608 - our columns, our clause
+            tuple(parameters),
+        )
+        return [Action(**dict(row)) for row in rows]
+
+    def add(self, action: Action) -> None:
+        """Store a new action."""
+        values = [getattr(action, name) for name in ACTION_COLUMNS.split(", ")]
+        places = ", ".join("?" * len(values))
+        self._tx.execute(f"INSERT INTO pending_actions ({ACTION_COLUMNS}) VALUES ({places})", values)  # noqa: S608
+
+    def change(self, action_id: int, **columns: Any) -> None:
+        """Change columns of an action."""
+        self._set(action_id, columns)
+
+    def _set(self, action_id: int, columns: Mapping[str, Any]) -> None:
+        sets = ", ".join(f"{name} = ?" for name in columns)
+        self._tx.execute(
+            f"UPDATE pending_actions SET {sets}, version = version + 1 WHERE id = ?",  # noqa: S608 - the fold's own names
+            (*columns.values(), action_id),
+        )
+
+    def note(self, action_id: int, at: float, by: str, what: str) -> None:
+        """Append an entry to an action's history."""
+        row = self._tx.execute("SELECT history_json FROM pending_actions WHERE id = ?", (action_id,)).fetchone()
+        history = [*json.loads(row[0]), {"at": at, "by": by, "what": what}]
+        if len(history) > HISTORY_KEPT:
+            history = [history[0], *history[-HISTORY_KEPT + 1 :]]
+        self._set(action_id, {"history_json": json.dumps(history, ensure_ascii=False)})
+
+    def zone(self) -> str | None:
+        """Return the person's time zone at this point of the log; None until it is known."""
+        value: str | None = self._tx.execute("SELECT tz FROM projection").fetchone()[0]
+        return value
+
+    def set_zone(self, tz: str) -> None:
+        """Set the person's time zone from here on."""
+        self._tx.execute("UPDATE projection SET tz = ?", (tz,))
 
 
 class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="did", tag="learn"):
@@ -36,24 +172,6 @@ class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="di
     project: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A learning's fields needed by the fold."""
-
-    id: int
-    type: str
-    content: str
-    origin: str
-    confidence: float
-    source_observation_id: int | None
-    evidence: str | None
-    project: str | None = None
-
-
-def _of(table: str) -> str:
-    return ", ".join(f"{table}{field.name}" for field in fields(Known))
-
-
 class Projected:
     """Write one curation's changes in one transaction that ends with the cursor."""
 
@@ -61,7 +179,7 @@ class Projected:
         self.tx = tx
         self.actions = ProjectedActions(tx)
 
-    def same_learning(self, type_: str, said: str, project: str | None) -> Known | None:
+    def same_learning(self, type_: str, said: str, project: str | None) -> LearningRow | None:
         """Return a valid learning of this type and text, of the project or else of the person's own, or None."""
         return self._known(
             "said = ? AND type = ? AND superseded_by IS NULL AND (project IS NULL OR project = ?) "
@@ -69,38 +187,38 @@ class Projected:
             (said, type_, project),
         )
 
-    def known(self, learning_id: int) -> Known | None:
+    def known(self, learning_id: int) -> LearningRow | None:
         """Return a valid learning, or None."""
         return self._known("id = ? AND superseded_by IS NULL", (learning_id,))
 
-    def nearest(self, match: str, limit: int) -> list[Known]:
+    def nearest(self, match: str, limit: int) -> list[LearningRow]:
         """Return the valid learnings that are most similar to a text; `match` is an FTS5 expression.
 
         Digests are excluded: they repeat other learnings and prove nothing.
         """
         return self._nearest(match, "l.superseded_by IS NULL AND l.type <> 'DIGEST'", limit)
 
-    def _nearest(self, match: str, where: str, limit: int) -> list[Known]:
+    def _nearest(self, match: str, where: str, limit: int) -> list[LearningRow]:
         if not match:
             return []
         rows = self.tx.execute(
-            f"SELECT {_of('l.')} FROM learnings_fts f "  # noqa: S608 - our clause
+            f"SELECT l.{LEARNING_COLUMNS.replace(', ', ', l.')} FROM learnings_fts f "  # noqa: S608 - our clause
             f"JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND {where} "
             "ORDER BY f.rank, l.id LIMIT ?",
             (f"{{content}} : ({match})", limit),
         )
-        return [Known(**dict(row)) for row in rows]
+        return [LearningRow(*row) for row in rows]
 
-    def nearest_replaced(self, match: str, limit: int) -> list[Known]:
+    def nearest_replaced(self, match: str, limit: int) -> list[LearningRow]:
         """Return the superseded learnings that are most similar to a text."""
         return self._nearest(match, "l.superseded_by IS NOT NULL", limit)
 
-    def _known(self, where: str, parameters: Sequence[Any]) -> Known | None:
+    def _known(self, where: str, parameters: Sequence[Any]) -> LearningRow | None:
         row = self.tx.execute(
-            f"SELECT {_of('')} FROM learnings WHERE {where}",  # noqa: S608 - our clause
+            f"SELECT {LEARNING_COLUMNS} FROM learnings WHERE {where}",  # noqa: S608 - our clause
             parameters,
         ).fetchone()
-        return Known(**dict(row)) if row else None
+        return LearningRow(*row) if row else None
 
     def digests_of(self, session_id: str) -> list[int]:
         """Return the ids of a session's valid digests."""

@@ -8,24 +8,207 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from sprite.database.connection import LARGEST_ROW_ID, Database, open_database, open_reader, row_id, to_json
-from sprite.database.curations import Curations, NewCuration, append
+from sprite.database.connection import (
+    LARGEST_ROW_ID,
+    Database,
+    Schema,
+    Tables,
+    in_transaction,
+    open_database,
+    open_reader,
+    row_id,
+    to_json,
+)
+from sprite.database.curations import Curations, NewCuration, Spending, append
 from sprite.database.log_mark import LogMark
-from sprite.database.lost_calls import LostCalls
-from sprite.database.quarantine import OFF_RECORD, WAITING, Quarantine
-from sprite.database.ship_changes import ShipChanges, shipped_tables
-from sprite.database.spending import Spending
-from sprite.database.transcript_schema import SCHEMA
-from sprite.database.turn_index import REINDEX, TurnIndex
-from sprite.database.turn_journal import TurnJournal
-from sprite.database.user_files import Entry, UserFilesLog, keep_look
+from sprite.database.quarantine import OFF_RECORD, WAITING, LostCalls, Quarantine
+from sprite.database.ship_changes import ShipChanges, noted, shipped_tables
+from sprite.database.turn_index import REINDEX, TURN_INDEX, TurnLook
+from sprite.database.user_files import USER_FILES, Entry, UserFilesLog, keep_look
 
+SCHEMA = Schema(
+    name="transcript.db",
+    application_id=0x53505431,  # "SPT1"
+    migrations=[
+        """
+        -- Which log this is, for good: what was made of another one, or of a newer copy of this one, is known by it.
+        CREATE TABLE log_identity (id TEXT NOT NULL);
+        INSERT INTO log_identity VALUES (lower(hex(randomblob(16))));
+        CREATE TRIGGER log_identity_stays BEFORE DELETE ON log_identity
+        BEGIN SELECT RAISE(ABORT, 'the identity of a log is never deleted'); END;
+        CREATE TRIGGER log_identity_frozen BEFORE UPDATE ON log_identity
+        BEGIN SELECT RAISE(ABORT, 'the identity of a log is never changed'); END;
+        CREATE TRIGGER log_identity_alone BEFORE INSERT ON log_identity
+        BEGIN SELECT RAISE(ABORT, 'a log never has a second identity'); END;
+        CREATE TABLE sessions (
+            id TEXT PRIMARY KEY,
+            started_at REAL NOT NULL,
+            ended_at REAL,
+            message_count INTEGER NOT NULL DEFAULT 0,
+            observation_count INTEGER NOT NULL DEFAULT 0,
+            cli_session_id TEXT,
+            last_active_at REAL NOT NULL DEFAULT 0
+        );
+        CREATE TABLE observations (
+            id INTEGER PRIMARY KEY,
+            timestamp REAL NOT NULL,
+            session_id TEXT NOT NULL REFERENCES sessions (id),
+            sequence_num INTEGER NOT NULL,
+            user_message TEXT NOT NULL,
+            tool_calls_json TEXT NOT NULL CHECK (json_valid(tool_calls_json)),
+            agent_response TEXT NOT NULL,
+            processed INTEGER NOT NULL DEFAULT 0,
+            outcome TEXT NOT NULL
+                CHECK (outcome IN ('complete', 'interrupted', 'error', 'max_turns', 'crashed')),
+            mission_id TEXT UNIQUE,
+            trigger TEXT NOT NULL DEFAULT 'user' CHECK (trigger IN ('user', 'task')),
+            notice TEXT NOT NULL DEFAULT '',
+            -- Where an imported turn comes from: it is taken once, also when its session's log has grown or was copied.
+            import_key TEXT UNIQUE,
+            -- What tools' results had that the log does not keep, as hashes of words: {tool_use_id: {words, blind?}}.
+            unkept_json TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(unkept_json)),
+            -- Whether a schedule began the turn; its `trigger` is 'task'.
+            by_schedule INTEGER NOT NULL DEFAULT 0,
+            -- Of which project it is (null: the person's own), and which program it was said to (null: this sprite).
+            project TEXT,
+            source TEXT,
+            -- Which program's words `user_message` has (null: the person's, or nobody's); the `trigger` of such a turn
+            -- is 'task'.
+            asked_by TEXT,
+            UNIQUE (session_id, sequence_num)
+        );
+        CREATE INDEX observations_waiting ON observations (id) WHERE processed = 0;
+        CREATE INDEX observations_quarantined ON observations (id) WHERE processed = 2;
+        CREATE INDEX observations_project ON observations (project, id) WHERE project IS NOT NULL;
+        CREATE TRIGGER observations_stay BEFORE DELETE ON observations
+        BEGIN SELECT RAISE(ABORT, 'observations are never deleted'); END;
+        CREATE TRIGGER observations_frozen BEFORE UPDATE ON observations
+        WHEN NOT (OLD.id IS NEW.id AND OLD.timestamp IS NEW.timestamp
+            AND OLD.session_id IS NEW.session_id AND OLD.sequence_num IS NEW.sequence_num
+            AND OLD.user_message IS NEW.user_message AND OLD.tool_calls_json IS NEW.tool_calls_json
+            AND OLD.agent_response IS NEW.agent_response AND OLD.outcome IS NEW.outcome
+            AND OLD.mission_id IS NEW.mission_id AND OLD.trigger IS NEW.trigger
+            AND OLD.notice IS NEW.notice AND OLD.import_key IS NEW.import_key
+            AND OLD.unkept_json IS NEW.unkept_json AND OLD.by_schedule IS NEW.by_schedule
+            AND OLD.project IS NEW.project AND OLD.source IS NEW.source AND OLD.asked_by IS NEW.asked_by)
+        BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
+        -- REPLACE deletes the row in its way without asking the trigger on DELETE.
+        CREATE TRIGGER observations_new BEFORE INSERT ON observations
+        WHEN EXISTS (SELECT 1 FROM observations WHERE id = NEW.id OR mission_id = NEW.mission_id
+            OR import_key = NEW.import_key OR (session_id = NEW.session_id AND sequence_num = NEW.sequence_num))
+        BEGIN SELECT RAISE(ABORT, 'observations are never replaced'); END;
+        CREATE TABLE turn_journal (
+            id INTEGER PRIMARY KEY,
+            turn_key TEXT NOT NULL,
+            session_id TEXT NOT NULL,
+            at REAL NOT NULL,
+            event TEXT NOT NULL,
+            data_json TEXT NOT NULL
+        );
+        CREATE INDEX turn_journal_turns ON turn_journal (turn_key);
+        CREATE TABLE curations (
+            id INTEGER PRIMARY KEY,
+            created_at REAL NOT NULL,
+            kind TEXT NOT NULL,
+            first_observation_id INTEGER,
+            last_observation_id INTEGER,
+            model TEXT,
+            prompt_sha256 TEXT,
+            response TEXT NOT NULL,
+            usage_json TEXT,
+            cost_usd REAL,
+            seen_curation_id INTEGER,
+            generation INTEGER NOT NULL DEFAULT 0,
+            -- What was decided about it, logged with it: memory is a fold of decisions.
+            decision_json TEXT CHECK (decision_json IS NULL OR json_valid(decision_json))
+        );
+        CREATE INDEX curations_quarantine ON curations (first_observation_id) WHERE kind = 'quarantine';
+        -- Whether another extraction took over is asked at every turn; answers are long rows.
+        CREATE INDEX curations_edit ON curations (id) WHERE kind = 'edit';
+        CREATE INDEX curations_drift ON curations (id) WHERE kind = 'drift';
+        CREATE INDEX curations_action ON curations (id) WHERE kind = 'action';
+        CREATE TRIGGER curations_stay BEFORE DELETE ON curations
+        BEGIN SELECT RAISE(ABORT, 'curations are never deleted'); END;
+        CREATE TRIGGER curations_frozen BEFORE UPDATE ON curations
+        BEGIN SELECT RAISE(ABORT, 'curations are never changed'); END;
+        CREATE TRIGGER curations_new BEFORE INSERT ON curations
+        WHEN EXISTS (SELECT 1 FROM curations WHERE id = NEW.id)
+        BEGIN SELECT RAISE(ABORT, 'curations are never replaced'); END;
+        -- Calls that were paid for and gave no curation: cut off, empty, or asked once more; and an answer until its
+        -- curation is logged. No number comes twice. It says which turns a call was about, in which extraction: what
+        -- counts against a turn outlives the process.
+        CREATE TABLE lost_calls (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            created_at REAL NOT NULL,
+            model TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            usage_json TEXT NOT NULL,
+            cost_usd REAL,
+            first_observation_id INTEGER,
+            last_observation_id INTEGER,
+            generation INTEGER NOT NULL DEFAULT 0
+        );
+        CREATE TRIGGER lost_calls_stay BEFORE DELETE ON lost_calls WHEN OLD.reason <> 'not logged'
+        BEGIN SELECT RAISE(ABORT, 'lost calls are never deleted'); END;
+        CREATE TRIGGER lost_calls_frozen BEFORE UPDATE ON lost_calls
+        BEGIN SELECT RAISE(ABORT, 'lost calls are never changed'); END;
+        CREATE VIEW model_calls AS
+            SELECT created_at, usage_json, cost_usd FROM curations WHERE kind = 'batch'
+            UNION ALL SELECT created_at, usage_json, cost_usd FROM lost_calls;
+        """  # noqa: S608 - our own schema
+        + TURN_INDEX
+        + USER_FILES
+        + noted(
+            (
+                *("log_identity", "sessions", "observations", "turn_journal", "curations", "lost_calls"),
+                *("disk_entries", "disk_look", "file_deeds"),
+            )
+        ),
+    ],
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One event of an unfinished turn."""
+
+    turn_key: str
+    session_id: str
+    at: float
+    event: str
+    data: dict[str, Any]
+
+
+class TurnJournal(Tables):
+    """Append, read and delete journal entries."""
+
+    async def append(self, turn_key: str, session_id: str, event: str, data: Mapping[str, Any]) -> None:
+        """Store one event of a turn until its observation is written."""
+        await self._db.execute(
+            "INSERT INTO turn_journal (turn_key, session_id, at, event, data_json) VALUES (?, ?, ?, ?, ?)",
+            # Escaped to ASCII: the CLI's text can contain half a surrogate pair, which UTF-8 cannot encode.
+            (turn_key, session_id, time.time(), event, json.dumps(data, default=str)),
+        )
+
+    async def entries(self) -> list[JournalEntry]:
+        """Return the events of turns that never ended, oldest first."""
+        rows = await self._db.fetch_all(
+            "SELECT turn_key, session_id, at, event, data_json FROM turn_journal ORDER BY id"
+        )
+        return [JournalEntry(r[0], r[1], r[2], r[3], json.loads(r[4])) for r in rows]
+
+    async def drop(self, turn_key: str) -> None:
+        """Delete the entries of a turn that is already in the log."""
+        await self._db.execute("DELETE FROM turn_journal WHERE turn_key = ?", (turn_key,))
+
+
+_T = TypeVar("_T")
 Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
 #: Origin of a turn: a person's mission, one that the CLI started itself (background work ended), a schedule's, or
 #: another program's request.
@@ -111,12 +294,11 @@ class Observation:
     asked_by: str | None = None
 
 
-class TranscriptDB:
+class TranscriptDB(Tables):
     """Read and append the log's sessions and observations."""
 
     def __init__(self, database: Database) -> None:
-        self._db = database
-        self.index = TurnIndex(database)
+        super().__init__(database)
         self.curations = Curations(database)
         self.quarantine = Quarantine(database)
         self.lost_calls = LostCalls(database)
@@ -124,6 +306,10 @@ class TranscriptDB:
         self.journal = TurnJournal(database)
         self.user_files = UserFilesLog(database)
         self.changes = ShipChanges(database, shipped_tables("transcript.db"))
+
+    async def ask(self, work: Callable[[TurnLook], _T]) -> _T:
+        """Run a function on the full-text index in one hop, because each hop takes milliseconds on a busy machine."""
+        return await self._db.read(lambda connection: work(TurnLook(connection)))
 
     # --- what it is ---
 
@@ -183,59 +369,57 @@ class TranscriptDB:
 
     # --- observations ---
 
-    async def add_observation(
-        self, observation: NewObservation, *, turn_keys: Sequence[str] = (), at: float | None = None
+    @in_transaction
+    def add_observation(
+        self,
+        tx: sqlite3.Connection,
+        observation: NewObservation,
+        *,
+        turn_keys: Sequence[str] = (),
+        at: float | None = None,
     ) -> int:
         """Write a turn, delete its journal and count it in its session, in one transaction; return its id."""
         timestamp = time.time() if at is None else at
+        observation_id = _add_counted(tx, observation, timestamp)
+        tx.executemany("DELETE FROM turn_journal WHERE turn_key = ?", [(key,) for key in turn_keys])
+        return observation_id
 
-        def write(tx: sqlite3.Connection) -> int:
-            observation_id = _add_counted(tx, observation, timestamp)
-            tx.executemany("DELETE FROM turn_journal WHERE turn_key = ?", [(key,) for key in turn_keys])
-            return observation_id
-
-        return await self._db.transact(write)
-
-    async def add_look(self, observation: NewObservation, entries: Sequence[Entry], at: float, more: int) -> int:
+    @in_transaction
+    def add_look(
+        self, tx: sqlite3.Connection, observation: NewObservation, entries: Sequence[Entry], at: float, more: int
+    ) -> int:
         """Write the turn that reports changed user files, and the files seen; return the turn's id."""
-
-        def write(tx: sqlite3.Connection) -> int:
-            keep_look(tx, entries, at, more)
-            return _add_counted(tx, observation, at)
-
-        return await self._db.transact(write)
+        keep_look(tx, entries, at, more)
+        return _add_counted(tx, observation, at)
 
     # --- turns from elsewhere ---
 
-    async def add_imported(self, turns: Sequence[ImportedTurn]) -> list[ImportedTurn]:
+    @in_transaction
+    def add_imported(self, tx: sqlite3.Connection, turns: Sequence[ImportedTurn]) -> list[ImportedTurn]:
         """Write turns of other conversations with their sessions, in one transaction; return the new ones.
 
         A turn with a known key is skipped. Their sessions are ended, so that none is ever resumed.
         """
-
-        def write(tx: sqlite3.Connection) -> list[ImportedTurn]:
-            added: list[ImportedTurn] = []
-            for turn in turns:
-                if tx.execute("SELECT 1 FROM observations WHERE import_key = ?", (turn.key,)).fetchone():
-                    continue
-                tx.execute(
-                    "INSERT INTO sessions (id, started_at, ended_at, message_count, observation_count, last_active_at) "
-                    "VALUES (?1, ?2, ?3, ?4, 1, ?3) ON CONFLICT (id) DO UPDATE SET "
-                    "started_at = min(started_at, ?2), ended_at = max(coalesce(ended_at, 0), ?3), "
-                    "message_count = message_count + ?4, observation_count = observation_count + 1, "
-                    "last_active_at = max(last_active_at, ?3)",
-                    (
-                        turn.observation.session_id,
-                        turn.started_at,
-                        turn.ended_at,
-                        turn.observation.trigger == "user",
-                    ),
-                )
-                _add(tx, turn.observation, turn.ended_at, turn.key)
-                added.append(turn)
-            return added
-
-        return await self._db.transact(write)
+        added: list[ImportedTurn] = []
+        for turn in turns:
+            if tx.execute("SELECT 1 FROM observations WHERE import_key = ?", (turn.key,)).fetchone():
+                continue
+            tx.execute(
+                "INSERT INTO sessions (id, started_at, ended_at, message_count, observation_count, last_active_at) "
+                "VALUES (?1, ?2, ?3, ?4, 1, ?3) ON CONFLICT (id) DO UPDATE SET "
+                "started_at = min(started_at, ?2), ended_at = max(coalesce(ended_at, 0), ?3), "
+                "message_count = message_count + ?4, observation_count = observation_count + 1, "
+                "last_active_at = max(last_active_at, ?3)",
+                (
+                    turn.observation.session_id,
+                    turn.started_at,
+                    turn.ended_at,
+                    turn.observation.trigger == "user",
+                ),
+            )
+            _add(tx, turn.observation, turn.ended_at, turn.key)
+            added.append(turn)
+        return added
 
     async def imported_among(self, keys: Sequence[str]) -> set[str]:
         """Return those of these keys that are in the log."""
@@ -246,22 +430,22 @@ class TranscriptDB:
 
     async def cli_sessions(self) -> set[str]:
         """Return the CLI's ids of conversations that this sprite recorded itself."""
-        rows = await self._db.fetch_all("SELECT cli_session_id FROM sessions WHERE cli_session_id IS NOT NULL")
-        return {row[0] for row in rows}
+        return set(await self._db.fetch_column("SELECT cli_session_id FROM sessions WHERE cli_session_id IS NOT NULL"))
 
     async def own_sessions(self, ids: Collection[str]) -> set[str]:
         """Return those of these sessions that this sprite recorded itself: other programs must not add to them."""
-        rows = await self._db.fetch_all(
-            "SELECT id FROM sessions WHERE id IN (SELECT value FROM json_each(?)) AND (ended_at IS NULL "
-            "OR cli_session_id IS NOT NULL OR EXISTS (SELECT 1 FROM observations "
-            "WHERE session_id = sessions.id AND import_key IS NULL))",
-            (to_json(list(ids)),),
+        return set(
+            await self._db.fetch_column(
+                "SELECT id FROM sessions WHERE id IN (SELECT value FROM json_each(?)) AND (ended_at IS NULL "
+                "OR cli_session_id IS NOT NULL OR EXISTS (SELECT 1 FROM observations "
+                "WHERE session_id = sessions.id AND import_key IS NULL))",
+                (to_json(list(ids)),),
+            )
         )
-        return {row[0] for row in rows}
 
     async def session_ids(self) -> set[str]:
         """Return the ids of all sessions; those imported from Claude Code keep its ids."""
-        return {row[0] for row in await self._db.fetch_all("SELECT id FROM sessions")}
+        return set(await self._db.fetch_column("SELECT id FROM sessions"))
 
     # --- reading observations ---
 
@@ -274,10 +458,6 @@ class TranscriptDB:
         """Return the turn of a mission, or None if it has no observation."""
         rows = await self._observations("WHERE mission_id = ?", (mission_id,))
         return rows[0] if rows else None
-
-    async def observations_between(self, first: int, last: int) -> list[Observation]:
-        """Return the turns of an inclusive id range, oldest first."""
-        return await self._observations("WHERE id BETWEEN ? AND ? ORDER BY id", (first, last))
 
     async def observations_after(self, observation_id: int, limit: int) -> list[Observation]:
         """Return turns above an id, oldest first."""
@@ -389,8 +569,10 @@ class TranscriptDB:
 
     # --- forgetting ---
 
-    async def forget(
+    @in_transaction
+    def forget(
         self,
+        tx: sqlite3.Connection,
         observations: Sequence[Observation],
         responses: Mapping[int, str],
         decisions: Mapping[int, str],
@@ -401,40 +583,36 @@ class TranscriptDB:
         `responses` and `decisions` are the new values of curations by id. Returns the tombstone's id. Call `purge`
         afterwards to clear the file's pages.
         """
-
-        def write(tx: sqlite3.Connection) -> int:
-            frozen = tx.execute(
-                "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' "
-                "AND name IN ('observations_frozen', 'curations_frozen')"
-            ).fetchall()
-            for name, _ in frozen:
-                tx.execute(f"DROP TRIGGER {name}")
-            for turn in observations:
-                tx.execute(
-                    "UPDATE observations SET user_message = ?, tool_calls_json = ?, agent_response = ?, notice = ?, "
-                    "unkept_json = ? WHERE id = ?",
-                    (
-                        turn.user_message,
-                        to_json(turn.tool_calls),
-                        turn.agent_response,
-                        turn.notice,
-                        to_json(turn.unkept),
-                        turn.id,
-                    ),
-                )
-            tx.executemany(
-                "UPDATE curations SET response = ? WHERE id = ?", [(text, key) for key, text in responses.items()]
+        frozen = tx.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' "
+            "AND name IN ('observations_frozen', 'curations_frozen')"
+        ).fetchall()
+        for name, _ in frozen:
+            tx.execute(f"DROP TRIGGER {name}")
+        for turn in observations:
+            tx.execute(
+                "UPDATE observations SET user_message = ?, tool_calls_json = ?, agent_response = ?, notice = ?, "
+                "unkept_json = ? WHERE id = ?",
+                (
+                    turn.user_message,
+                    to_json(turn.tool_calls),
+                    turn.agent_response,
+                    turn.notice,
+                    to_json(turn.unkept),
+                    turn.id,
+                ),
             )
-            tx.executemany(
-                "UPDATE curations SET decision_json = ?1 WHERE id = ?2 AND decision_json IS NOT ?1",
-                [(text, key) for key, text in decisions.items()],
-            )
-            tx.execute("DELETE FROM turn_journal")
-            for _, sql in frozen:
-                tx.execute(sql)
-            return append(tx, NewCuration(kind="forget", response=to_json(tombstone)))
-
-        return await self._db.transact(write)
+        tx.executemany(
+            "UPDATE curations SET response = ? WHERE id = ?", [(text, key) for key, text in responses.items()]
+        )
+        tx.executemany(
+            "UPDATE curations SET decision_json = ?1 WHERE id = ?2 AND decision_json IS NOT ?1",
+            [(text, key) for key, text in decisions.items()],
+        )
+        tx.execute("DELETE FROM turn_journal")
+        for _, sql in frozen:
+            tx.execute(sql)
+        return append(tx, NewCuration(kind="forget", response=to_json(tombstone)))
 
     async def purge(self) -> None:
         """Rebuild the file and its full text, so that no page contains forgotten text."""

@@ -12,15 +12,12 @@ import json
 import math
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from sprite.database.connection import Database
 from sprite.database.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, index_stems, spaced_sql
 from sprite.protocol.tools import SEARCH_CALL
-
-_T = TypeVar("_T")
 
 #: Excludes memory searches: their answer would match whatever their query matched, for ever.
 _ECHO = f'%"name":"{SEARCH_CALL}"%'
@@ -320,17 +317,6 @@ class TurnLook:
         cursor = self._connection.cursor()
         cursor.row_factory = None  # plain tuples: half the time of sqlite3.Row
         return cursor.execute(sql, parameters)
-
-
-class TurnIndex:
-    """Look up turns by their words."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
-
-    async def ask(self, work: Callable[[TurnLook], _T]) -> _T:
-        """Run a function on the index in one hop, because each hop takes milliseconds on a busy machine."""
-        return await self._db.read(lambda connection: work(TurnLook(connection)))
 
 
 def _filtered(filters: Filters) -> Index:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sprite.database.connection import Database
+from sprite.database.connection import Tables, in_transaction
 
 #: A change that a person made to a file without the agent.
 Deed = Literal["uploaded", "deleted"]
@@ -80,11 +80,8 @@ class FileDeed:
     size: int
 
 
-class UserFilesLog:
+class UserFilesLog(Tables):
     """Read and write the known files and the person's deeds."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def known(self) -> KnownFiles:
         """Return the last scan."""
@@ -99,17 +96,14 @@ class UserFilesLog:
         """Replace the last scan if it need not be reported."""
         await self._db.transact(lambda tx: keep_look(tx, entries, at, more))
 
-    async def add_deed(self, what: Deed, path: str, size: int) -> None:
+    @in_transaction
+    def add_deed(self, tx: sqlite3.Connection, what: Deed, path: str, size: int) -> None:
         """Record a person's deed; above the limit the oldest are deleted."""
-
-        def write(tx: sqlite3.Connection) -> None:
-            tx.execute(
-                "INSERT INTO file_deeds (at, what, path, size) VALUES (?, ?, ?, ?)",
-                (time.time(), what, os.fsencode(path), size),
-            )
-            tx.execute("DELETE FROM file_deeds WHERE id <= (SELECT max(id) FROM file_deeds) - ?", (MOST_DEEDS,))
-
-        await self._db.transact(write)
+        tx.execute(
+            "INSERT INTO file_deeds (at, what, path, size) VALUES (?, ?, ?, ?)",
+            (time.time(), what, os.fsencode(path), size),
+        )
+        tx.execute("DELETE FROM file_deeds WHERE id <= (SELECT max(id) FROM file_deeds) - ?", (MOST_DEEDS,))
 
     async def deeds(self) -> list[FileDeed]:
         """Return the deeds that no turn contains yet, oldest first."""

@@ -20,11 +20,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from sprite.database import canvas_journal
-from sprite.database.canvas_journal import CanvasChange, note_change
-from sprite.database.connection import Database, Schema, open_database, open_reader
-from sprite.database.ship_changes import ShipChanges, noted, shipped_tables
-from sprite.database.ship_state import ROWS, SHIP_STATE, ShipState
+from sprite.database.connection import Database, Schema, Tables, in_transaction, open_database, open_reader
+from sprite.database.ship_changes import ROWS, SHIP_STATE, ShipChanges, ShipState, noted, shipped_tables
 from sprite.protocol.shapes import (
     Block,
     Card,
@@ -39,6 +36,67 @@ from sprite.protocol.shapes import (
     is_size,
 )
 from sprite.protocol.shipping import Lease
+
+CanvasChangeKind = Literal["created", "renamed", "archived", "restored", "moved", "resized", "edited"]
+
+#: A row replaces those of the same kind for the same object, and these replace each other.
+_OPPOSITES: dict[CanvasChangeKind, CanvasChangeKind] = {"archived": "restored", "restored": "archived"}
+
+_CANVAS_CHANGES = """
+    CREATE TABLE canvas_changes (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        at REAL NOT NULL,
+        kind TEXT NOT NULL
+            CHECK (kind IN ('created', 'renamed', 'archived', 'restored', 'moved', 'resized', 'edited')),
+        stack_id TEXT,
+        card_id TEXT,
+        block_id TEXT,
+        was TEXT NOT NULL DEFAULT ''
+    );
+    CREATE INDEX canvas_changes_of ON canvas_changes (card_id, stack_id);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CanvasChange:
+    """A change by the person to a stack (`stack_id`), a card (`card_id`), or a block of it (both ids).
+
+    `was` is the former name of a renamed stack, as the agent last knew it. `at` is in Unix seconds; `id` grows.
+    """
+
+    id: int
+    at: float
+    kind: CanvasChangeKind
+    stack_id: str | None
+    card_id: str | None
+    block_id: str | None
+    was: str
+
+
+def note_change(
+    tx: sqlite3.Connection,
+    kind: CanvasChangeKind,
+    *,
+    stack_id: str | None = None,
+    card_id: str | None = None,
+    block_id: str | None = None,
+    was: str = "",
+) -> None:
+    """Record a change by the person, for the agent's next prompt; `tx` is the change's transaction.
+
+    Pass only `stack_id` for a stack, only `card_id` for a card, `card_id` and `block_id` for a block. A new card is
+    `created`, a block with other data `edited`. The current content is read when the agent is told.
+    """
+    earlier = tx.execute(
+        "DELETE FROM canvas_changes WHERE kind IN (?, ?) AND stack_id IS ? AND card_id IS ? AND block_id IS ? "
+        "RETURNING was",
+        (kind, _OPPOSITES.get(kind, kind), stack_id, card_id, block_id),
+    ).fetchall()
+    tx.execute(
+        "INSERT INTO canvas_changes (at, kind, stack_id, card_id, block_id, was) VALUES (?, ?, ?, ?, ?, ?)",
+        (time.time(), kind, stack_id, card_id, block_id, earlier[0][0] if earlier else was),
+    )
+
 
 #: Limit for starting a schedule's mission: once, and twice more if it was cut off.
 MOST_ATTEMPTS = 3
@@ -106,7 +164,7 @@ SCHEMA = Schema(
         CREATE INDEX missions_of_actions ON missions (action_id, position) WHERE origin = 'schedule';
         CREATE TABLE events (seq INTEGER PRIMARY KEY, frame BLOB NOT NULL);
         """
-        + canvas_journal.SCHEMA
+        + _CANVAS_CHANGES
         + noted(("stacks", "cards", "canvas_changes", "chat_messages", "missions"))
         + SHIP_STATE,
     ],
@@ -236,16 +294,23 @@ class SeenText:
         return self.column.endswith("_json")
 
 
-def _drop_events(tx: sqlite3.Connection, pruned_to: int) -> None:
+_LAST_SEQ = (
+    "SELECT coalesce((SELECT max(seq) FROM events), "
+    "(SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'pruned_to'), 0)"
+)
+
+
+def _drop_events(tx: sqlite3.Connection, skipped: int = 0) -> None:
+    pruned_to = tx.execute(_LAST_SEQ).fetchone()[0] + skipped
     tx.execute("DELETE FROM events")
     tx.execute("INSERT OR REPLACE INTO meta VALUES ('pruned_to', ?)", (str(pruned_to),))
 
 
-class WorkspaceDB:
+class WorkspaceDB(Tables):
     """Read and write the data that people see."""
 
     def __init__(self, database: Database, epoch: str) -> None:
-        self._db = database
+        super().__init__(database)
         self.changes = ShipChanges(database, {**shipped_tables("workspace.db"), ROWS: ()})
         self.ship_state = ShipState(database)
         #: Id of this file's sequence of events; a new file is a new epoch.
@@ -272,12 +337,7 @@ class WorkspaceDB:
 
     async def last_seq(self) -> int:
         """Return the newest event's number, 0 before the first."""
-        return int(
-            await self._db.fetch_value(
-                "SELECT coalesce((SELECT max(seq) FROM events), "
-                "(SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'pruned_to'), 0)"
-            )
-        )
+        return int(await self._db.fetch_value(_LAST_SEQ))
 
     async def oldest_seq(self) -> int:
         """Return the oldest stored event's number, 0 if there is none."""
@@ -288,22 +348,21 @@ class WorkspaceDB:
             )
         )
 
-    async def record(self, events: Sequence[tuple[int, bytes]], effects: Sequence[Effect]) -> None:
+    @in_transaction
+    def record(self, tx: sqlite3.Connection, events: Sequence[tuple[int, bytes]], effects: Sequence[Effect]) -> None:
         """Write events and their effects in one transaction."""
-
-        def write(tx: sqlite3.Connection) -> None:
-            tx.executemany("INSERT INTO events (seq, frame) VALUES (?, ?)", events)
-            for effect in effects:
-                _apply(tx, effect)
-
-        await self._db.transact(write)
+        tx.executemany("INSERT INTO events (seq, frame) VALUES (?, ?)", events)
+        for effect in effects:
+            _apply(tx, effect)
 
     async def events_after(self, seq: int, limit: int = 200) -> list[tuple[int, bytes]]:
         """Return stored events above a number, oldest first."""
-        rows = await self._db.fetch_all(
-            "SELECT seq, frame FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit)
-        )
-        return [(row[0], row[1]) for row in rows]
+        return [
+            (row[0], row[1])
+            for row in await self._db.fetch_all(
+                "SELECT seq, frame FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit)
+            )
+        ]
 
     async def prune_events(self) -> None:
         """Delete events beyond the number to keep."""
@@ -311,36 +370,33 @@ class WorkspaceDB:
 
     # --- missions ---
 
-    async def accept_mission(self, mission: StoredMission, said: str | None = None) -> bool:
+    @in_transaction
+    def accept_mission(self, tx: sqlite3.Connection, mission: StoredMission, said: str | None = None) -> bool:
         """Store a mission (its `text` redacted) in the inbox, with its chat line. Return False if its id is known.
 
         `said` is the text of the line, if it differs from the mission's text.
         """
-
-        def write(tx: sqlite3.Connection) -> bool:
-            cursor = tx.execute(
-                "INSERT OR IGNORE INTO missions "
-                "(id, text, stack_id, status, received_at, origin, action_id, due, asked_by) "
-                "VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8)",
-                (
-                    *(mission.id, mission.text, mission.stack_id, time.time()),
-                    *(mission.origin, mission.action_id, mission.due, mission.asked_by),
-                ),
-            )
-            if cursor.rowcount == 1:
-                line = mission.text if said is None else said
-                _apply(tx, ChatAdded("user", line, mission.id, mission.origin, asked_by=mission.asked_by))
-            return cursor.rowcount == 1
-
-        return await self._db.transact(write)
+        cursor = tx.execute(
+            "INSERT OR IGNORE INTO missions "
+            "(id, text, stack_id, status, received_at, origin, action_id, due, asked_by) "
+            "VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8)",
+            (
+                *(mission.id, mission.text, mission.stack_id, time.time()),
+                *(mission.origin, mission.action_id, mission.due, mission.asked_by),
+            ),
+        )
+        if cursor.rowcount == 1:
+            line = mission.text if said is None else said
+            _apply(tx, ChatAdded("user", line, mission.id, mission.origin, asked_by=mission.asked_by))
+        return cursor.rowcount == 1
 
     async def open_missions(self) -> list[StoredMission]:
         """Return missions that have not ended, in order."""
-        rows = await self._db.fetch_all(
+        return await self._db.fetch_as(
+            StoredMission,
             "SELECT id, text, stack_id, status, session_id, origin, action_id, due, asked_by, attempt FROM missions "
-            "WHERE status IN ('queued', 'running') ORDER BY position"
+            "WHERE status IN ('queued', 'running') ORDER BY position",
         )
-        return [StoredMission(**dict(row)) for row in rows]
 
     async def begin_none_again(self) -> None:
         """Prevent running missions from restarting, because the effects of their turns may be unknown here."""
@@ -350,12 +406,12 @@ class WorkspaceDB:
 
     async def scheduled_missions(self) -> list[ScheduledMission]:
         """Return schedules' missions that wait, run, or have ended without being noted in their action, in order."""
-        rows = await self._db.fetch_all(
+        return await self._db.fetch_as(
+            ScheduledMission,
             "SELECT id, action_id, due, received_at, status, error_code, (SELECT text FROM chat_messages line "
             "WHERE line.mission_id = missions.id AND role = 'error' ORDER BY line.id DESC LIMIT 1) AS error "
-            "FROM missions WHERE origin = 'schedule' AND action_id IS NOT NULL AND told = 0 ORDER BY position"
+            "FROM missions WHERE origin = 'schedule' AND action_id IS NOT NULL AND told = 0 ORDER BY position",
         )
-        return [ScheduledMission(**dict(row)) for row in rows]
 
     async def mark_told(self, mission_id: str) -> None:
         """Mark that the action's history contains the mission's end."""
@@ -363,12 +419,11 @@ class WorkspaceDB:
 
     async def failures_of(self, action_id: int, limit: int) -> list[str | None]:
         """Return the error codes of an action's newest missions, newest first; None for those without an error."""
-        rows = await self._db.fetch_all(
+        return await self._db.fetch_column(
             "SELECT error_code FROM missions WHERE origin = 'schedule' AND action_id = ? "
             "ORDER BY position DESC LIMIT ?",
             (action_id, limit),
         )
-        return [row[0] for row in rows]
 
     async def spent_by_schedules(self, since: float) -> float:
         """Return the cost in US dollars of schedules' missions that ended since a time.
@@ -395,33 +450,26 @@ class WorkspaceDB:
             found += [SeenText(table, key, column, *row) for row in rows]
         return found
 
-    async def event_frames(self) -> list[bytes]:
-        """Return the frames of all events."""
-        return [row[0] for row in await self._db.fetch_all("SELECT frame FROM events ORDER BY seq")]
-
-    async def forget(self, missions: Collection[str], cards: Collection[str], rewritten: Sequence[SeenText]) -> None:
+    @in_transaction
+    def forget(
+        self, tx: sqlite3.Connection, missions: Collection[str], cards: Collection[str], rewritten: Sequence[SeenText]
+    ) -> None:
         """Remove text from chat, cards and inbox, and delete all events. `rewritten` are texts with their new content.
 
         A client that resumes later finds its events pruned and receives the current state.
         """
-        last_seq = await self.last_seq()
-
-        def write(tx: sqlite3.Connection) -> None:
-            tx.executemany("DELETE FROM chat_messages WHERE mission_id = ?", [(mission,) for mission in missions])
-            tx.executemany("UPDATE missions SET text = '' WHERE id = ?", [(mission,) for mission in missions])
-            for table in ("cards", "canvas_changes"):
-                tx.executemany(f"DELETE FROM {table} WHERE card_id = ?", [(card_id,) for card_id in cards])  # noqa: S608
-            for new in rewritten:
-                tx.execute(f"UPDATE {new.table} SET {new.column} = ? WHERE {new.key} = ?", (new.text, new.row))  # noqa: S608 - ours
-            # Skip one number, so that a client with the newest event also receives the whole state.
-            _drop_events(tx, last_seq + 1)
-
-        await self._db.transact(write)
+        tx.executemany("DELETE FROM chat_messages WHERE mission_id = ?", [(mission,) for mission in missions])
+        tx.executemany("UPDATE missions SET text = '' WHERE id = ?", [(mission,) for mission in missions])
+        for table in ("cards", "canvas_changes"):
+            tx.executemany(f"DELETE FROM {table} WHERE card_id = ?", [(card_id,) for card_id in cards])  # noqa: S608
+        for new in rewritten:
+            tx.execute(f"UPDATE {new.table} SET {new.column} = ? WHERE {new.key} = ?", (new.text, new.row))  # noqa: S608 - ours
+        # Skip one number, so that a client with the newest event also receives the whole state.
+        _drop_events(tx, skipped=1)
 
     async def purge(self) -> None:
         """Rebuild the file without later events, so that no page contains forgotten text."""
-        last_seq = await self.last_seq()
-        await self._db.transact(lambda tx: _drop_events(tx, last_seq))
+        await self._db.transact(_drop_events)
         await self._db.purge()
 
     # --- canvas ---
@@ -436,15 +484,12 @@ class WorkspaceDB:
         row = await self._db.fetch_one("SELECT stack_id, name, archived FROM stacks WHERE stack_id = ?", (stack_id,))
         return Stack(row[0], row[1], archived=bool(row[2])) if row else None
 
-    async def create_stack(self, name: str) -> str:
+    @in_transaction
+    def create_stack(self, tx: sqlite3.Connection, name: str) -> str:
         """Add a stack by the person; return its id."""
-
-        def write(tx: sqlite3.Connection) -> str:
-            stack_id = _add_stack(tx, name)
-            note_change(tx, "created", stack_id=stack_id)
-            return stack_id
-
-        return await self._db.transact(write)
+        stack_id = _add_stack(tx, name)
+        note_change(tx, "created", stack_id=stack_id)
+        return stack_id
 
     async def stack_for(self, stack_id: str | None) -> str:
         """Return the requested stack if it is open, else the newest open one, else a new one named Canvas."""
@@ -455,34 +500,33 @@ class WorkspaceDB:
         )
         return await self._db.transact(lambda tx: _add_stack(tx, "Canvas")) if found is None else found
 
-    async def change_stack(self, stack_id: str, *, name: str | None = None, archived: bool | None = None) -> bool:
+    @in_transaction
+    def change_stack(
+        self, tx: sqlite3.Connection, stack_id: str, *, name: str | None = None, archived: bool | None = None
+    ) -> bool:
         """Rename, archive or restore a stack at the person's request. Return False if there is none."""
-
-        def write(tx: sqlite3.Connection) -> bool:
-            before = tx.execute("SELECT name, archived FROM stacks WHERE stack_id = ?", (stack_id,)).fetchone()
-            if before is None:
-                return False
-            tx.execute(
-                "UPDATE stacks SET name = coalesce(?, name), archived = coalesce(?, archived) WHERE stack_id = ?",
-                (name, archived, stack_id),
-            )
-            if name not in {None, before["name"]}:
-                note_change(tx, "renamed", stack_id=stack_id, was=before["name"])
-            if archived not in {None, bool(before["archived"])}:
-                note_change(tx, "archived" if archived else "restored", stack_id=stack_id)
-            return True
-
-        return await self._db.transact(write)
+        before = tx.execute("SELECT name, archived FROM stacks WHERE stack_id = ?", (stack_id,)).fetchone()
+        if before is None:
+            return False
+        tx.execute(
+            "UPDATE stacks SET name = coalesce(?, name), archived = coalesce(?, archived) WHERE stack_id = ?",
+            (name, archived, stack_id),
+        )
+        if name not in {None, before["name"]}:
+            note_change(tx, "renamed", stack_id=stack_id, was=before["name"])
+        if archived not in {None, bool(before["archived"])}:
+            note_change(tx, "archived" if archived else "restored", stack_id=stack_id)
+        return True
 
     async def cards(self) -> list[Card]:
         """Return every card, oldest first."""
-        rows = await self._db.fetch_all("SELECT * FROM cards ORDER BY created_at, rowid")
-        return [_card(row) for row in rows]
+        return [_card(row) for row in await self._db.fetch_all("SELECT * FROM cards ORDER BY created_at, rowid")]
 
     async def newest_cards(self) -> list[Card]:
         """Return every card, most recently changed first."""
-        rows = await self._db.fetch_all("SELECT * FROM cards ORDER BY updated_at DESC, rowid DESC")
-        return [_card(row) for row in rows]
+        return [
+            _card(row) for row in await self._db.fetch_all("SELECT * FROM cards ORDER BY updated_at DESC, rowid DESC")
+        ]
 
     async def open_cards(self, limit: int) -> tuple[list[Card], int]:
         """Return the most recently changed cards on open stacks, newest first, and their total number."""
@@ -500,79 +544,73 @@ class WorkspaceDB:
         row = await self._db.fetch_one("SELECT * FROM cards WHERE card_id = ?", (card_id,))
         return _card(row) if row else None
 
-    async def make_card(self, card: Card) -> None:
+    @in_transaction
+    def make_card(self, tx: sqlite3.Connection, card: Card) -> None:
         """Store a person's new card."""
+        _apply(tx, CardSaved(card))
+        note_change(tx, "created", card_id=card.card_id)
 
-        def write(tx: sqlite3.Connection) -> None:
-            _apply(tx, CardSaved(card))
-            note_change(tx, "created", card_id=card.card_id)
-
-        await self._db.transact(write)
-
-    async def change_block(self, card_id: str, block_id: str, data: dict[str, Any], seen: int) -> Card | None:
+    @in_transaction
+    def change_block(
+        self, tx: sqlite3.Connection, card_id: str, block_id: str, data: dict[str, Any], seen: int
+    ) -> Card | None:
         """Replace a block's data at version `seen` by a person's data; return the changed card.
 
         Return None and change nothing if the card or the block is gone, or the block has another version.
         """
+        card = _card_in(tx, card_id)
+        block = next((each for each in card.blocks if each.id == block_id), None) if card else None
+        if card is None or block is None or block.version != seen:
+            return None
+        block.data, block.version, block.by = data, seen + 1, "person"
+        tx.execute(
+            "UPDATE cards SET blocks_json = ?, updated_at = ? WHERE card_id = ?",
+            (msgspec.json.encode(card.blocks).decode(), time.time(), card_id),
+        )
+        note_change(tx, "edited", card_id=card_id, block_id=block_id)
+        return card
 
-        def write(tx: sqlite3.Connection) -> Card | None:
-            card = _card_in(tx, card_id)
-            block = next((each for each in card.blocks if each.id == block_id), None) if card else None
-            if card is None or block is None or block.version != seen:
-                return None
-            block.data, block.version, block.by = data, seen + 1, "person"
-            tx.execute(
-                "UPDATE cards SET blocks_json = ?, updated_at = ? WHERE card_id = ?",
-                (msgspec.json.encode(card.blocks).decode(), time.time(), card_id),
-            )
-            note_change(tx, "edited", card_id=card_id, block_id=block_id)
-            return card
-
-        return await self._db.transact(write)
-
-    async def move_card(self, card_id: str, position: Point | None, size: Size | None) -> bool:
+    @in_transaction
+    def move_card(self, tx: sqlite3.Connection, card_id: str, position: Point | None, size: Size | None) -> bool:
         """Move or resize a card at the person's request. Return False if there is none."""
+        before = _card_in(tx, card_id)
+        if before is None:
+            return False
+        tx.execute(
+            "UPDATE cards SET position_json = coalesce(?, position_json), "
+            "size_json = coalesce(?, size_json), updated_at = ? WHERE card_id = ?",
+            (_optional_json(position), _optional_json(size), time.time(), card_id),
+        )
+        if position is not None and position != before.position:
+            note_change(tx, "moved", card_id=card_id)
+        if size is not None and size != before.size:
+            note_change(tx, "resized", card_id=card_id)
+        return True
 
-        def write(tx: sqlite3.Connection) -> bool:
-            before = _card_in(tx, card_id)
-            if before is None:
-                return False
-            tx.execute(
-                "UPDATE cards SET position_json = coalesce(?, position_json), "
-                "size_json = coalesce(?, size_json), updated_at = ? WHERE card_id = ?",
-                (_optional_json(position), _optional_json(size), time.time(), card_id),
-            )
-            if position is not None and position != before.position:
-                note_change(tx, "moved", card_id=card_id)
-            if size is not None and size != before.size:
-                note_change(tx, "resized", card_id=card_id)
-            return True
-
-        return await self._db.transact(write)
-
-    async def archive_card(self, card_id: str, *, archived: bool) -> bool:
+    @in_transaction
+    def archive_card(self, tx: sqlite3.Connection, card_id: str, *, archived: bool) -> bool:
         """Archive or restore a card at the person's request. Return False if there is none."""
-
-        def write(tx: sqlite3.Connection) -> bool:
-            before = _card_in(tx, card_id)
-            if before is None:
-                return False
-            if before.archived != archived:
-                tx.execute(
-                    "UPDATE cards SET archived = ?, updated_at = ? WHERE card_id = ?", (archived, time.time(), card_id)
-                )
-                note_change(tx, "archived" if archived else "restored", card_id=card_id)
-            return True
-
-        return await self._db.transact(write)
+        before = _card_in(tx, card_id)
+        if before is None:
+            return False
+        if before.archived != archived:
+            tx.execute(
+                "UPDATE cards SET archived = ?, updated_at = ? WHERE card_id = ?", (archived, time.time(), card_id)
+            )
+            note_change(tx, "archived" if archived else "restored", card_id=card_id)
+        return True
 
     async def canvas_changes(self, after: int = 0) -> list[CanvasChange]:
         """Return the person's changes above a number that the agent was not told, oldest first."""
-        return await self._db.read(lambda tx: canvas_journal.changes_after(tx, after))
+        return await self._db.fetch_as(
+            CanvasChange,
+            "SELECT id, at, kind, stack_id, card_id, block_id, was FROM canvas_changes WHERE id > ? ORDER BY id",
+            (after,),
+        )
 
     async def canvas_changes_told(self, up_to: int) -> None:
         """Delete the changes up to a number, because the agent was told."""
-        await self._db.transact(lambda tx: canvas_journal.forget_changes(tx, up_to))
+        await self._db.execute("DELETE FROM canvas_changes WHERE id <= ?", (up_to,))
 
     # --- chat ---
 

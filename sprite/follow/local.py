@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from sprite.commands.owner import open_log, say_observed
+from sprite.common.retry import backoff
 from sprite.config import Settings
 from sprite.database.transcript import ImportedTurn
 from sprite.errors import OperatorError, PeerError, StorageError, WorkspaceLockedError
@@ -38,15 +39,15 @@ class LocalDelivery:
 
     async def deliver(self, turns: Sequence[ImportedTurn]) -> Delivered:
         """See Delivery."""
-        pause = _FIRST_PAUSE_SECONDS
+        failures = 0
         while True:
             try:
                 delivered = await self._try(turns)
             except (OSError, ValueError, OperatorError, PeerError, StorageError) as error:
                 # Both occur briefly while a sprite starts or ends; a command may also hold the workspace.
                 self._say(str(error))
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                await asyncio.sleep(backoff(failures, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
+                failures += 1
             else:
                 if self._trouble:
                     log.info("turns are handed over again")

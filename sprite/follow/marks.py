@@ -6,10 +6,11 @@ They are only an optimisation: turns have keys, so a lost or damaged file costs 
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 import msgspec
+
+from sprite.common.files import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +54,8 @@ class Marks:
         """Write changed marks. A full disk is no reason to stop: it only costs time later."""
         if self._marks == self._saved:
             return
-        fresh = self._path.with_suffix(".new")
         try:
-            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(self._marks))
-            fresh.replace(self._path)
+            replace_file(self._path, msgspec.json.encode(self._marks), is_synced=False)
         except OSError as error:
             log.warning("how far the logs were read cannot be kept (%s); a restart reads them anew", error.strerror)
         self._saved = dict(self._marks)

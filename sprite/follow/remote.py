@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sprite import __version__
-from sprite.common.retry import jittered
+from sprite.common.retry import backoff
 from sprite.database.transcript import ImportedTurn
 from sprite.errors import OperatorError
 from sprite.follow.delivery import Delivered, halves, messages
@@ -62,7 +62,7 @@ class RemoteDelivery:
         self.spool = spool
         self._http: AsyncClient | None = None
         self._not_before = 0.0
-        self._pause = _FIRST_PAUSE_SECONDS
+        self._failures = 0
         self._trouble = ""
 
     async def __aenter__(self) -> Self:
@@ -158,7 +158,7 @@ class RemoteDelivery:
             return None
         if self._trouble:
             log.info("turns are sent again")
-        self._trouble, self._pause = "", _FIRST_PAUSE_SECONDS
+        self._trouble, self._failures = "", 0
         return Delivered(
             answer.stored, answer.known, [(refused.external_id, refused.why) for refused in answer.refused]
         )
@@ -179,8 +179,8 @@ class RemoteDelivery:
 
     def _wait(self, why: str, seconds: float | None = None) -> None:
         self._say(why)
-        pause = jittered(self._pause) if seconds is None else seconds
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+        pause = backoff(self._failures, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS) if seconds is None else seconds
+        self._failures += 1
         self._not_before = time.monotonic() + pause
 
     def _say(self, trouble: str) -> None:

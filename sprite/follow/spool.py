@@ -5,9 +5,10 @@ Each file is the body of one call as sent. It is written atomically, and only it
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from sprite.common.files import PART, replace_file
 
 #: Limit for the spool; later turns stay in the session logs and are read from there.
 MOST_BYTES = 256 * 1024 * 1024
@@ -20,7 +21,7 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in folder.glob("*.new"):
+        for left in folder.glob(f".*{PART}"):
             # Left by a process killed while writing; its turns will be read again.
             left.unlink(missing_ok=True)
         self._sizes = {path: path.stat().st_size for path in sorted(folder.glob(f"*{_SUFFIX}"))}
@@ -36,12 +37,7 @@ class Spool:
     def add(self, body: bytes) -> None:
         """Add a body; it is on disk when this returns. Raises OSError if the disk fails."""
         path = self._folder / f"{self._next:012d}{_SUFFIX}"
-        fresh = path.with_suffix(".new")
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        replace_file(path, body)
         self._next += 1
         self._sizes[path] = len(body)
 

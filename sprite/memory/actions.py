@@ -13,8 +13,8 @@ from typing import TypeVar, cast
 
 from msgspec import UNSET, UnsetType
 
-from sprite.database.actions import MADE_IDS, Action
 from sprite.database.memory import MemoryDB
+from sprite.database.projected import MADE_IDS, Action
 from sprite.errors import PeerError
 from sprite.memory.projection.action_rows import (
     ACTION_STATUSES,

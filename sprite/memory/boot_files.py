@@ -12,17 +12,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import os
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from sprite.common.files import clear, replace_file
 from sprite.common.tasks import owned_task
 from sprite.database.transcript import TranscriptDB
 from sprite.memory.recall.project_boot import ProjectBoot
-from sprite.protocol.whole_file import clear
 
 log = logging.getLogger(__name__)
 
@@ -119,11 +117,4 @@ class BootFiles:
         path = self._folder / name
         if path.is_file() and path.read_bytes() == text.encode():
             return
-        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self._folder)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(path, text.encode(), is_synced=False)

@@ -12,13 +12,13 @@ import logging
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Final, Literal
 
+from sprite.common.files import replace_file
 from sprite.errors import StorageError
 from sprite.memory.limits import CURATED_TOKENS
 from sprite.memory.sections import Parts, shown, split, views
@@ -328,17 +328,6 @@ class MemoryFiles:
         if name in self._held:
             self._held[name] = content
         try:
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self._folder)
+            replace_file(self._folder / name, content.encode())
         except OSError as error:
             raise StorageError(f"{name} could not be written ({error.strerror}).") from error
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(temporary).replace(self._folder / name)
-        except BaseException as error:
-            Path(temporary).unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise StorageError(f"{name} could not be written ({error.strerror}).") from error
-            raise

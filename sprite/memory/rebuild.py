@@ -238,7 +238,7 @@ class Regrowth:
         """Decide about an answer, log both and apply it; `last` is the last turn of its range."""
         parts = await self._judge.decide(answer.at(last.timestamp))
         decision = write_decision([*self._applied, *parts])
-        logged = await self._transcript.curations.append_extraction(replace(answer, decision=decision))
+        logged = await self._transcript.curations.append_event(replace(answer, decision=decision))
         self._applied = []
         await self._apply(replace(logged, created_at=last.timestamp))
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from sprite.config import Settings
-from sprite.database.spending import SECONDS_PER_DAY
+from sprite.database.curations import SECONDS_PER_DAY
 from sprite.database.workspace import WorkspaceDB
 
 #: The share of the daily limit that schedules may use.

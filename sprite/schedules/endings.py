@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sprite.database.actions import Action
+from sprite.database.projected import Action
 from sprite.database.workspace import ScheduledMission
 from sprite.schedules.words import moment_words
 from sprite.schedules.zones import DEFAULT_ZONE

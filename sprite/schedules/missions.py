@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 
-from sprite.database.actions import Action
+from sprite.database.projected import Action
 from sprite.schedules.recurrence import missed
 from sprite.schedules.words import moment_words, repeat_words, span_words
 from sprite.schedules.zones import DEFAULT_ZONE

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from sprite.agent.runtime import AgentRuntime
-from sprite.database.actions import Action
 from sprite.database.curations import Curations
+from sprite.database.projected import Action
 from sprite.database.workspace import ScheduledMission, WorkspaceDB
 from sprite.errors import PeerError, SpriteError
 from sprite.feed import Feed

@@ -17,7 +17,7 @@ import msgspec
 from sprite.archive.snapshot import SCHEMAS, MemoryFile, memory_files
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
-from sprite.database.ship_state import ShipState
+from sprite.database.ship_changes import ShipState
 from sprite.shipping.files import MOST_FILE_BYTES, FileFacts, Look, Omitted, Seen, known_chunks, look
 
 #: The names of the parts on the wire.

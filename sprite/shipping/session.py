@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sprite.archive.snapshot import memory_files
-from sprite.database.ship_changes import ChangedRow, ShipChanges
-from sprite.database.ship_state import ROWS
+from sprite.database.ship_changes import ROWS, ChangedRow, ShipChanges
 from sprite.errors import PeerError
 from sprite.protocol.shipping import Packer, Ship, Shipped, ShippedChunk
 from sprite.shipping.files import Contents, FileFacts

@@ -11,7 +11,7 @@ import msgspec
 
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
-from sprite.database.ship_state import ROWS, TOMBSTONES, Followed, is_position
+from sprite.database.ship_changes import ROWS, TOMBSTONES, Followed, is_position
 from sprite.database.transcript import TranscriptDB, read_transcript
 from sprite.database.workspace import WorkspaceDB, read_workspace
 from sprite.errors import PeerError

@@ -13,7 +13,7 @@ from typing import Any
 from claude_agent_sdk import SdkMcpTool, tool
 from mcp.types import ToolAnnotations
 
-from sprite.database.actions import Action
+from sprite.database.projected import Action
 from sprite.errors import PeerError
 from sprite.memory.actions import Actions
 from sprite.memory.projection.action_rows import ACTION_STATUSES, Maker

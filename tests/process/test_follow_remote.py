@@ -124,9 +124,9 @@ async def test_what_waits_is_on_disk_whole_and_for_its_owner_alone(tmp_path: Pat
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert json.loads(kept.read_bytes())["turns"][0]["external_id"] == "1"
-    (folder / "000000000002.new").write_bytes(b'{"half')
+    (folder / ".000000000002.json.xyz.part").write_bytes(b'{"half')
     assert len(Spool(folder)) == 1
-    assert not (folder / "000000000002.new").exists()
+    assert not (folder / ".000000000002.json.xyz.part").exists()
 
 
 @pytest.mark.parametrize(

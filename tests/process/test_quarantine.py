@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.offline.model import OfflineModel
-from sprite.database.lost_calls import LostCall
+from sprite.database.quarantine import LostCall
 from sprite.errors import ModelError
 from tests.command_line import command, forget, rebuild
 from tests.curated_workspace import files_containing, without_marks

@@ -91,8 +91,8 @@ async def eventful(stores: Stores) -> None:
     await stores.transcript.curations.append_batch(NewCuration("edit", "no json"))
     later: Any = "of a later version"
     await stores.transcript.curations.append_batch(NewCuration(later, '{"x": 1}'))
-    await stores.transcript.curations.append_edit({"name": "user.md", "content": 7})
-    await stores.transcript.curations.append_edit({"of a later": "version"})
+    await stores.transcript.curations.append_said("edit", {"name": "user.md", "content": 7})
+    await stores.transcript.curations.append_said("edit", {"of a later": "version"})
     await stores.turn("This one waits")
     await stores.projection.settle()
 

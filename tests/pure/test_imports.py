@@ -201,8 +201,8 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
             ("sprite.database",),
             ("sprite",),
             (
-                *("sprite.database", "sprite.errors"),
-                *("sprite.protocol.archive", "sprite.protocol.shapes", "sprite.protocol.tools"),
+                *("sprite.database", "sprite.errors", "sprite.common"),
+                *("sprite.protocol.archive", "sprite.protocol.rows", "sprite.protocol.shapes", "sprite.protocol.tools"),
                 "sprite.protocol.shipping",
             ),
         ),
@@ -222,7 +222,7 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("bridge",), ("tests",), ()),
         (("sprite.common",), ("sprite", "bridge"), ("sprite.common",)),
         (("bridge.offline",), ("bridge",), ("bridge.offline",)),
-        (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks")),
+        (("bridge.hosts",), ("bridge",), ("bridge.hosts",)),
         (
             ("bridge.relay",),
             ("bridge",),
@@ -305,21 +305,10 @@ def test_the_stores_do_not_know_each_other() -> None:
     stores = [name for name in PATHS if within(name, "sprite.database") and name.count(".") == 2]
     shared = {f"sprite.database.{name}" for name in ("connection", "full_text", "log_mark", "ship_changes")}
     parts = {
-        "transcript": {
-            "transcript_schema",
-            "turn_index",
-            "turn_journal",
-            "curations",
-            "spending",
-            "quarantine",
-            "lost_calls",
-            "user_files",
-        },
+        "transcript": {"turn_index", "curations", "quarantine", "user_files"},
         "quarantine": {"curations"},
-        "transcript_schema": {"turn_index", "user_files"},
-        "memory": {"learning_index", "projected", "actions"},
-        "projected": {"actions"},
-        "workspace": {"canvas_journal", "ship_state"},
+        "memory": {"learning_index", "projected"},
+        "projected": {"learning_index"},
     }
     for name in stores:
         own = {f"sprite.database.{part}" for part in parts.get(name.rpartition(".")[2], set())}

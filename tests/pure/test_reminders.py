@@ -9,7 +9,7 @@ import pytest
 from bridge.offline.agent import answer
 from bridge.offline.reminders import reminder
 from bridge.offline.request import Body, Message, understand
-from sprite.database.actions import Action
+from sprite.database.projected import Action
 from sprite.protocol.tools import LIST_CALL, SCHEDULE_CALL
 from sprite.schedules.missions import mission_text
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sprite.clients.uploads import Uploads
+from sprite.common.files import clear
 from sprite.config import Settings
 from sprite.errors import OperatorError
 from sprite.folders import make_folders, refuse_what_is_no_file
 from sprite.memory.last_error import LAST_ERROR, last_error, note_error
-from sprite.protocol.whole_file import clear
 
 
 @pytest.fixture
@@ -22,14 +22,14 @@ def settings(tmp_path: Path) -> Settings:
     return settings
 
 
-@pytest.mark.parametrize("name", ["agent", "agent.new", "cli", "token", "token.new", "lock", "boot.md", LAST_ERROR])
+@pytest.mark.parametrize("name", ["agent", "cli", "token", "lock", "boot.md", LAST_ERROR])
 def test_folder_in_place_of_file_is_refused(settings: Settings, name: str) -> None:
     (settings.run / name).mkdir()
     with pytest.raises(OperatorError, match=f"run/{name} is a folder"):
         refuse_what_is_no_file(settings)
 
 
-@pytest.mark.parametrize("name", ["agent.new", "cli", "anything", "boot/x.md", "uploads/part", "claude/settings.json"])
+@pytest.mark.parametrize("name", ["agent", "cli", "anything", "boot/x.md", "uploads/part", "claude/settings.json"])
 def test_pipe_in_run_is_refused(settings: Settings, name: str) -> None:
     (settings.run / name).parent.mkdir(exist_ok=True)
     os.mkfifo(settings.run / name)

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from sprite.database.actions import Action
+from sprite.database.projected import Action
 from sprite.schedules.missions import chat_line, mission_id_of, mission_text
 
 #: Tue 2026-12-01 09:00 UTC.

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from sprite.database.actions import HISTORY_KEPT, MADE_IDS, Action
 from sprite.database.curations import NewCuration
+from sprite.database.projected import HISTORY_KEPT, MADE_IDS, Action
 from sprite.errors import PeerError
 from sprite.memory.actions import Actions
 from sprite.memory.projection.action_rows import MOST_SCHEDULED
@@ -56,7 +56,7 @@ def history(action: Action) -> list[tuple[str, str]]:
 async def log_row(stores: Stores, row: Any) -> None:
     await stores.projection.settle()
     change = NewCuration("action", row if isinstance(row, str) else json.dumps(row))
-    await stores.transcript.curations.append_action(await stores.judge.decided(change))
+    await stores.transcript.curations.append_event(await stores.judge.decided(change))
 
 
 async def test_an_action_has_its_time_in_the_persons_zone(stores: Stores) -> None:

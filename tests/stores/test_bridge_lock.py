@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from bridge.locks import LockHeldError, held, is_held
+from sprite.common.locks import LockHeldError, held, is_held
 
 
 @pytest.mark.parametrize("damage", ["none", "deleted", "replaced"])
 def test_a_folder_has_one_owner_whatever_becomes_of_the_lock_file(tmp_path: Path, damage: str) -> None:
     lock = tmp_path / "bridge.lock"
     assert not is_held(lock)
-    with held(lock):
+    with held(lock, tmp_path):
         if damage != "none":
             lock.unlink()
         if damage == "replaced":
             lock.write_text("1\n")
         assert is_held(lock)
-        with pytest.raises(LockHeldError), held(lock):
+        with pytest.raises(LockHeldError), held(lock, tmp_path):
             pass
     assert not is_held(lock)
-    with held(lock):
+    with held(lock, tmp_path):
         assert is_held(lock)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sprite.database.lock import workspace_lock
+from sprite.database.connection import workspace_lock
 from sprite.errors import WorkspaceLockedError
 
 

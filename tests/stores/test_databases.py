@@ -18,15 +18,14 @@ from typing import Any
 
 import pytest
 
-from sprite.database import memory, transcript, transcript_schema, workspace
-from sprite.database.connection import Database, Schema, open_database, open_reader
-from sprite.database.lock import workspace_lock
+from sprite.database import memory, transcript, workspace
+from sprite.database.connection import Database, Schema, open_database, open_reader, workspace_lock
 from sprite.errors import DatabaseUnusableError, StorageError, WorkspaceLockedError
 from tests.in_thread import PATIENCE
 from tests.looks import rows
 from tests.memory_stores import SESSION, open_stores
 
-SCHEMAS = [transcript_schema.SCHEMA, memory.SCHEMA, workspace.SCHEMA]
+SCHEMAS = [transcript.SCHEMA, memory.SCHEMA, workspace.SCHEMA]
 OPENERS: list[Callable[[Path], AbstractAsyncContextManager[Any]]] = [
     transcript.open_transcript,
     memory.open_memory,
@@ -321,7 +320,7 @@ def test_a_file_that_is_not_usable_is_refused_in_words_and_left_untouched(
 
 async def test_a_reader_beside_the_owner_makes_no_file_and_migrates_none(tmp_path: Path) -> None:
     with pytest.raises(DatabaseUnusableError, match="no sprite has run"):
-        async with open_reader(tmp_path / "transcript.db", transcript_schema.SCHEMA):
+        async with open_reader(tmp_path / "transcript.db", transcript.SCHEMA):
             pass
     assert not list(tmp_path.iterdir())
     path = await make(tmp_path, NOTES)

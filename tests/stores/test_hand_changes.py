@@ -120,7 +120,7 @@ async def test_a_kill_between_a_rejection_and_its_writing_gives_the_file_back_to
 ) -> None:
     await drifted(stores)
     (drift,) = (await stores.transcript.curations.open_drift()).values()
-    await stores.transcript.curations.append_drift({"name": "user.md", "rejected": drift.curation_id})
+    await stores.transcript.curations.append_said("drift", {"name": "user.md", "rejected": drift.curation_id})
     async with open_stores(tmp_path) as later:
         await later.projection.settle()
         assert later.path("user.md").read_text() == PERSON

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from sprite.config import Settings
-from sprite.database.actions import Action
+from sprite.database.projected import Action
 from sprite.memory.curation.extraction import Extractor
 from sprite.memory.curation.model import CuratorModel
 from sprite.memory.projection.action_rows import MOST_SCHEDULED

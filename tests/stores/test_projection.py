@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import sqlite3
 import sys
@@ -20,9 +21,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprite.database.connection import _all_or_nothing
+from sprite.common import sqlite
 from sprite.database.curations import NewCuration
-from sprite.database.lost_calls import NOT_LOGGED, LostCall
+from sprite.database.quarantine import NOT_LOGGED, LostCall
 from sprite.errors import PeerError
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
 from sprite.memory.projection.batch_fold import BatchFold
@@ -205,7 +206,7 @@ def test_decision_is_applied_in_one_hop(tmp_path: Path) -> None:
 
 def is_in_transaction() -> bool:
     """Whether some thread is at the beginning or at the end of one, or waits there."""
-    return any(frame.f_code is _all_or_nothing.__code__ for frame in sys._current_frames().values())
+    return any(frame.f_code is inspect.unwrap(sqlite.transaction).__code__ for frame in sys._current_frames().values())
 
 
 async def test_a_fold_whose_caller_was_cancelled_runs_to_its_end_and_is_not_repeated(stores: Stores) -> None:
@@ -619,7 +620,7 @@ async def test_a_crash_at_any_point_is_repaired_by_the_next_start(kind: str, cra
             await stores.batch(f'FACT [t{turn}] It is 5. | "5"\n' + update("user.md", "# After"), turn)
         else:
             source = {"source": "disk"} if kind == "disk" else {}
-            await stores.transcript.curations.append_edit({"name": "user.md", "content": "# After\n", **source})
+            await stores.transcript.curations.append_said("edit", {"name": "user.md", "content": "# After\n", **source})
         if kind == "disk":
             stores.path("user.md").write_text("# After\n")
         await crash(stores)

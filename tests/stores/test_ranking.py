@@ -130,7 +130,7 @@ async def test_how_often_a_word_stands_on_each_side_is_known_exactly(stores: Sto
     for number in range(20):
         await stores.turn("tea" if number % 2 else "hay", "tea tea")
     needles = [('"tea"',), ('"buy"', '"bought"'), ('"may"',), ('"zeppelin"',)]
-    counts = await stores.transcript.index.ask(lambda look: look.counts(needles, [0] * 4, {1, 2, 3, 4}))
+    counts = await stores.transcript.ask(lambda look: look.counts(needles, [0] * 4, {1, 2, 3, 4}))
     assert counts == [{1: (2, 700), 2: (0, 1), 3: (0, 2), 4: (1, 2)}, {1: (1, 700)}, {2: (0, 1)}, {}]
 
 

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sprite.database.connection import open_database
-from sprite.database.transcript import Observation, TranscriptDB
-from sprite.database.transcript_schema import SCHEMA
+from sprite.database.transcript import SCHEMA, Observation, TranscriptDB
 from tests.recording import SESSION, Recording, ids, recording
 
 # A mission

@@ -11,8 +11,7 @@ import pytest
 
 from sprite.archive.snapshot import SCHEMAS
 from sprite.database.connection import empty_database
-from sprite.database.ship_changes import shipped_tables
-from sprite.database.ship_state import ROWS
+from sprite.database.ship_changes import ROWS, shipped_tables
 from sprite.database.workspace import ChatAdded, Effect, TurnBegan
 from sprite.errors import PeerError
 from sprite.protocol.archive import PARTS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.database import open_database
-from sprite.database import memory, transcript_schema, workspace
+from sprite.database import memory, transcript, workspace
 from sprite.database.connection import Schema, empty_database
 from sprite.memory.forgetting.stores import COLUMNS
 
@@ -86,7 +86,7 @@ def words_columns(schema: Schema) -> dict[str, set[str]]:
 _HOLD_WORDS = {"TEXT", "BLOB", ""}
 
 
-@pytest.mark.parametrize("schema", [transcript_schema.SCHEMA, memory.SCHEMA, workspace.SCHEMA], ids=lambda s: s.name)
+@pytest.mark.parametrize("schema", [transcript.SCHEMA, memory.SCHEMA, workspace.SCHEMA], ids=lambda s: s.name)
 def test_every_column_of_words_is_registered_or_free(schema: Schema) -> None:
     registered, free = COLUMNS[schema.name], FREE[schema.name]
     assert words_columns(schema) == {

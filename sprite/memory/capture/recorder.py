@@ -16,8 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import Any
 
 from sprite.common.tasks import TaskSet
-from sprite.database.transcript import NewObservation, Outcome, TranscriptDB, Trigger
-from sprite.database.turn_journal import JournalEntry
+from sprite.database.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB, Trigger
 from sprite.errors import StorageError
 from sprite.memory.capture.subagents import Subagents
 from sprite.memory.capture.turn_buffer import TOLD, TurnBuffer

@@ -9,8 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sprite.database.transcript import NewObservation, Outcome, Trigger
-from sprite.database.turn_journal import JournalEntry
+from sprite.database.transcript import JournalEntry, NewObservation, Outcome, Trigger
 from sprite.memory.echo import without_memory
 from sprite.memory.unkept import Unkept, read_all, unkept_of
 from sprite.privacy.confidences import Confidences

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from sprite.database.curations import NewCuration
-from sprite.database.lost_calls import Failures
+from sprite.database.quarantine import Failures
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import ModelError
 from sprite.memory.curation.extraction import Extractor

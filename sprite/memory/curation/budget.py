@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from sprite.config import Settings
-from sprite.database.spending import seconds_since_midnight
+from sprite.database.curations import seconds_since_midnight
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import SpriteError
 from sprite.prices import price_of

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sprite.database.actions import Action
 from sprite.database.curations import NewCuration
-from sprite.database.lost_calls import LostCall
-from sprite.database.memory import Learning, MemoryDB
+from sprite.database.memory import MemoryDB
+from sprite.database.projected import Action
+from sprite.database.quarantine import LostCall
 from sprite.database.transcript import (
     Observation,
     TranscriptDB,
@@ -37,6 +37,7 @@ from sprite.memory.recall.query import (
     significant,
 )
 from sprite.memory.tokens import estimate_tokens
+from sprite.protocol.rows import LearningRow
 
 #: Token budget for the learnings that are always shown, newest first: some 100 of them.
 STANDING_TOKENS = 4_000
@@ -154,7 +155,7 @@ class Extractor:
         """Return the learnings to show: standing ones, those behind user.md, and those related to the turns."""
         if not turns:
             return []
-        shown: dict[int, Learning] = {}
+        shown: dict[int, LearningRow] = {}
         projects = projects_of(turns)
         standing = await self._memory.standing({turn.session_id for turn in turns}, projects)
         nearest = [*await self._behind(user, projects), *await self._near(turns, projects)]
@@ -175,7 +176,7 @@ class Extractor:
         # Actions that the person or the agent wrote have no learning. Showing them prevents duplicates.
         return [*learned, *(_written(action, tz) for action in actions if action.source_learning_id is None)]
 
-    async def _behind(self, user: str, projects: Sequence[str]) -> list[Learning]:
+    async def _behind(self, user: str, projects: Sequence[str]) -> list[LearningRow]:
         """Return the learnings behind the lines of user.md."""
         lines = [line for line in user.split("\n") if line.lstrip().startswith("- ")]
         found = [
@@ -183,9 +184,9 @@ class Extractor:
         ]
         return [learning for nearest in found for learning in nearest]
 
-    async def _near(self, turns: Sequence[Observation], projects: Sequence[str]) -> list[Learning]:
+    async def _near(self, turns: Sequence[Observation], projects: Sequence[str]) -> list[LearningRow]:
         """Return related learnings. Each turn has its own search, or the first one's words would use up all results."""
-        found: dict[int, Learning] = {}
+        found: dict[int, LearningRow] = {}
         rank: dict[int, int] = {}
         for turn in turns:
             words = significant(_words_of(turn), limit=NEAREST_TERMS)
@@ -204,7 +205,7 @@ def _words_of(turn: Observation) -> str:
     return " ".join(part[:MAX_WORDS_CHARS] for part in parts)
 
 
-def _as_open(learning: Learning, action: Action | None, tz: str | None, project: str | None) -> OpenLearning:
+def _as_open(learning: LearningRow, action: Action | None, tz: str | None, project: str | None) -> OpenLearning:
     return OpenLearning(
         id=learning.id,
         type=learning.type,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sprite.config import NO_KEY, STAND_IN, Settings
-from sprite.database.lost_calls import CONTROL_ANSWERED, CONTROL_IN_VAIN, NOT_LOGGED
+from sprite.database.quarantine import CONTROL_ANSWERED, CONTROL_IN_VAIN, NOT_LOGGED
 from sprite.errors import ModelError
 from sprite.memory.curation.answer import parse_response
 from sprite.memory.curation.messages_api import MessagesApi, RefusedCallError

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec import UNSET
 
-from sprite.database.actions import MADE_IDS
+from sprite.database.projected import MADE_IDS
 from sprite.memory.forgetting.scrub import Scrubber
 from sprite.memory.projection.action_rows import (
     Added,

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from sprite.database.actions import MADE_IDS
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.curations import Curation
-from sprite.database.projected import NewLearning
+from sprite.database.projected import MADE_IDS, NewLearning
 from sprite.database.transcript import TranscriptDB
 from sprite.memory.forgetting.actions import text_of
 from sprite.memory.forgetting.plan import Plan

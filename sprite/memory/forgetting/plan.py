@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sprite.database.connection import to_json
 from sprite.database.curations import Curation
-from sprite.database.memory import Learning, MemoryDB
+from sprite.database.memory import MemoryDB
 from sprite.database.transcript import (
     Observation,
     TranscriptDB,
@@ -30,7 +30,7 @@ from sprite.memory.forgetting.scrub import Said, Scrubber, Spared, bare, core, m
 from sprite.memory.projection.voices import text_of
 from sprite.memory.unkept import read_all
 from sprite.memory.words import FORGOTTEN, content_words, share, words_of
-from sprite.protocol.rows import Place
+from sprite.protocol.rows import LearningRow, Place
 
 #: Rows per read of the whole log.
 CHUNK = 500
@@ -49,7 +49,7 @@ ABOUT_IT = 0.5
 _SPOKEN = ("input", "result")
 _PIECES = re.compile(r"(?<=[.!?])\s+|\n+")
 _CARD_ID = re.compile(r'"card_id": ?"([^"]+)"')
-_Row = TypeVar("_Row", Learning, Observation, Curation)
+_Row = TypeVar("_Row", LearningRow, Observation, Curation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ async def _turns_of(target: Target, transcript: TranscriptDB) -> list[Observatio
 
 
 async def _plan_turns(
-    by: str, turns: list[Observation], transcript: TranscriptDB, learnings: Sequence[Learning]
+    by: str, turns: list[Observation], transcript: TranscriptDB, learnings: Sequence[LearningRow]
 ) -> Plan:
     if not turns:
         raise PeerError(f"There is no such {by}.", code="not_found")
@@ -257,7 +257,9 @@ async def _plan_turns(
     return made
 
 
-def _told_apart(learnings: Sequence[Learning], is_gone: Callable[[Learning], bool]) -> tuple[list[Said], list[Said]]:
+def _told_apart(
+    learnings: Sequence[LearningRow], is_gone: Callable[[LearningRow], bool]
+) -> tuple[list[Said], list[Said]]:
     """Return the learnings that go and those that stay."""
     parts: tuple[list[Said], list[Said]] = ([], [])
     for each in learnings:
@@ -318,7 +320,7 @@ def _unkept_without(unkept: dict[str, Any], scrubber: Scrubber) -> dict[str, Any
 # --- a learning ---
 
 
-async def _plan_learning(learning: Learning, learnings: Sequence[Learning], transcript: TranscriptDB) -> Plan:
+async def _plan_learning(learning: LearningRow, learnings: Sequence[LearningRow], transcript: TranscriptDB) -> Plan:
     same = core(learning.content)
     gone, stays = _told_apart(learnings, lambda each: core(each.content) == same)
     words = content_words(learning.content) - words_of(each.content for each in stays)
@@ -343,7 +345,7 @@ async def _plan_learning(learning: Learning, learnings: Sequence[Learning], tran
     return Plan("learning", scrubber, about=content_words(learning.content), teaching=frozenset(teaching))
 
 
-async def _learning_of(target: Target, memory: MemoryDB) -> Learning:
+async def _learning_of(target: Target, memory: MemoryDB) -> LearningRow:
     learning = await memory.learning(target.learning or 0)
     if learning is None:
         raise PeerError(f"There is no learning {target.learning}.", code="not_found")
@@ -461,7 +463,7 @@ async def _gone_learnings(made: Plan, memory: MemoryDB) -> dict[int, str]:
 # --- iteration in chunks ---
 
 
-def _all_learnings(memory: MemoryDB) -> AsyncIterator[Learning]:
+def _all_learnings(memory: MemoryDB) -> AsyncIterator[LearningRow]:
     return _each(memory.learnings)
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from sprite.database.actions import Action
-from sprite.database.projected import Projected
+from sprite.database.projected import Action, Projected
 from sprite.memory.projection.action_rows import (
     Added,
     Changed,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sprite.database.actions import Action, ProjectedActions
+from sprite.database.projected import Action, ProjectedActions
 from sprite.errors import PeerError
 from sprite.memory.curation.answer import ParsedLearning
 from sprite.memory.projection.action_fold import alikeness, made_words

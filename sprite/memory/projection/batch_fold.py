@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sprite.database.actions import MADE_IDS, Action
-from sprite.database.projected import Known, NewLearning
+from sprite.database.projected import MADE_IDS, Action, NewLearning
 from sprite.database.transcript import Observation
 from sprite.memory.curation.answer import (
     ParsedLearning,
@@ -39,6 +38,7 @@ from sprite.memory.recall.query import (
     significant,
 )
 from sprite.memory.words import FORGOTTEN, content_words, said, share
+from sprite.protocol.rows import LearningRow
 
 #: Origins whose repetition is evidence. A repeating assistant may only be reading memory aloud.
 _COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})
@@ -117,7 +117,7 @@ class BatchFold:
             for earlier in self._tx.digests_of(evidence.turn.session_id):
                 self._draft.put(Superseded(earlier, number))
 
-    def _echoed(self, content: str) -> Known | None:
+    def _echoed(self, content: str) -> LearningRow | None:
         """Return the known learning that the agent only repeats in its own words, or None."""
         return next((known for known in self._nearest(content) if _reads_aloud(content, known.content)), None)
 
@@ -130,10 +130,10 @@ class BatchFold:
         replaced = self._tx.nearest_replaced(any_term(significant(content)), NEAREST)
         return any(_reads_aloud(content, known.content) for known in replaced)
 
-    def _nearest(self, text: str) -> list[Known]:
+    def _nearest(self, text: str) -> list[LearningRow]:
         return self._tx.nearest(any_term(significant(text)), NEAREST)
 
-    def _repeat(self, known: Known, new: NewLearning, evidence: Evidence) -> int:
+    def _repeat(self, known: LearningRow, new: NewLearning, evidence: Evidence) -> int:
         """Count a repetition, and keep the better of the two pieces of evidence."""
         is_better = evidence.turn is not None and _is_better(evidence, known)
         self._draft.put(Repeated(known.id, new, counts=evidence.origin in _COUNTED, better=is_better))
@@ -201,7 +201,7 @@ class BatchFold:
             for action in self._tx.actions.standing_for(known.id):
                 self._close(action)
 
-    def _is_of_another_project(self, known: Known, by: int, evidence: Evidence) -> bool:
+    def _is_of_another_project(self, known: LearningRow, by: int, evidence: Evidence) -> bool:
         """Return whether the turn or the new learning belongs to a different project than the old one."""
         if known.project is None:
             return False
@@ -216,7 +216,21 @@ class BatchFold:
         if action is None or action.status != "open":
             return
         origin = "user" if action.origin == "person" else "assistant"
-        known = Known(action.id, "ACTION", action.content, origin, 1.0, None, None)
+        known = LearningRow(
+            id=action.id,
+            created_at=action.created_at,
+            session_id=None,
+            type="ACTION",
+            content=action.content,
+            source_observation_id=None,
+            confidence=1.0,
+            curation_id=0,
+            origin=origin,
+            evidence=None,
+            superseded_by=None,
+            seen=1,
+            last_seen=action.created_at,
+        )
         if _may_retire(_closed_by(evidence, known) or evidence.origin, known):
             self._close(action)
         else:
@@ -231,7 +245,7 @@ def _project_of(evidence: Evidence) -> str | None:
     return None if evidence.turn is None or evidence.type == "PREFERENCE" else evidence.turn.project
 
 
-def _whose_word(known: Known) -> str:
+def _whose_word(known: LearningRow) -> str:
     if known.type == "ACTION":
         return "only the person's word, or a quote of the command that did it,"
     return "only the person's word"
@@ -241,14 +255,14 @@ def _reads_aloud(content: str, known: str) -> bool:
     return share(content_words(content), content_words(known)) >= ECHO_SHARE
 
 
-def _is_better(evidence: Evidence, known: Known) -> bool:
+def _is_better(evidence: Evidence, known: LearningRow) -> bool:
     """Return whether new evidence is better. Only the user's word outranks another origin."""
     if evidence.origin == known.origin:
         return evidence.confidence > known.confidence
     return evidence.origin == "user"
 
 
-def _closed_by(evidence: Evidence, known: Known) -> Origin | None:
+def _closed_by(evidence: Evidence, known: LearningRow) -> Origin | None:
     """Return the origin that closes an item apart from the learning itself, or None.
 
     It is the command that did the work or, for an action, the user in a message that mentions it. A plain "thanks"
@@ -260,7 +274,7 @@ def _closed_by(evidence: Evidence, known: Known) -> Origin | None:
     return "assistant" if evidence.act and evidence.origin in {"tool", "program"} else None
 
 
-def _may_retire(origin: Origin, known: Known) -> bool:
+def _may_retire(origin: Origin, known: LearningRow) -> bool:
     """Return whether an origin may retire an item. Only the user retires the user's statements."""
     if origin == "user":
         return True

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from sprite.database.actions import MADE_IDS, Action
 from sprite.database.curations import Curation
-from sprite.database.projected import NewLearning, Projected
+from sprite.database.projected import MADE_IDS, Action, NewLearning, Projected
 
 
 @dataclass(slots=True)

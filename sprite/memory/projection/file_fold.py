@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sprite.database.projected import Known, NewLearning
+from sprite.database.projected import NewLearning
 from sprite.memory.curation.answer import CuratorResponse, ParsedLearning
 from sprite.memory.curation.answer_edits import Edited, apply_edits
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
@@ -34,6 +34,7 @@ from sprite.memory.projection.voices import Origin
 from sprite.memory.recall.query import any_term, significant
 from sprite.memory.sections import joined, merged, split
 from sprite.memory.words import Text, content_words, share
+from sprite.protocol.rows import LearningRow
 
 #: Origins that a curated file must not rely on without the user's word.
 _FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "program", "memory", "none"})
@@ -263,7 +264,7 @@ class FileFold:
         ]
         return PersonsWord(heard.talk, [*old.split("\n"), *known], quoted)
 
-    def _nearest(self, text: str) -> list[Known]:
+    def _nearest(self, text: str) -> list[LearningRow]:
         return self._tx.nearest(any_term(significant(text)), NEAREST)
 
 
@@ -277,7 +278,7 @@ def _is_untold(evidence: Evidence) -> bool:
     return evidence.origin in {"web", "program", "none"} or evidence.outside
 
 
-def _is_foreign(known: Known, *, is_told: bool) -> bool:
+def _is_foreign(known: LearningRow, *, is_told: bool) -> bool:
     """Return whether a file must not rely on an item; `is_told`: the file may report tool results."""
     if not is_told or known.origin != "tool":
         return known.origin in _FOREIGN

@@ -62,7 +62,9 @@ class HandChanges:
             before = self.drift.get(name)
             # Text that the agent may have written becomes part of it and must be reviewed as such.
             said = {"name": name, "source": "import" if before is None else before.source}
-            await self._curations.append_drift({**said, "content": content, "proposed": list(digests.get(name, ()))})
+            await self._curations.append_said(
+                "drift", {**said, "content": content, "proposed": list(digests.get(name, ()))}
+            )
             await self._memory.mark_written(name, sha256(content))
         if is_alone:
             self._files.note_rest()
@@ -72,7 +74,7 @@ class HandChanges:
         if drift.name in DEPLOYED:
             if (before := self._files.before_work()) is not None:
                 self._files.note_work({**before, drift.name: drift.content})
-            await self._curations.append_drift({"name": drift.name, "accepted": drift.curation_id})
+            await self._curations.append_said("drift", {"name": drift.name, "accepted": drift.curation_id})
         else:
             await self._log_edit(drift.name, drift.content, source="accepted", drift=drift.curation_id)
 
@@ -80,7 +82,7 @@ class HandChanges:
         """Log that the file keeps its old content; restore a deployed file at once."""
         if drift.was is not None:
             self._files.write(drift.name, drift.was)
-        await self._curations.append_drift({"name": drift.name, "rejected": drift.curation_id})
+        await self._curations.append_said("drift", {"name": drift.name, "rejected": drift.curation_id})
 
     async def _look(self, name: str, *, at_work: bool) -> bool:
         if (words := self._files.set_aside_the_unusable(name)) is not None:
@@ -94,7 +96,9 @@ class HandChanges:
         elif content == waiting.content:
             return False
         if waiting is not None and content == await in_memory(self._memory, name):
-            await self._curations.append_drift({"name": name, "rejected": waiting.curation_id, "source": "disk"})
+            await self._curations.append_said(
+                "drift", {"name": name, "rejected": waiting.curation_id, "source": "disk"}
+            )
         elif waiting is not None or at_work:
             await self._log_drift({"name": name, "content": content})
         else:
@@ -119,14 +123,16 @@ class HandChanges:
         if was is not None and before is not None and content not in {was, template(name)}:
             await self._log_drift({"name": name, "content": content, "was": was})
         elif waiting is not None:
-            await self._curations.append_drift({"name": name, "rejected": waiting.curation_id, "source": "disk"})
+            await self._curations.append_said(
+                "drift", {"name": name, "rejected": waiting.curation_id, "source": "disk"}
+            )
         else:
             return False
         return True
 
     async def _log_drift(self, response: dict[str, Any]) -> None:
         log.warning("%s changed while the agent was at work; it waits for a person's word", response["name"])
-        await self._curations.append_drift({**response, "source": "disk"})
+        await self._curations.append_said("drift", {**response, "source": "disk"})
 
     async def _log_edit(self, name: str, content: str, **more: Any) -> None:
         over = over_limit(name, content)
@@ -134,7 +140,7 @@ class HandChanges:
         if over is not None:
             log.warning("%s; it stays as it was written, and prompts have what is within the limits", over)
             self._tell(f"{over}. It stays as you wrote it, and the agent is shown what is within the limits.")
-        await self._curations.append_edit({"name": name, "content": content, **more, **reported})
+        await self._curations.append_said("edit", {"name": name, "content": content, **more, **reported})
 
     async def knows(self, name: str, content: str) -> bool:
         """Return whether the runtime wrote this content, or could have written it."""

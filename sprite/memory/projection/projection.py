@@ -82,7 +82,7 @@ class Projection:
                 raise PeerError(
                     f"{name} has changed since you opened it: look at the newest version first.", code="conflict"
                 )
-            await self._transcript.curations.append_edit({"name": name, "content": content})
+            await self._transcript.curations.append_said("edit", {"name": name, "content": content})
             return changes + await self._settle()
 
     async def accept(self, name: str, seen: int | None = None) -> list[Change]:
@@ -171,7 +171,7 @@ class Projection:
             now = time.time()
             parts = await self._memory.rehearse(lambda tx: _decided_action(Draft(tx, row.at(now))))
             row = replace(row, decision=write_decision(parts), created_at=now)
-            curation_id = await self._transcript.curations.append_action(row)
+            curation_id = (await self._transcript.curations.append_event(row)).id
             return curation_id, changes + await self._settle()
 
     async def retry(self, turn_id: int) -> list[Change]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sprite.database.actions import Action
+from sprite.database.projected import Action
 from sprite.memory.recall.framing import on_one_line
 from sprite.schedules.words import moment_words, repeat_words
 from sprite.schedules.zones import DEFAULT_ZONE

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sprite.database.canvas_journal import CanvasChange
-from sprite.database.workspace import WorkspaceDB
+from sprite.database.workspace import CanvasChange, WorkspaceDB
 from sprite.memory.recall.canvas_lines import MOST_CARDS, as_id, card_words, open_canvas
 from sprite.memory.recall.framing import part, quoted
 from sprite.protocol.shapes import Block, Card, Stack

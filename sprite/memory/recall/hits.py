@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sprite.database.learning_index import LearningHit
 from sprite.database.transcript import Observation
 from sprite.memory.recall.framing import set_in
 from sprite.memory.recall.passage import CUT, PASSAGE_WORDS, best_passage
-from sprite.protocol.rows import SearchHit
+from sprite.protocol.rows import LearningRow, SearchHit
 
 #: Turns up to this length are shown whole, longer ones by their best passage. `around:` widens it.
 SNIPPET_CHARS = 600
@@ -33,7 +32,7 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
-def learning_hit(learning: LearningHit) -> SearchHit:
+def learning_hit(learning: LearningRow) -> SearchHit:
     """Convert a learning to a hit."""
     return SearchHit(
         kind="learning",

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sprite.database.full_text import OWN, Filters, index_stems
-from sprite.database.learning_index import LearningHit, LearningLook
+from sprite.database.learning_index import LearningLook
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB
 from sprite.database.turn_index import MAX_POSTINGS, Opening, TurnLook
@@ -28,7 +28,7 @@ from sprite.memory.recall.query import (
     parse_query,
 )
 from sprite.memory.recall.spelling import may_be_misspelled, near_spellings
-from sprite.protocol.rows import SearchHit
+from sprite.protocol.rows import LearningRow, SearchHit
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 100
@@ -160,7 +160,7 @@ async def _with_near_spellings(transcript: TranscriptDB, query: Query) -> Query:
             also += [(term, look.as_written(other)) for other in near]
         return tuple(also)
 
-    return replace(query, also=await transcript.index.ask(look_near))
+    return replace(query, also=await transcript.ask(look_near))
 
 
 async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) -> tuple[str, ...]:
@@ -187,10 +187,10 @@ async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limi
     turns, learnings = _wanted(query)
     hits: list[SearchHit] = []
     if learnings is not None:
-        learned = await memory.index.ask(lambda look: look.learnings(look.newest(learnings, limit)))
+        learned = await memory.ask(lambda look: look.learnings(look.newest(learnings, limit)))
         hits += map(learning_hit, learned.values())
     if turns is not None:
-        newest = await transcript.index.ask(lambda look: look.newest(turns, limit))
+        newest = await transcript.ask(lambda look: look.newest(turns, limit))
         hits += map(turn_hit, (await transcript.observations_of(newest)).values())
     return sorted(hits, key=lambda hit: (-hit.at, hit.kind, -hit.id))[:limit]
 
@@ -208,11 +208,11 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
     pool = max(MIN_POOL, POOL * limit)
     # A learning leads to its turn even if only turns are wanted.
     fitting = learnings or replace(query.filters, types=())
-    learned, scores = await memory.index.ask(lambda look: _learnings(look, query, fitting, limit, pool))
+    learned, scores = await memory.ask(lambda look: _learnings(look, query, fitting, limit, pool))
     said = Said({}, {}, {}, {})
     if turns is not None:
         cited = _cited(learned, scores)
-        said = await transcript.index.ask(lambda look: _turns(look, query, cited, pool))
+        said = await transcript.ask(lambda look: _turns(look, query, cited, pool))
     ranked = [Ranked(score, False, said.at[turn], turn, turn) for turn, score in said.scores.items()]
     if learnings is not None:
         ranked += [_ranked(learning, scores[learning.id], said) for learning in learned.values()]
@@ -251,7 +251,7 @@ class Ranked(NamedTuple):
     turn: int | None
 
 
-def _cited(learned: Mapping[int, LearningHit], scores: Mapping[int, float]) -> dict[int, float]:
+def _cited(learned: Mapping[int, LearningRow], scores: Mapping[int, float]) -> dict[int, float]:
     """Return the turns that learnings cite, each with the score of its best learning."""
     cited: dict[int, float] = {}
     for learning in learned.values():
@@ -261,7 +261,7 @@ def _cited(learned: Mapping[int, LearningHit], scores: Mapping[int, float]) -> d
     return cited
 
 
-def _ranked(learning: LearningHit, score: float, said: Said) -> Ranked:
+def _ranked(learning: LearningRow, score: float, said: Said) -> Ranked:
     """Rank a learning with its turn if its match is as good, else below it in proportion.
 
     It summarises the turn, so it shares the score that the turn gains from its conversation.
@@ -274,7 +274,7 @@ def _ranked(learning: LearningHit, score: float, said: Said) -> Ranked:
 
 
 async def _once(
-    transcript: TranscriptDB, learned: Mapping[int, LearningHit], ranked: Sequence[Ranked], said: Said, limit: int
+    transcript: TranscriptDB, learned: Mapping[int, LearningRow], ranked: Sequence[Ranked], said: Said, limit: int
 ) -> list[Ranked]:
     """Replace each turn by a learning with nearly its whole match, at the higher of both ranks."""
     head = ranked[: TOLD_AMONG * limit]
@@ -294,7 +294,7 @@ async def _once(
     return list(dict.fromkeys(once))
 
 
-def _reliable(learning: LearningHit) -> bool:
+def _reliable(learning: LearningRow) -> bool:
     """Return whether a learning may replace its turn: not superseded, and based on the user or the agent."""
     said = learning.origin in {"user", "assistant"}
     return said and learning.superseded_by is None and learning.confidence >= RELIABLE
@@ -317,7 +317,7 @@ def _one_a_turn(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
 
 def _learnings(
     look: LearningLook, query: Query, filters: Filters, limit: int, pool: int
-) -> tuple[dict[int, LearningHit], dict[int, float]]:
+) -> tuple[dict[int, LearningRow], dict[int, float]]:
     """Return matching learnings and their scores."""
     looked = look.look_up(query.needles, filters, limit, pool)
     if looked.postings is None:
@@ -337,7 +337,7 @@ def _learnings(
     return learned, _valid_first(learned, sure)
 
 
-def _add_replacements(look: LearningLook, learned: dict[int, LearningHit]) -> None:
+def _add_replacements(look: LearningLook, learned: dict[int, LearningRow]) -> None:
     """Add the replacements of superseded learnings: they answer the question in any words."""
     while (
         missing := {learning.superseded_by for learning in learned.values() if learning.superseded_by is not None}
@@ -349,7 +349,7 @@ def _add_replacements(look: LearningLook, learned: dict[int, LearningHit]) -> No
         learned |= found
 
 
-def _valid_first(learned: Mapping[int, LearningHit], scores: Mapping[int, float]) -> dict[int, float]:
+def _valid_first(learned: Mapping[int, LearningRow], scores: Mapping[int, float]) -> dict[int, float]:
     """Return scores in which a replacement ranks at least as high, and its old learning below."""
     ranked = dict(scores)
     # A replacement has a higher id than the learning it replaces.

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sprite.database.actions import MADE_IDS
 from sprite.database.curations import Curation
-from sprite.database.memory import Report
+from sprite.database.projected import MADE_IDS
 from sprite.database.quarantine import CURATED, OFF_RECORD, QUARANTINED
 from sprite.database.transcript import Observation
-from sprite.protocol.rows import CurationRow, LoggedTurn, MadeVersion, Rejected, TokenCount, TurnRow
+from sprite.protocol.rows import CurationRow, LoggedTurn, MadeVersion, Refusal, Rejected, TokenCount, TurnRow
 
 #: Lists show the beginning of a turn; the turn itself has the rest.
 EXCERPT_CHARS = 400
@@ -45,7 +44,7 @@ class Made:
 
     learnings: Mapping[int, int]
     versions: Sequence[tuple[int, str, int]]
-    reports: Sequence[Report]
+    reports: Sequence[Refusal]
     actions: Mapping[int, str]
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import msgspec
 
 from sprite.config import LEAST_TURNS
-from sprite.database.actions import Action
-from sprite.database.curations import Drift
-from sprite.database.memory import FileVersion, Learning, MemoryDB
-from sprite.database.spending import seconds_since_midnight
+from sprite.database.curations import Drift, seconds_since_midnight
+from sprite.database.memory import FileVersion, MemoryDB
+from sprite.database.projected import Action
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import (
@@ -48,14 +47,11 @@ from sprite.protocol.rows import (
     ActionChange,
     ActionRow,
     CurationRow,
-    DaySpend,
     Drifted,
     Health,
     LearningRow,
     LoggedTurn,
     Project,
-    Refusal,
-    SessionSpend,
     TurnRow,
     VersionRow,
 )
@@ -101,8 +97,7 @@ class MemoryView:
 
     async def quarantined(self) -> list[QuarantinedTurn]:
         """Return the quarantined turns, oldest first."""
-        turns = await self._transcript.quarantine.turns(MAX_QUARANTINED)
-        return [msgspec.convert(turn, QuarantinedTurn, from_attributes=True) for turn in turns]
+        return await self._transcript.quarantine.turns(MAX_QUARANTINED)
 
     def files(self) -> list[FileState]:
         """Return the six files in the order of the boot prompt."""
@@ -189,13 +184,11 @@ class MemoryView:
 
     async def learnings(self, after: int = 0, limit: int = 100) -> list[LearningRow]:
         """Return learnings above an id as rows, oldest first."""
-        rows = await self._memory.learnings(after, max(1, min(limit, MAX_ROWS)))
-        return [learning_row(row) for row in rows]
+        return await self._memory.learnings(after, max(1, min(limit, MAX_ROWS)))
 
     async def newest_learnings(self, before: int | None = None, limit: int = 100) -> list[LearningRow]:
         """Return learnings below an id as rows, newest first."""
-        rows = await self._memory.learnings_before(before, max(1, min(limit, MAX_ROWS)))
-        return [learning_row(row) for row in rows]
+        return await self._memory.learnings_before(before, max(1, min(limit, MAX_ROWS)))
 
     async def curations(self, before: int | None = None, limit: int = 100) -> list[CurationRow]:
         """Return events that changed memory, below an id, newest first."""
@@ -243,12 +236,9 @@ class MemoryView:
             lost_usd=lost_usd,
             tokens_read=tokens_read,
             tokens_written=tokens_written,
-            spend_by_day=[DaySpend(day, usd, calls_) for day, usd, calls_ in await spending.by_day(DAYS_SHOWN)],
-            spend_by_session=[
-                SessionSpend(session, at, turns, usd)
-                for session, at, turns, usd in await spending.by_session(SESSIONS_SHOWN)
-            ],
-            refusals=[Refusal(r.curation_id, r.kind, r.detail) for r in await self._memory.reports(REFUSALS_SHOWN)],
+            spend_by_day=await spending.by_day(DAYS_SHOWN),
+            spend_by_session=await spending.by_session(SESSIONS_SHOWN),
+            refusals=await self._memory.reports(REFUSALS_SHOWN),
             drift=[drifted(drift) for drift in (await self.drift()).values()],
             daily_cap_usd=daily_cap_usd,
             last_error=last_error,
@@ -278,11 +268,6 @@ class MemoryView:
         if turn is None:
             raise PeerError(f"There is no turn {turn_id}.", code="not_found")
         return logged_turn(turn)
-
-
-def learning_row(learning: Learning) -> LearningRow:
-    """Convert a learning to its wire format."""
-    return msgspec.convert(learning, LearningRow, from_attributes=True)
 
 
 def action_row(action: Action) -> ActionRow:

@@ -9,35 +9,51 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
+
+#: Suffix of an unfinished file. A killed process leaves it behind.
+PART: Final = ".part"
 
 
 @contextmanager
-def whole_file(path: Path, *, force: bool, error: Callable[[str], Exception]) -> Iterator[BinaryIO]:
-    """Yield a new file, readable only by its owner; it appears complete when the block ends well, or not at all.
+def replacing(path: Path, *, is_synced: bool = True) -> Iterator[BinaryIO]:
+    """Yield a new file, readable only by its owner; it replaces `path` when the block ends well, or vanishes.
 
-    Raises `error` with a text for people if the file exists without `force`, or cannot be written. The written data
-    can be read in the block.
+    The written data can be read in the block. With `is_synced` it survives a power cut.
     """
-    _refuse_existing(path, force=force, error=error)
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
-    except OSError as fault:
-        raise error(f"{path} cannot be written: {fault.strerror}.") from fault
-    unfinished = Path(name)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=PART, dir=path.parent)
     try:
         with os.fdopen(descriptor, "w+b") as stream:
             yield stream
             stream.flush()
-            os.fsync(descriptor)
-        _refuse_existing(path, force=force, error=error)
-        unfinished.replace(path)
+            if is_synced:
+                os.fsync(descriptor)
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def replace_file(path: Path, content: bytes, *, is_synced: bool = True) -> None:
+    """Write a file atomically, readable only by its owner."""
+    with replacing(path, is_synced=is_synced) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def whole_file(path: Path, *, force: bool, error: Callable[[str], Exception]) -> Iterator[BinaryIO]:
+    """Yield a new file as `replacing` does.
+
+    Raises `error` with a text for people if the file exists without `force`, or cannot be written.
+    """
+    _refuse_existing(path, force=force, error=error)
+    try:
+        with replacing(path) as stream:
+            yield stream
+            _refuse_existing(path, force=force, error=error)
         with contextlib.suppress(OSError):
             sync(path.parent)
     except OSError as fault:
-        raise error(f"{path} could not be written ({fault.strerror}). Nothing was left behind.") from fault
-    finally:
-        unfinished.unlink(missing_ok=True)
+        raise error(f"{path} cannot be written ({fault.strerror}). Nothing was left behind.") from fault
 
 
 def _refuse_existing(path: Path, *, force: bool, error: Callable[[str], Exception]) -> None:

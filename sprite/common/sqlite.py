@@ -1,0 +1,264 @@
+"""Open a SQLite file: identity, version, pragmas, migrations; and run functions on a connection's own thread.
+
+Knows no tables. A damaged or foreign file is refused and left untouched. Errors of SQLite pass unchanged, except in
+the caller's words: see RefusedFileError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+BUSY_TIMEOUT_MS = 5000
+#: The largest row number; sqlite3 raises for larger ones.
+LARGEST_ROW_ID = 2**63 - 1
+#: Checking every page of a file up to this size takes less than 0.1 s.
+QUICK_CHECK_BYTES = 16 * 1024 * 1024
+_PRAGMAS = (
+    f"busy_timeout={BUSY_TIMEOUT_MS}",
+    "journal_mode=WAL",
+    # In WAL mode, a killed process loses no data. A power cut may lose the last moments, but never damages the file
+    # (https://sqlite.org/pragma.html#pragma_synchronous).
+    "synchronous=NORMAL",
+    "foreign_keys=ON",
+)
+
+
+class RefusedFileError(Exception):
+    """The file is damaged, or of another program or version. It was left untouched; the text is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Requirements for a database file: its identity, and its migration scripts.
+
+    `application_id` is written into the file's header, so that a foreign file is recognised. `migrations[n]` takes
+    a file from version n to n + 1. `program` and its `option` for the folder stand in the errors.
+    """
+
+    name: str
+    application_id: int
+    migrations: Sequence[str]
+    program: str = "Sprite"
+    option: str = "--workspace"
+
+
+class Connection:
+    """A connection on its own thread, which runs whole functions one after another, in the order of the calls."""
+
+    def __init__(self, name: str) -> None:
+        #: Set once the thread has connected.
+        self.raw: sqlite3.Connection
+        self._jobs: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name=name)
+        self._thread.start()
+
+    async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run a function in the thread; return its value. Once started it runs to its end, even if cancelled."""
+        return await self.call(lambda: work(self.raw))
+
+    async def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run a function in one transaction."""
+        return await self.call(lambda: all_or_nothing(self.raw, work))
+
+    async def call(self, job: Callable[[], _T]) -> _T:
+        """Run a function without arguments in the thread."""
+        # `run_in_executor` takes 30 us more.
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._jobs.put((future, job))
+        return await future
+
+    def stop(self) -> None:
+        """End the thread after its jobs; blocks."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (queued := self._jobs.get()) is not None:
+            future, job = queued
+            if future.cancelled():
+                continue
+            settle: Callable[[], None]
+            try:
+                settle = partial(future.set_result, job())
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
+                settle = partial(future.set_exception, error)
+            future.get_loop().call_soon_threadsafe(_settle, future, settle)
+
+
+def _settle(future: asyncio.Future[Any], settle: Callable[[], None]) -> None:
+    if not future.cancelled():
+        settle()
+
+
+@asynccontextmanager
+async def connected(connect: Callable[[], sqlite3.Connection], name: str) -> AsyncIterator[Connection]:
+    """Connect on a new thread; at the end, wait for its work and close the connection."""
+    connection = Connection(name)
+    try:
+        connection.raw = await connection.call(connect)
+        try:
+            yield connection
+        finally:
+            await connection.call(connection.raw.close)
+    finally:
+        connection.stop()
+
+
+def open_writer(path: Path, schema: Schema) -> sqlite3.Connection:
+    """Open or create a file, and migrate it to the newest version."""
+    connection = _connect(path, schema)
+    with _closed_on_error(connection):
+        migrate(connection, path, schema)
+    return connection
+
+
+def open_reader(path: Path, schema: Schema) -> sqlite3.Connection:
+    """Open a file for reading; it is never migrated."""
+    connection = _connect(path, schema)
+    with _closed_on_error(connection):
+        connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
+def _connect(path: Path, schema: Schema) -> sqlite3.Connection:
+    refuse_no_file(path, schema)
+    connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
+    with _closed_on_error(connection):
+        connection.row_factory = sqlite3.Row
+        try:
+            refuse_foreign(connection, path, schema)
+            for each in _PRAGMAS:
+                _set(connection, each)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            raise RefusedFileError(damaged(path, str(error))) from error
+    return connection
+
+
+@contextlib.contextmanager
+def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        stack.callback(connection.close)
+        yield
+        stack.pop_all()
+
+
+def _set(connection: sqlite3.Connection, each: str) -> None:
+    """Set a pragma. Retry, because busy_timeout does not cover two processes that switch a new file to WAL at once."""
+    until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute(f"PRAGMA {each}")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def refuse_no_file(path: Path, schema: Schema) -> None:
+    """Raise RefusedFileError for a folder, a pipe or a device: SQLite would block, or say "unable to open"."""
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "no file"
+        raise RefusedFileError(f"{path} is {what}, not {_whose(schema)}. It was left untouched: move it away.")
+
+
+def refuse_foreign(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+    """Raise RefusedFileError for a file of another program or a newer version, or a small damaged one."""
+    tables = value(connection, "SELECT count(*) FROM sqlite_master")
+    if tables and pragma(connection, "application_id") != schema.application_id:
+        raise RefusedFileError(
+            f"{path} is a SQLite database, but not {_whose(schema)}. It was left untouched: "
+            f"move it away, or choose another {schema.option}."
+        )
+    version = pragma(connection, "user_version")
+    if version > len(schema.migrations):
+        raise RefusedFileError(
+            f"{path} was written by another version of {schema.program} (its schema is {version}, this one's "
+            f"{len(schema.migrations)}). It was left untouched: use the version that wrote it, or move it away."
+        )
+    if tables and path.stat().st_size <= QUICK_CHECK_BYTES:
+        problem = value(connection, "PRAGMA quick_check(1)")
+        if problem != "ok":
+            raise RefusedFileError(damaged(path, problem))
+
+
+def _whose(schema: Schema) -> str:
+    return f"{schema.program}'s {schema.name}"
+
+
+def damaged(path: Path, problem: str) -> str:
+    """Return the text for people about a damaged file."""
+    return (
+        f"{path} is damaged or is no SQLite database ({problem.splitlines()[0]}). It was left untouched: "
+        "restore it from a backup, or move it away to start anew."
+    )
+
+
+def migrate(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+    """Migrate a file to the newest version, each step in one transaction. Other processes may do so at once."""
+    for number, script in enumerate(schema.migrations, start=1):
+        if pragma(connection, "user_version") < number:
+            try:
+                all_or_nothing(connection, partial(_migrate_to, number=number, script=script, schema=schema))
+            except sqlite3.OperationalError as error:
+                error.args = (f"{path}: migration to version {number} failed: {error}",)
+                raise
+
+
+def _migrate_to(tx: sqlite3.Connection, number: int, script: str, schema: Schema) -> None:
+    # Check again in the transaction: another process may open the same new file.
+    if pragma(tx, "user_version") >= number:
+        return
+    for statement in _statements(script):
+        tx.execute(statement)
+    tx.execute(f"PRAGMA application_id={schema.application_id}")
+    tx.execute(f"PRAGMA user_version={number}")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script: `executescript` would end the transaction."""
+    statement = ""
+    for part in script.split(";"):
+        statement += f"{part};"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    """Run a function in one transaction; return its value."""
+    with transaction(connection):
+        return work(connection)
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit at the block's end; roll back if it fails."""
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        yield
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """Return a pragma's number."""
+    return int(value(connection, f"PRAGMA {name}"))
+
+
+def value(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()) -> Any:
+    """Return the first column of the first row."""
+    return connection.execute(sql, parameters).fetchone()[0]
