@@ -15,7 +15,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.text import Text
 
-from bridge.chat.bridge_link import BridgeLink
+from bridge.client.link import BridgeLink
 from bridge.chat.commands import Commands
 from bridge.chat.conversation import Conversation
 from bridge.chat.file_commands import NotFetchedError

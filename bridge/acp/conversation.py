@@ -17,7 +17,7 @@ from acp.exceptions import RequestError
 from bridge.acp.questions import Questions
 from bridge.acp.session import Session
 from bridge.chat import drawing
-from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError, NotConnectedError
+from bridge.client.link import BridgeLink, BridgeUnreachableError, NotConnectedError
 from bridge.chat.turn import under_way
 from sprite.common.tasks import TaskSet, owned_task
 from sprite.protocol.events import AgentEvent, Complete, Ending, Failed, Interrupted, TextDelta, WholeText
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from bridge.acp.editor import Editor
     from bridge.acp.session import Prompt
-    from bridge.chat.bridge_link import Connect
+    from bridge.client.link import Connect
     from sprite.protocol.frames import RelayedMessage
     from sprite.protocol.messages import ClientPayload
     from sprite.protocol.shapes import ChatMessage, Paused

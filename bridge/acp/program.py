@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from acp.interfaces import Agent
 
     from bridge.acp.stdio import StdioTransport
-    from bridge.chat.bridge_link import Connect
+    from bridge.client.link import Connect
     from bridge.chat.endpoints import RemoteEndpoint, RunningEndpoint
 
 _SIGNALLED = 128

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bridge.acp.editor import Editor
     from bridge.acp.session import Session
-    from bridge.chat.bridge_link import BridgeLink
+    from bridge.client.link import BridgeLink
     from sprite.protocol.messages import PermissionRequest, PermissionResolved
 
     Decision = Literal["allow", "deny", "always"]

@@ -12,7 +12,7 @@ import pytest
 from rich.text import Text
 
 from bridge.chat import pipe
-from bridge.chat.bridge_link import BridgeLink
+from bridge.client.link import BridgeLink
 from bridge.chat.commands import Commands
 from bridge.chat.conversation import Conversation
 from bridge.chat.pipe import Pipe
