@@ -47,7 +47,6 @@ Decision = Literal["allow", "deny", "always"]
 #: `sending`: sent from here, and not acknowledged yet.
 Status = Literal["sending", "sent", "queued", "running", "complete", "interrupted", "error"]
 
-_WAITING = frozenset({"sending", "sent", "queued"})
 _GOING_ON = frozenset({"queued", "running"})
 #: Ended turns are kept for late tool results and for the next state, which has about this many.
 _MAX_TURNS = 200
@@ -102,12 +101,10 @@ class Turn:
     is_own: bool = False
     has_begun: bool = False
     attempt: int = 1
-    #: Start of the turn, by the clock of `Turns`.
-    since: float = 0.0
+    #: Start of the turn, in monotonic seconds.
+    since: float = field(default_factory=time.monotonic)
     compacting: bool = False
     ending: Ending | None = None
-    #: Whether deltas were missed since the last whole text.
-    has_gap: bool = False
 
     @property
     def calls(self) -> list[Call]:
@@ -120,48 +117,53 @@ class Turn:
         return [part.text for part in self.parts if isinstance(part, Text)]
 
     @property
-    def _growing(self) -> Text | None:
+    def growing(self) -> Text | None:
+        """Return the text that grows, if one does."""
         last = self.parts[-1] if self.parts else None
         return last if isinstance(last, Text) and not last.is_done else None
 
     def add(self, part: Part) -> None:
         """Add a part; the text before it is done."""
-        if (growing := self._growing) is not None:
+        if (growing := self.growing) is not None:
             growing.is_done = True
         self.parts.append(part)
 
-    def lose(self) -> None:
-        """Note that deltas are missed from now on."""
-        self.has_gap = True
-        if (growing := self._growing) is not None:
-            growing.has_gap = True
-
-    def apply(self, event: AgentEvent) -> None:
-        """Apply the next event."""
-        if isinstance(event, Ending):
-            self.end(event)
-            return
-        self.status, self.has_begun = "running", True
+    def apply(self, event: AgentEvent, *, has_gap: bool = False) -> None:
+        """Apply the next event before the ending; `has_gap` if deltas were missed since the last whole text."""
+        self.status, self.has_begun, growing = "running", True, self.growing
         match event:
             case Started(origin=origin, attempt=attempt):
-                self.origin = origin
+                self.origin, self.since = origin, time.monotonic()
                 if attempt > self.attempt:
                     # The earlier attempt had no effect.
-                    self.attempt = attempt
-                    self.parts.clear()
-            case TextDelta(text=text) if text:
-                self._grow(text)
+                    self.attempt, self.parts = attempt, []
+            case TextDelta(text=text) if growing is None and text:
+                self.add(Text("" if has_gap else text, has_gap=has_gap))
+            case TextDelta(text=text) if growing is not None and not growing.has_gap:
+                growing.text += text
+            case WholeText(text=text) if growing is not None:
+                growing.text, growing.is_done = text, True
             case WholeText(text=text) if text:
-                self._finish_text(text)
+                self.add(Text(text, is_done=True))
             case ToolUse():
                 self.add(Call(event))
+            case ToolResult():
+                self.answer(event)
             case Compacting() | Compacted():
                 self.compacting = isinstance(event, Compacting)
+
+    def answer(self, result: ToolResult) -> bool:
+        """Set the result of its call; return whether it is one of this turn."""
+        for call in self.calls:
+            if call.use.tool_use_id == result.tool_use_id:
+                call.result, call.is_over = result, True
+                return True
+        return False
 
     def end(self, ending: Ending) -> None:
         """End the turn. Calls without a result are stopped, or go on in the background."""
         if isinstance(ending, Complete) and ending.text and not self.texts:
-            self.add(Text(ending.text, is_done=True))
+            self.add(Text(ending.text))
         for part in self.parts:
             if isinstance(part, Text):
                 part.is_done = True
@@ -174,17 +176,16 @@ class Turn:
 
     def resume(self, running: Running) -> None:
         """Apply the missed events of a turn under way, and continue its growing text."""
+        known: list[AgentEvent | None] = [WholeText(self.id, text) for text in self.texts]
+        known += [event for call in self.calls for event in (call.use, call.result)]
         for event in running.events:
-            if not self._knows(event):
-                if isinstance(event, ToolResult):
-                    answer(self.calls, event)
+            if event not in known:
                 self.apply(event)
-        growing = self._growing
+        self.status, self.has_begun, growing = "running", True, self.growing
         if growing is None and running.partial:
             self.add(Text(running.partial))
         elif growing is not None and running.partial.startswith(growing.text):
             growing.text, growing.has_gap = running.partial, False
-        self.status, self.has_begun, self.has_gap = "running", True, False
 
     def finish(self, lines: list[ChatMessage]) -> None:
         """End the turn with what was missed of it, from its lines in the chat, oldest first."""
@@ -208,48 +209,13 @@ class Turn:
         elif missing.strip():
             self.parts.append(Text(missing.strip(), is_done=True))
 
-    def _grow(self, delta: str) -> None:
-        growing = self._growing
-        if growing is None:
-            self.add(Text("" if self.has_gap else delta, has_gap=self.has_gap))
-        elif not growing.has_gap:
-            growing.text += delta
-
-    def _finish_text(self, text: str) -> None:
-        if (growing := self._growing) is None:
-            self.add(Text(text, is_done=True))
-        else:
-            growing.text, growing.is_done = text, True
-        self.has_gap = False
-
-    def _knows(self, event: AgentEvent) -> bool:
-        match event:
-            case Started(attempt=attempt):
-                return self.has_begun and attempt <= self.attempt
-            case WholeText(text=text):
-                return any(isinstance(part, Text) and part.is_done and part.text == text for part in self.parts)
-            case ToolUse(tool_use_id=tool_use_id):
-                return any(call.use.tool_use_id == tool_use_id for call in self.calls)
-            case _:
-                return False
-
-
-def answer(calls: Iterable[Call], result: ToolResult) -> bool:
-    """Set the result of its call; return whether it is among them."""
-    for call in calls:
-        if call.use.tool_use_id == result.tool_use_id:
-            call.result, call.is_over = result, True
-            return True
-    return False
-
 
 class Turns:
     """The newest turns by id, in the order of their begin, and the open questions. `hear` every message."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self.turns: dict[str, Turn] = {}
         self.questions: dict[str, PermissionRequest] = {}
-        self._clock = clock
         #: Whether deltas were missed since the last whole text.
         self._has_gap = False
 
@@ -294,8 +260,8 @@ class Turns:
     def lose(self) -> None:
         """Note that deltas are missed from now on."""
         self._has_gap = True
-        for turn in self.turns.values():
-            turn.lose()
+        for growing in filter(None, (turn.growing for turn in self.turns.values())):
+            growing.has_gap = True
 
     def read(self, chat: Iterable[ChatMessage], going_on: Collection[str] = ()) -> list[Turn]:
         """Add lines of the chat; return the turns that they add or end."""
@@ -325,7 +291,7 @@ class Turns:
             return []
         self.questions[request.request_id] = request
         turn = self.turns.get(request.mission_id or "")
-        if turn is not None:
+        if turn is not None and request not in turn.parts:
             turn.add(request)
         return [] if turn is None else [turn]
 
@@ -338,33 +304,26 @@ class Turns:
         return [turn]
 
     def _event(self, turn_id: str, event: AgentEvent) -> list[Turn]:
-        turn = self.turns.get(turn_id)
         if isinstance(event, ToolResult):
             # A result may come after the end of its turn, then in a later one.
-            return [each for each in self.turns.values() if answer(each.calls, event)]
-        if turn is None:
-            if isinstance(event, Ending):
-                return []
-            turn = self.turns[turn_id] = Turn(turn_id, has_gap=self._has_gap)
-        self._has_gap &= not isinstance(event, WholeText)
-        if isinstance(event, Started) or not turn.has_begun:
-            turn.since = self._clock()
-        is_withdrawn = isinstance(event, Interrupted) and turn.status in _WAITING
-        turn.apply(event)
-        if is_withdrawn:
-            del self.turns[turn_id]
-        if isinstance(event, Started):
-            for waiting in [each for each in self.turns.values() if each.status in _WAITING]:
-                self.turns[waiting.id] = self.turns.pop(waiting.id)
+            return [turn for turn in self.turns.values() if turn.answer(event)]
+        if turn_id not in self.turns and isinstance(event, Ending):
+            return []
+        turn = self.turns.setdefault(turn_id, Turn(turn_id))
         if isinstance(event, Ending):
+            turn.end(event)
             self._ended(turn)
-            if isinstance(event, Failed) and event.code == "crashed":
-                self._close(lambda request: request.background)
+            return [turn]
+        turn.apply(event, has_gap=self._has_gap)
+        self._has_gap &= not isinstance(event, WholeText)
+        if isinstance(event, Started):
+            self.turns[turn_id] = self.turns.pop(turn_id)
         return [turn]
 
     def _ended(self, turn: Turn) -> None:
         """Close the questions of an ended turn, except those of background work. Forget the oldest ended turns."""
-        self._close(lambda request: request.mission_id == turn.id and not request.background)
+        has_crashed = isinstance(turn.ending, Failed) and turn.ending.code == "crashed"
+        self._close(lambda asked: has_crashed if asked.background else asked.mission_id == turn.id)
         ended = [each.id for each in self.turns.values() if each.ending is not None]
         for turn_id in ended[:-_MAX_TURNS]:
             del self.turns[turn_id]
@@ -381,7 +340,6 @@ class Turns:
         for turn_id in going_on:
             turn = self.turns.setdefault(turn_id, Turn(turn_id))
             turn.status = "running" if turn_id in under_way else "queued"
-            turn.since = turn.since or self._clock()
         for turn in self.turns.values():
             if turn.ending is None and turn.id not in told | going_on and turn.status != "sending":
                 lost = "What became of this message is not known any more."
@@ -393,6 +351,8 @@ class Turns:
             turn.resume(running)
             self.turns[turn.id] = turn
             changed.append(turn)
-        self.questions = {request.request_id: request for request in sync.permissions if not request.redacted}
+        self.questions.clear()
+        for request in sync.permissions:
+            self._asked(request)
         self._has_gap = False
         return changed
