@@ -36,7 +36,7 @@ from bridge.chat.untrusted import one_line
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Failed, Interrupted
 from sprite.protocol.memory import ChatRequest, ChatResult
-from sprite.protocol.messages import Error, Status, System
+from sprite.protocol.messages import Status, System
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,7 +184,7 @@ class SpriteAgent:
 
     # --- details ---
 
-    async def _sent(self, session: Session, sent: Prompt, prompt: list[ContentBlock]) -> Ending | Error | None:
+    async def _sent(self, session: Session, sent: Prompt, prompt: list[ContentBlock]) -> Ending | None:
         draft = read_prompt(prompt)
         # Refuses a text that is too long before any file is uploaded.
         draft.text_with([file.name for file in draft.files])
@@ -194,12 +194,12 @@ class SpriteAgent:
         self._conversation.send(session, sent, draft.text_with(paths))
         return await sent.ended
 
-    def _reason(self, ending: Ending | Error | None, *, is_cancelled: bool) -> StopReason:
+    def _reason(self, ending: Ending | None, *, is_cancelled: bool) -> StopReason:
         if is_cancelled or isinstance(ending, Interrupted):
             return "cancelled"
         if isinstance(ending, Failed) and ending.code == "max_turns":
             return "max_turn_requests"
-        if isinstance(ending, Failed | Error):
+        if isinstance(ending, Failed):
             raise RequestError(-32603, ending.message)
         if ending is None:
             raise unavailable(str(self._conversation.failure))

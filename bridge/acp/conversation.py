@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -17,35 +16,34 @@ from acp.exceptions import RequestError
 from bridge.acp.questions import Questions
 from bridge.acp.session import Session
 from bridge.chat import drawing
-from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError, NotConnectedError
-from bridge.chat.turn import under_way
+from bridge.client.link import BridgeLink, BridgeUnreachableError, NotConnectedError
+from bridge.client.turns import Turns
 from sprite.common.tasks import TaskSet, owned_task
-from sprite.protocol.events import AgentEvent, Complete, Ending, Failed, Interrupted, TextDelta, WholeText
+from sprite.protocol.events import Interrupted
 from sprite.protocol.memory import ChatRequest, ChatResult
 from sprite.protocol.messages import (
     CHAT_LIMIT,
     Ack,
-    ChatSaid,
     Error,
     Interrupt,
     LinkState,
     Mission,
-    PermissionRequest,
     PermissionResolved,
     SessionUpdate,
     StateSync,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from types import TracebackType
 
     from bridge.acp.editor import Editor
     from bridge.acp.session import Prompt
-    from bridge.chat.bridge_link import Connect
+    from bridge.client.link import Connect
+    from bridge.client.turns import Decision
     from sprite.protocol.frames import RelayedMessage
     from sprite.protocol.messages import ClientPayload
-    from sprite.protocol.shapes import ChatMessage, Paused
+    from sprite.protocol.shapes import Paused
 
     _T = TypeVar("_T")
 
@@ -60,25 +58,6 @@ _STOP_SECONDS = 30.0
 _LATER = frozenset({"unavailable", "busy"})
 #: An editor opens one session per thread, and need not close it.
 MAX_SESSIONS = 100
-#: Events kept of a running turn, for sessions that open later.
-_EVENTS_KEPT = 1000
-
-
-class _Turn:
-    """A running turn: its newest events and its growing text."""
-
-    def __init__(self) -> None:
-        self.events: deque[AgentEvent] = deque(maxlen=_EVENTS_KEPT)
-        #: None if a part was missed.
-        self.growing: str | None = ""
-
-    def heard(self, event: AgentEvent) -> None:
-        if isinstance(event, TextDelta):
-            self.growing = None if self.growing is None else self.growing + event.text
-            return
-        self.events.append(event)
-        if isinstance(event, WholeText):
-            self.growing = ""
 
 
 class Conversation:
@@ -103,11 +82,7 @@ class Conversation:
         self._is_synced = False
         #: Whether the waiting sessions were told about the lost connection.
         self._told_away = False
-        self._turns: dict[str, _Turn] = {}
-        #: Messages sent from anywhere whose turns have not ended.
-        self._said: dict[str, ChatSaid] = {}
-        #: Turns that have ended, or whose end was part of the synced state.
-        self._ended: set[str] = set()
+        self._turns = Turns()
         #: Cancelled missions whose stop could not be delivered.
         self._to_stop: set[str] = set()
 
@@ -161,12 +136,13 @@ class Conversation:
     # --- sessions ---
 
     def join(self, session: Session) -> None:
-        """Add a session. Evicts the least recently used idle one beyond the limit."""
+        """Add a session, empty at first. Evicts the least recently used idle one beyond the limit."""
         self.sessions.pop(session.id, None)
         quiet = [each.id for each in self.sessions.values() if not each.waits]
         if len(self.sessions) >= MAX_SESSIONS and quiet:
             del self.sessions[quiet[0]]
         self.sessions[session.id] = session
+        session.skip(self._turns.turns.values())
 
     async def replay(self, session: Session) -> None:
         """Show a session the conversation so far, before new events."""
@@ -175,9 +151,7 @@ class Conversation:
             self.join(session)
             # New events wait for `busy`, so this block must not wait for them.
             past = await self._ask(ChatRequest(limit=CHAT_LIMIT), ChatResult, _ASK_SECONDS)
-            await session.replay(past.chat)
-            for turn, record in self._turns.items():
-                await session.catch_up(turn, record.events, record.growing)
+            await session.replay(Turns().read(past.chat), list(self._turns.turns.values()))
 
     def touched(self, session: Session) -> None:
         """Mark the session in which the person is active: questions about other missions appear there."""
@@ -195,6 +169,7 @@ class Conversation:
         """Send a message. It is delivered once, even if the connection breaks."""
         mission_id = self.link.post(Mission(text))
         session.sent(prompt, mission_id)
+        self._turns.send(mission_id, text)
 
     def cancel(self, session: Session) -> None:
         """Stop all messages of a session that have not ended."""
@@ -241,25 +216,29 @@ class Conversation:
     async def _heard(self, message: RelayedMessage) -> None:
         # The link's own messages about an unreachable bridge have no id.
         self._is_reached |= bool(message.id)
+        changed = self._turns.hear(message.payload, message.reply_to)
+        decision: Decision | None = None
         match message.payload:
             case LinkState() as change:
                 await self._link_changed(change)
-            case Ack() | Error() as answer:
-                await self._answered(answer, message.reply_to)
-            case StateSync() as sync:
-                await self._sync(sync)
-            case ChatSaid() as said:
-                self._said[said.mission_id] = said
-            case AgentEvent() as event:
-                await self._agent_event(event)
+            case Ack(status="queued", position=position):
+                await self._queued(message.reply_to, position)
+            case StateSync(session=session):
+                self._is_synced = True
+                await self._note_pause(session.paused)
             case SessionUpdate(session=session):
                 await self._note_pause(session.paused)
-            case PermissionRequest() as request:
-                self.questions.ask(request)
-            case PermissionResolved() as news:
-                await self.questions.resolved(news)
+            case PermissionResolved(decision=decided):
+                decision = decided or "deny"
             case _:
                 pass
+        for session in self._all():
+            # The session's own missions first: until they have ended, it shows no others.
+            for turn in sorted(changed, key=lambda each: each.id not in session.missions):
+                async with session.busy:
+                    await session.show(turn)
+        self._to_stop -= {turn.id for turn in changed if turn.ending is not None}
+        await self.questions.keep(self._turns.questions, decision)
 
     async def _note_pause(self, paused: Paused | None) -> None:
         before, self.paused = self.paused, paused
@@ -275,92 +254,17 @@ class Conversation:
                 with suppress(NotConnectedError):
                     self.link.post(Interrupt(mission_id))
             return
-        for turn in self._turns.values():
-            turn.growing = None
         for session in self.sessions.values():
-            session.lose()
             if change.state == "unavailable" and session.waits and not self._told_away:
                 await session.note(
                     f"{change.detail} What was sent is not lost: it goes on when the connection is back."
                 )
         self._told_away = self._told_away or change.state == "unavailable"
 
-    async def _answered(self, answer: Ack | Error, reply_to: str | None) -> None:
+    async def _queued(self, mission_id: str | None, position: int | None) -> None:
         for session in self.sessions.values():
-            if (prompt := session.prompt_of(reply_to)) is None:
-                continue
-            if isinstance(answer, Error):
-                prompt.end(answer)
-            elif answer.status == "queued" and not prompt.is_taken:
-                words = f"Queued, position {answer.position}: the agent first ends what it is at."
-                await session.note(words)
-            prompt.is_taken = True
-
-    async def _agent_event(self, event: AgentEvent) -> None:
-        turn_id = event.mission_id or ""
-        self._turns.setdefault(turn_id, _Turn()).heard(event)
-        said = self._said.get(turn_id)
-        for session in self._all():
-            async with session.busy:
-                await session.show(event, None if turn_id in session.missions else said)
-        if isinstance(event, Ending):
-            self._turns.pop(turn_id, None)
-            self._said.pop(turn_id, None)
-            self._to_stop.discard(turn_id)
-            self._ended.add(turn_id)
-
-    async def _sync(self, sync: StateSync) -> None:
-        going_on = {*under_way(sync), *sync.queued}
-        if self._is_synced:
-            await self._settle(sync, going_on)
-        self._is_synced = True
-        self.paused = sync.session.paused
-        self._said = {turn: said for turn, said in self._said.items() if turn in going_on}
-        for message in sync.chat:
-            turn = message.mission_id
-            if message.role == "user" and turn in going_on and turn is not None:
-                said = ChatSaid(turn, "user", message.text, message.at, message.origin, message.asked_by)
-                self._said.setdefault(turn, said)
-        self._turns = {turn: record for turn, record in self._turns.items() if turn in going_on}
-        if sync.running is not None:
-            record = self._turns[sync.running.mission_id] = _Turn()
-            record.events.extend(sync.running.events)
-            record.growing = sync.running.partial
-        self._ended = {turn for message in sync.chat if (turn := message.mission_id) is not None} - going_on
-        await self.questions.keep(sync.permissions)
-
-    async def _settle(self, sync: StateSync, going_on: set[str]) -> None:
-        """Show missed lines after a gap, and end the prompts that have ended in the meantime."""
-        missed = [message for message in sync.chat if message.mission_id not in self._ended | going_on]
-        for session in self._all():
-            async with session.busy:
-                if (running := sync.running) is not None and running.mission_id is not None:
-                    await session.catch_up(running.mission_id, running.events, running.partial)
-                # The session's own missions first: until they have ended, it shows no others.
-                for message in missed:
-                    if message.mission_id in session.missions:
-                        await session.missed(message)
-                self._end_prompts(session, sync.chat, going_on)
-                for message in missed:
-                    if message.mission_id not in session.missions:
-                        await session.missed(message)
-
-    @staticmethod
-    def _end_prompts(session: Session, chat: Iterable[ChatMessage], going_on: set[str]) -> None:
-        told = {message.mission_id: message for message in chat}
-        for prompt in session.prompts:
-            mission_id = prompt.mission_id
-            if mission_id is None or mission_id in going_on:
-                continue
-            message = told.get(mission_id)
-            if message is not None and message.status == "interrupted":
-                prompt.end(Interrupted(mission_id))
-            elif message is not None and message.role == "error":
-                prompt.end(Failed(mission_id, "error", message.text, retryable=True))
-            elif message is not None:
-                prompt.end(Complete(mission_id, message.text, usage=None, cost_usd=None, duration_ms=0))
-            elif prompt.is_taken:
-                prompt.end(Error("not_found", "What became of this message is not known any more."))
+            if session.prompt_of(mission_id) is not None:
+                await session.note(f"Queued, position {position}: the agent first ends what it is at.")
 
     def _prompts(self) -> list[Prompt]:
         return [prompt for session in self.sessions.values() for prompt in session.prompts]

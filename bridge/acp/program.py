@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from acp.interfaces import Agent
 
     from bridge.acp.stdio import StdioTransport
-    from bridge.chat.bridge_link import Connect
     from bridge.chat.endpoints import RemoteEndpoint, RunningEndpoint
+    from bridge.client.link import Connect
 
 _SIGNALLED = 128
 #: Time to deliver the final error answers to the editor.

@@ -19,15 +19,14 @@ from sprite.protocol.messages import Permission
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from bridge.acp.editor import Editor
     from bridge.acp.session import Session
-    from bridge.chat.bridge_link import BridgeLink
-    from sprite.protocol.messages import PermissionRequest, PermissionResolved
-
-    Decision = Literal["allow", "deny", "always"]
+    from bridge.client.link import BridgeLink
+    from bridge.client.turns import Decision
+    from sprite.protocol.messages import PermissionRequest
 
 log = logging.getLogger(__name__)
 _DECISIONS: dict[str, Decision] = {"allow": "allow", "always": "always", "deny": "deny"}
@@ -65,30 +64,21 @@ class Questions:
     ) -> None:
         await self._tasks.close()
 
-    async def keep(self, asked: Iterable[PermissionRequest]) -> None:
-        """Replace the open requests by those of a snapshot."""
-        requests = {request.request_id: request for request in asked if not request.redacted}
-        for gone in self._open.keys() - requests.keys():
-            # The decision is unknown; a running call reports its own end.
-            await self._close(gone, None, is_decided=False)
-        for request in requests.values():
-            self.ask(request)
+    async def keep(self, requests: Mapping[str, PermissionRequest], decision: Decision | None = None) -> None:
+        """Ask the open requests and close the others. `decision` is that of a request that was just answered.
 
-    def ask(self, request: PermissionRequest) -> None:
-        """Ask a request unless it was asked. A redacted one belongs to a closed request."""
-        if request.redacted:
-            return
-        self._open.setdefault(request.request_id, _Question(request))
+        Without it, a running call reports its own end.
+        """
+        for gone in self._open.keys() - requests.keys():
+            await self._close(self._open.pop(gone), decision)
+        for request in requests.values():
+            self._open.setdefault(request.request_id, _Question(request))
         self.go_on()
 
     def go_on(self) -> None:
         """Ask or answer waiting requests after a session was opened or its mode changed."""
         for question in self._open.values():
             self._go_on(question)
-
-    async def resolved(self, news: PermissionResolved) -> None:
-        """Close a request."""
-        await self._close(news.request_id, news.decision, is_decided=True)
 
     def _go_on(self, question: _Question) -> None:
         session = question.session or self._session_for(question.request.mission_id)
@@ -133,19 +123,17 @@ class Questions:
         question.is_answered = True
         self._link.post(Permission(question.request.request_id, decision))
 
-    async def _close(self, request_id: str, decision: Decision | None, *, is_decided: bool) -> None:
-        question = self._open.pop(request_id, None)
-        if question is None or question.session is None or not question.call_id:
+    async def _close(self, question: _Question, decision: Decision | None) -> None:
+        if question.session is None or not question.call_id:
             return
         if question.asking is not None and not question.asking.done():
             await self._editor.withdraw(question.call_id)
             question.asking.cancel()
-        if not is_decided and not question.is_own_call:
+        if decision is None and not question.is_own_call:
             return
-        is_allowed = decision in {"allow", "always"}
         # A running call reports its own end. A call shown only for the request ends with it.
         status: Literal["completed", "in_progress", "failed"] = "failed"
-        if is_allowed:
+        if decision in {"allow", "always"}:
             status = "completed" if question.is_own_call else "in_progress"
         await self._editor.update(question.session.id, update_tool_call(question.call_id, status=status))
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from acp.helpers import ToolCallContentVariant
     from acp.schema import AgentPlanUpdate, PlanEntry, ToolCallProgress, ToolCallStart
 
-    from sprite.protocol.events import ToolResult, ToolUse
+    from bridge.client.turns import Call
+    from sprite.protocol.events import ToolUse
     from sprite.protocol.messages import PermissionRequest
 
 _KINDS: dict[str, ToolKind] = {
@@ -70,20 +71,18 @@ def started(event: ToolUse) -> ToolCallStart:
     )
 
 
-def ended(event: ToolResult, name: str) -> ToolCallProgress:
-    """Return the outcome of a call. A successful edit keeps its diff."""
-    keeps_diff = kind_of(name) == "edit" and not event.is_error
-    summary = clean(event.summary).strip()
+def ended(call: Call, *, is_stopped: bool) -> ToolCallProgress:
+    """Return the outcome of a call. A successful edit keeps its diff. One without a result is stopped, or goes on."""
+    result = call.result
+    if result is None:
+        return update(call.use.tool_use_id, status="failed" if is_stopped else "completed")
+    keeps_diff = kind_of(call.use.name) == "edit" and not result.is_error
+    summary = clean(result.summary).strip()
     return update(
-        event.tool_use_id,
-        status="failed" if event.is_error else "completed",
+        result.tool_use_id,
+        status="failed" if result.is_error else "completed",
         content=None if keeps_diff or not summary else [tool_content(text_block(fenced(summary)))],
     )
-
-
-def stopped(tool_use_id: str) -> ToolCallProgress:
-    """Return the update of a call that did not finish."""
-    return update(tool_use_id, status="failed")
 
 
 def plan(event: ToolUse) -> AgentPlanUpdate | None:

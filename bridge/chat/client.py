@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from bridge.chat import drawing
-from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError
 from bridge.chat.commands import Commands
 from bridge.chat.conversation import Conversation
 from bridge.chat.dues import own_zone
@@ -22,6 +21,7 @@ from bridge.chat.endpoints import (
 )
 from bridge.chat.pipe import Pipe
 from bridge.chat.untrusted import one_line
+from bridge.client.link import BridgeLink, BridgeUnreachableError
 from bridge.hosts.workspace import CHAT_HISTORY, SYSTEM
 from sprite.common.tasks import TaskDiedError
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from bridge.chat import drawing
-from bridge.chat.bridge_link import NotConnectedError
+from bridge.client.link import NotConnectedError
 from sprite.protocol.memory import MemoryResult
 from sprite.protocol.messages import Error, LinkState, ServerPayload
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.conversation import Conversation
     from bridge.chat.screen import Screen
+    from bridge.client.link import BridgeLink
     from sprite.protocol.memory import AnyMemoryRequest
     from sprite.protocol.messages import ClientPayload
 

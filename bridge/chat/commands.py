@@ -36,11 +36,11 @@ from sprite.protocol.messages import Status, System
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.conversation import Conversation
     from bridge.chat.file_commands import Fetch
     from bridge.chat.restore_command import Restore
     from bridge.chat.screen import Screen
+    from bridge.client.link import BridgeLink
     from sprite.protocol.rows import LearningRow
 
 _RECENT_LEARNINGS = 8

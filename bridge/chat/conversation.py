@@ -7,24 +7,21 @@ Input and drawing are implemented elsewhere.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from bridge.chat import drawing
 from bridge.chat.board import Board
-from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import cards_in_words, draw_card
 from bridge.chat.offers import ADVICE
-from bridge.chat.turn import Turns, under_way
+from bridge.chat.turn import ShownTurns
 from bridge.chat.untrusted import one_line
-from sprite.protocol.events import AgentEvent, Ending, Started
-from sprite.protocol.frames import RelayedMessage
+from bridge.client.link import NotConnectedError
+from bridge.client.turns import Turns
 from sprite.protocol.messages import (
     MAX_MISSION_CHARS,
     Ack,
     CanvasUpdate,
-    ChatSaid,
     Error,
     Gap,
     Interrupt,
@@ -32,8 +29,6 @@ from sprite.protocol.messages import (
     MemoryUpdate,
     Mission,
     Permission,
-    PermissionRequest,
-    PermissionResolved,
     ScheduleUpdate,
     SessionUpdate,
     StackUpdate,
@@ -48,13 +43,13 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
-    from bridge.chat.turn import Turn
-    from sprite.protocol.messages import NextDue
-    from sprite.protocol.shapes import BackgroundWork, ChatMessage, MemoryState, Paused, SessionState, Stopped
+    from bridge.client.link import BridgeLink
+    from bridge.client.turns import Decision, Turn
+    from sprite.protocol.frames import RelayedMessage
+    from sprite.protocol.messages import NextDue, PermissionRequest, ServerPayload
+    from sprite.protocol.shapes import BackgroundWork, MemoryState, Paused, SessionState, Stopped
 
-Decision = Literal["allow", "deny", "always"]
 DECISIONS: dict[str, Decision] = {
     "y": "allow",
     "yes": "allow",
@@ -88,7 +83,6 @@ class Conversation:
         self.board = Board(shows_one_stack=screen.shows_one_stack)
         #: Files that wait for the person's decision.
         self.drift: list[str] = []
-        self.questions: deque[PermissionRequest] = deque()
         #: The operation that a command waits for, or "".
         self.busy_with = ""
         self.link_text = "starting…"
@@ -114,26 +108,37 @@ class Conversation:
         #: This machine's time zone, if known; sent to the sprite with the first message.
         self.zone = zone
         self._has_told_zone = False
-        #: Texts of actions whose schedules started missions, by mission.
-        self._scheduled: dict[str, str] = {}
         self._link = link
         self._screen = screen
         self._banner: Callable[[], RenderableType] | None = banner
-        self._outstanding: dict[str, str] = {}
         self._queued: set[str] = set()
         self._refreshing: set[str] = set()
-        #: Turns whose message, and whose end, were shown. Other turns of a synced state were missed.
-        self._said: set[str] = set()
-        self._ended: set[str] = set()
         #: Whether the shown question was closed elsewhere, and no line was entered since.
         self._lost_question = False
-        self._turns = Turns(screen)
+        self._turns = Turns()
+        self._shown = ShownTurns(screen)
+        #: The turn that the person stops.
+        self._stopping = ""
         self._changed = asyncio.Condition()
 
     @property
     def turn(self) -> Turn | None:
         """Return the running turn."""
-        return self._turns.current
+        return self._turns.running
+
+    @property
+    def questions(self) -> dict[str, PermissionRequest]:
+        """Return the open questions, the shown one first."""
+        return self._turns.questions
+
+    @property
+    def doing(self) -> str:
+        """Return what the running turn does: the tool in use, or ""."""
+        turn = self.turn
+        if turn is None or turn.compacting:
+            return "making room" if turn is not None else ""
+        tools = [drawing.tool_name(call.use.name or "a tool") for call in turn.calls if not call.is_over]
+        return "stopping" if turn.id == self._stopping else "".join(tools[-1:])
 
     @contextmanager
     def busy(self, doing: str) -> Iterator[None]:
@@ -155,8 +160,7 @@ class Conversation:
         await self._screen.show(drawing.said(text))
         self._tell_zone()
         mission_id = self._link.post(Mission(text=text, stack_id=self.board.stack_id))
-        self._outstanding[mission_id] = text
-        self._said.add(mission_id)
+        self._shown.skip(self._turns.send(mission_id, text))
         if not self._link.is_ready and self.synced:
             problem = "  not connected: it goes out when the sprite is back"
             await self._screen.line(drawing.note(problem), below=True)
@@ -170,23 +174,23 @@ class Conversation:
 
     async def interrupt(self, *, background: bool = True) -> bool:
         """Stop the running turn, or the background work if none runs. Return False if there is neither."""
-        if self.turn is None and not self._outstanding and not (background and self.background):
-            return False
         # By id, because a mission may wait for the end of the agent's own turn.
-        named = self.turn.mission_id if self.turn is not None else next(iter(self._outstanding), None)
+        own = next((turn for turn in self._turns.turns.values() if turn.is_own and turn.ending is None), None)
+        turn = self.turn or own
+        if turn is None and not (background and self.background):
+            return False
         try:
-            self._link.post(Interrupt(named))
+            self._link.post(Interrupt(None if turn is None else turn.id))
         except NotConnectedError:
             await self._screen.line(drawing.note("  not connected: the turn cannot be stopped right now"))
         else:
-            if self.turn is not None:
-                self.turn.doing = "stopping"
+            self._stopping = "" if turn is None else turn.id
         return True
 
     @property
     def asked(self) -> str | None:
         """Return the id of the shown question."""
-        return self.questions[0].request_id if self.questions else None
+        return next(iter(self.questions), None)
 
     async def takes(self, line: str, asked: str | None) -> bool:
         """Handle a line that answers a question.
@@ -210,9 +214,9 @@ class Conversation:
 
     async def answer(self, decision: Decision) -> None:
         """Answer the shown question. "always" means once if the question does not offer it."""
-        if not self.questions:
+        if self.asked is None:
             return
-        request = self.questions.popleft()
+        request = self.questions.pop(self.asked)
         if decision == "always" and request.always is not None:
             outcome = drawing.allowed_always(request.always)
         else:
@@ -230,7 +234,7 @@ class Conversation:
 
     def is_outstanding(self, mission_id: str) -> bool:
         """Return whether a mission has not ended yet."""
-        return mission_id in self._outstanding
+        return self._turns.is_outstanding(mission_id)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a message makes the condition true."""
@@ -262,11 +266,11 @@ class Conversation:
             if change.offer is None and not self.link_text.startswith("reconnecting") and self.synced:
                 await self._screen.line(drawing.note(f"{change.detail} Reconnecting…"))
             self.link_text = f"reconnecting… {change.detail}"
-            await self._turns.lose()
         elif not self.link_text.startswith("reconnecting"):
             self.link_text = change.detail or "connecting…"
 
     async def _heard(self, message: RelayedMessage) -> None:
+        asked, changed = self.asked, self._turns.hear(message.payload, message.reply_to)
         match message.payload:
             case LinkState() as change:
                 await self._link_changed(change)
@@ -274,7 +278,7 @@ class Conversation:
                 await self._answered(answer, message.reply_to)
             case Status(session=session, memory=memory) as status:
                 self._refreshing.discard(message.reply_to or "")
-                self._count(session, memory)
+                await self._count(session, memory)
                 self.next_due, self.tz = status.next_due, status.tz
             case StateSync() as sync:
                 await self._sync(sync)
@@ -282,99 +286,57 @@ class Conversation:
                 await self._screen.line(drawing.note("some of what happened meanwhile is not kept any more"))
             case event:
                 await self._event(event)
+        for turn in changed:
+            await self._turn_changed(turn)
+        self._lost_question |= asked is not None and asked not in self.questions
+        if self.asked != asked:
+            await self._ask_next()
 
-    async def _event(self, event: object) -> None:
+    async def _event(self, event: ServerPayload) -> None:
         match event:
-            case AgentEvent():
-                await self._agent_event(event)
-            case CanvasUpdate():
-                await self._canvas(event)
+            case CanvasUpdate() as update:
+                await self._canvas(update)
             case SessionUpdate(session=session):
-                was_paused = self.paused
-                self._count_session(session)
-                await self._note_pause(was_paused)
-            case MemoryUpdate():
+                await self._count_session(session)
+            case MemoryUpdate(drift=drift) as update:
                 # Changes of actions alone are reported by the command or turn that made them.
-                if event.files or event.learnings:
-                    await self._screen.line(drawing.remembered(event))
-                await self._note_drift(event.drift)
+                if update.files or update.learnings:
+                    await self._screen.line(drawing.remembered(update))
+                await self._note_drift(drift)
                 self._refresh()
             case StackUpdate(stack_id, name, archived):
                 self.board.stacks[stack_id] = Stack(stack_id, name, archived)
-            case PermissionRequest(request_id=request_id):
-                await self._keep_questions([*(q for q in self.questions if q.request_id != request_id), event])
-            case PermissionResolved(request_id=request_id):
-                self._lost_question |= request_id == self.asked
-                await self._keep_questions([q for q in self.questions if q.request_id != request_id])
-            case ChatSaid() if event.mission_id not in self._said:
-                await self._said_elsewhere(event)
-            case _:
-                self._standing(event)
-
-    def _standing(self, event: object) -> None:
-        """Update values of the state line, without output."""
-        match event:
             case ScheduleUpdate(next_due=next_due):
                 self.next_due = next_due
             case _:
                 pass
-
-    async def _said_elsewhere(self, event: ChatSaid) -> None:
-        if event.origin == "schedule":
-            # Shown when its turn starts.
-            self._scheduled[event.mission_id] = event.text
-        else:
-            # Sent from another page or terminal.
-            self._said.add(event.mission_id)
-            await self._show_words(event)
 
     async def _answered(self, answer: Ack | Error, reply_to: str | None) -> None:
         if reply_to is not None and reply_to in self._refreshing:
             # Only an error answers with this id; the numbers stay as they were.
             self._refreshing.discard(reply_to)
         elif isinstance(answer, Error):
-            self._outstanding.pop(reply_to or "", None)
-            await self._screen.show(drawing.problem(answer.message))
+            if reply_to not in self._turns.turns:
+                await self._screen.show(drawing.problem(answer.message))
         elif answer.stopped:
             await self.tell_stopped(answer.stopped)
-        elif answer.status == "queued" and reply_to is not None and reply_to in self._outstanding:
+        elif answer.status == "queued" and reply_to is not None and reply_to in self._turns.turns:
             self._queued.add(reply_to)
             await self._screen.line(drawing.note(f"  queued, position {answer.position}"), below=True)
 
-    async def _agent_event(self, event: AgentEvent) -> None:
-        if isinstance(event, Started) and event.mission_id in self._queued:
+    async def _turn_changed(self, turn: Turn) -> None:
+        if turn.has_begun and turn.id in self._queued:
             # The turn of a queued message starts: show again which message is answered.
-            self._queued.discard(event.mission_id)
-            await self._screen.show(drawing.said(self._outstanding.get(event.mission_id, "")))
-        is_ours = event.mission_id in self._outstanding
-        if isinstance(event, Started) and (text := self._scheduled.get(event.mission_id or "")) is not None:
-            await self._screen.line(drawing.by_schedule(text))
-            is_ours = True
-        by_itself = isinstance(event, Ending) and self._turns.began_by_itself(event.mission_id)
-        await self._turns.show(event, is_ours=is_ours)
-        if event.mission_id is not None and isinstance(event, Started) and event.origin != "person":
-            self._said.add(event.mission_id)
-        if not isinstance(event, Ending):
-            return
-        if event.mission_id is not None:
-            self._outstanding.pop(event.mission_id, None)
-            self._scheduled.pop(event.mission_id, None)
-            self._ended.add(event.mission_id)
-        if by_itself:
-            self._ring()
-        self._refresh()
-
-    async def _keep_questions(self, asked: list[PermissionRequest]) -> None:
-        """Replace the open questions, and show the first one if it is new."""
-        before = self.questions[0].request_id if self.questions else None
-        # A redacted one is the stored copy of a closed question.
-        self.questions = deque(request for request in asked if not request.redacted)
-        if self.questions and self.questions[0].request_id != before:
-            await self._ask_next()
+            self._queued.discard(turn.id)
+            await self._screen.show(drawing.said(turn.text or ""))
+        if await self._shown.show(turn):
+            if turn.origin != "person":
+                self._ring()
+            self._refresh()
 
     async def _ask_next(self) -> None:
         if self.questions:
-            await self._screen.show(drawing.question(self.questions[0]))
+            await self._screen.show(drawing.question(next(iter(self.questions.values()))))
             self._ring()
 
     def _ring(self) -> None:
@@ -396,94 +358,40 @@ class Conversation:
             await self._screen.line(drawing.note(f"card {'changed' if is_known else 'drawn'}: {title} ({where})"))
 
     async def _sync(self, sync: StateSync) -> None:
-        was_paused = self.paused
-        self._count(sync.session, sync.memory)
-        await self._note_pause(was_paused)
+        await self._count(sync.session, sync.memory)
         self.next_due, self.tz = sync.next_due, sync.tz
         self.board.sync(sync)
         await self._note_drift(sync.memory.drift)
-        self._turns.set_running(under_way(sync))
-        self._lost_question |= self.asked not in {None, *(question.request_id for question in sync.permissions)}
-        await self._keep_questions(sync.permissions)
         if self.synced:
-            await self._settle(sync)
             return
         self.synced = True
-        self._note_shown(sync)
-        shown = [message for message in sync.chat if message.mission_id not in self._outstanding]
-        if (past := drawing.history(shown)) is not None:
+        turns = self._turns.turns
+        own = {turn.id for turn in turns.values() if turn.is_own}
+        for turn in turns.values():
+            self._shown.skip(turn)
+        if (past := drawing.history([line for line in sync.chat if line.mission_id not in own])) is not None:
             await self._screen.show(past)
         if self.board.cards:
             await self._screen.line(drawing.note(cards_in_words(self.board)))
-
-    def _note_shown(self, sync: StateSync) -> None:
-        turns = {message.mission_id for message in sync.chat if message.mission_id is not None}
-        self._said |= turns
-        self._ended |= turns.difference(under_way(sync), sync.queued)
-
-    async def _settle(self, sync: StateSync) -> None:
-        """Show what was missed during a gap: ended turns and messages sent elsewhere."""
-        if sync.running is not None:
-            await self._turns.catch_up(sync.running.events)
-        going_on = {*under_way(sync), *sync.queued}
-        last = {message.mission_id: message.id for message in sync.chat}
-        for message in sync.chat:
-            turn = message.mission_id
-            if turn is None or turn in self._ended:
-                continue
-            if message.role == "user":
-                if turn not in self._said:
-                    await self._show_said(message)
-            elif turn not in going_on:
-                if message.origin == "agent" and turn not in self._said:
-                    await self._screen.line(drawing.began(message.origin))
-                await self._missed(message)
-            if turn not in going_on and message.id == last[turn] and message.status == "interrupted":
-                await self._screen.line(drawing.interrupted())
-        self._note_shown(sync)
-        for turn in self._ended & self._outstanding.keys():
-            del self._outstanding[turn]
-
-    async def _show_said(self, message: ChatMessage) -> None:
-        if message.origin == "schedule":
-            await self._screen.line(drawing.by_schedule(message.text))
-        else:
-            await self._show_words(message)
-
-    async def _show_words(self, said: ChatMessage | ChatSaid) -> None:
-        if said.asked_by is not None:
-            await self._screen.line(drawing.by_program(said.asked_by, said.text))
-        else:
-            await self._screen.show(drawing.said(said.text))
-
-    async def _missed(self, message: ChatMessage) -> None:
-        if message.tools:
-            await self._screen.line(drawing.used(message.tools))
-        if message.role == "error":
-            await self._screen.show(drawing.problem(message.text))
-        elif message.text:
-            await self._turns.show_missed(message.mission_id, message.text)
-
-    async def _note_pause(self, before: Paused | None) -> None:
-        if self.paused is not None and self.paused != before:
-            await self._screen.show(drawing.problem(self.paused.why, drawing.how_to_go_on(self.paused)))
-            self._ring()
 
     async def _note_drift(self, names: list[str]) -> None:
         if new := [name for name in names if name not in self.drift]:
             await self._screen.line(drawing.drifted(new))
         self.drift = names
 
-    def _count(self, session: SessionState, memory: MemoryState) -> None:
-        self._count_session(session)
+    async def _count(self, session: SessionState, memory: MemoryState) -> None:
         self.waiting = memory.waiting
         self.learnings = memory.learnings
+        await self._count_session(session)
 
-    def _count_session(self, session: SessionState) -> None:
+    async def _count_session(self, session: SessionState) -> None:
+        before, self.paused = self.paused, session.paused
         self.turns = session.turns
         self.background = session.background
-        self.paused = session.paused
         self._titles |= {work.id: work.title for work in session.background}
+        if self.paused is not None and self.paused != before:
+            await self._screen.show(drawing.problem(self.paused.why, drawing.how_to_go_on(self.paused)))
+            self._ring()
 
     def _refresh(self) -> None:
         """Request the numbers of the state line if connected."""

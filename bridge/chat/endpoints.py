@@ -12,10 +12,10 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from bridge.chat.bridge_link import BridgeUnreachableError
 from bridge.chat.file_commands import NotFetchedError
 from bridge.chat.restore_command import NotRestoredError
 from bridge.chat.untrusted import one_line
+from bridge.client.link import BridgeUnreachableError
 from bridge.data_folder import FolderTakenError
 from bridge.errors import OperatorError
 from bridge.operating.control import NoBridgeError, control_session

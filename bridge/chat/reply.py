@@ -25,15 +25,8 @@ class StreamedReply:
 
     def feed(self, delta: str) -> list[str]:
         """Add the next delta."""
-        if self._broken:
-            return []
         self._pending += clean(delta)
         return self._cut()
-
-    def lose(self) -> None:
-        """Ignore deltas until the whole text arrives, because some were missed."""
-        self._broken = True
-        self._pending = ""
 
     def finish(self, whole: str | None = None) -> list[str]:
         """End the text. Return its rest: of `whole` if given, else of the deltas."""
@@ -49,7 +42,6 @@ class StreamedReply:
     def _reset(self) -> None:
         self._pending = ""
         self._given = ""
-        self._broken = False
         self._begin_scan()
 
     def _begin_scan(self) -> None:

@@ -27,7 +27,7 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     if conversation.questions:
         return "? the agent waits for your word: y allow · n deny · a always, then Enter"
     if conversation.turn is not None:
-        doing = f" {conversation.turn.doing}" if conversation.turn.doing else ""
+        doing = f" {conversation.doing}" if conversation.doing else ""
         working = f"{spinner} working…{doing} {_clock(now - conversation.turn.since)} · Ctrl-C stops"
         return " · ".join([working, *beside])
     if conversation.busy_with:

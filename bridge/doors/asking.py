@@ -1,8 +1,6 @@
 """A program's mission: sent to a person's sprite, with the events that follow until its end.
 
-A program receives only its mission's events, without state and replay. Durable events arrive exactly once,
-even if the link to the sprite breaks. Text deltas may be lost then, which `Cut` reports. A missed end is looked up in
-the chat.
+A program receives only its mission's turn, without state and replay. A missed end is looked up in the chat.
 """
 
 from __future__ import annotations
@@ -10,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from bridge.client.turns import Turns
 from bridge.relay.link import LinkDownError
 from sprite.common.tasks import TaskSet
-from sprite.protocol.events import AgentEvent, Complete, Ending, Failed, Interrupted, TextDelta
+from sprite.protocol.events import AgentEvent, TextDelta, ToolResult, ToolUse, WholeText
 from sprite.protocol.memory import ChatRequest, ChatResult
 from sprite.protocol.messages import (
     CHAT_LIMIT,
@@ -27,13 +24,14 @@ from sprite.protocol.messages import (
     Interrupt,
     Mission,
     PermissionRequest,
-    PermissionResolved,
     StateSync,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
+    from bridge.client.turns import Turn
     from bridge.relay.link import LinkChange
     from bridge.relay.relay import Relay
     from bridge.relay.room import Room
@@ -43,36 +41,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Limits of the queue for a slow program, in which waiting text deltas are merged. Beyond them the request fails.
-_MAX_WAITING_CHARS, _MAX_WAITING = 8 * 2**20, 10_000
+#: Limits of a turn for a program: characters of text received, and parts. Beyond them the request fails.
+_MAX_CHARS, _MAX_PARTS = 8 * 2**20, 10_000
 #: Pages of the chat to search for the end of a mission.
 _PAGES = 20
 #: Limit for stopping an abandoned mission; after that it goes on.
 _TAKE_BACK_SECONDS = 60.0
 #: Namespace for the ids of missions with an idempotency key. Messages of the page have random ids.
 _NAMED = uuid.UUID("8e7e0d57-9d0a-4c1b-9a5e-5b5b8c7a6a41")
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The sprite accepted the mission, with `position` missions in front. `is_known`: from an earlier call."""
-
-    position: int = 0
-    is_known: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """The link to the sprite broke: the current text has a gap until the whole text arrives."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quiet:
-    """No event arrived for a while; the mission goes on, or waits for the sprite."""
-
-
-#: An AgentEvent that is an Ending is the last one.
-Heard = Taken | Cut | Quiet | AgentEvent | PermissionRequest | PermissionResolved
 
 
 class AskError(Exception):
@@ -115,15 +91,16 @@ class Asking:
         asked_by: str | None,
         goes_on: bool = False,
         quiet_seconds: float | None = None,
-    ) -> AsyncIterator[AsyncIterator[Heard]]:
-        """Send a mission to the sprite and yield an iterator of its events up to the ending.
+        watch: Callable[[ServerPayload], None] | None = None,
+    ) -> AsyncIterator[AsyncIterator[Turn | None]]:
+        """Send a mission to the sprite and yield an iterator over the changes of its turn, up to the ending.
 
-        The iterator raises AskError if the ending will not arrive. `asked_by` names the program that wrote the text;
-        None only for a person's own words. The VM is woken and kept awake. Leaving the block early stops the mission,
-        or withdraws it while it waits, unless `goes_on`. With `quiet_seconds`, a silent mission yields `Quiet` at that
-        interval.
+        The iterator yields the same turn again, or None after `quiet_seconds` of silence. It raises AskError if the
+        ending will not arrive. `asked_by` names the program that wrote the text; None only for a person's own words.
+        The VM is woken and kept awake. Leaving the block early stops the mission, or withdraws it while it waits,
+        unless `goes_on`. `watch` gets every message to all clients, before the change that it makes.
         """
-        ear = _Ear(mission_id)
+        ear = _Ear(mission_id, text, watch)
         with self._relay.held(person) as room, room.heard_by(ear):
             ear.may_have_left = room.is_ready
             mission = Mission(text=text, asked_by=asked_by)
@@ -134,7 +111,7 @@ class Asking:
             finally:
                 asking.cancel()
                 looking.cancel()
-                if not (ear.has_ended or goes_on) and ear.may_have_left:
+                if not (ear.turn.ending or goes_on) and ear.may_have_left:
                     self.stop(person, mission_id)
 
     def stop(self, person: str, mission_id: str) -> None:
@@ -149,64 +126,39 @@ class Asking:
 
 
 class _Ear:
-    """The queue of one mission's events, in order."""
+    """One mission's turn."""
 
-    def __init__(self, mission_id: str) -> None:
-        self.mission_id = mission_id
+    def __init__(self, mission_id: str, text: str, watch: Callable[[ServerPayload], None] | None) -> None:
+        self._watch = watch
+        self.turns = Turns()
+        self.turn = self.turns.send(mission_id, text)
         #: Whether the mission may have been sent to the sprite.
         self.may_have_left = False
-        self.has_ended = False
         #: Set when events were missed, perhaps the end: a StateSync replaces them.
         self.has_hole = asyncio.Event()
         self._is_answered = False
-        self._questions: set[str] = set()
-        self._waiting: deque[Heard] = deque()
         self._chars = 0
         self._fault: AskError | None = None
-        self._filled = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    async def all(self, quiet_seconds: float | None) -> AsyncIterator[Heard]:
-        """Yield the events up to the ending. Raises AskError if it will not arrive."""
-        heard: Heard | None = None
-        while not isinstance(heard, Ending):
-            heard = await self._next(quiet_seconds)
-            yield heard
-
-    async def _next(self, quiet_seconds: float | None) -> Heard:
-        while not self._waiting:
+    async def all(self, quiet_seconds: float | None) -> AsyncIterator[Turn | None]:
+        """Yield the turn whenever it has changed, up to the ending. Raises AskError if it will not arrive."""
+        while self.turn.ending is None:
             if self._fault is not None:
                 raise self._fault
-            self._filled.clear()
             try:
                 async with asyncio.timeout(quiet_seconds):
-                    await self._filled.wait()
+                    await self._changed.wait()
             except TimeoutError:
-                return Quiet()
-        heard = self._waiting.popleft()
-        self._chars -= _size(heard)
-        return heard
-
-    def put(self, heard: Heard) -> None:
-        """Add an event. Events after an ending are dropped."""
-        if self.has_ended or self._fault is not None:
-            return
-        last = self._waiting[-1] if self._waiting else None
-        if isinstance(heard, TextDelta) and isinstance(last, TextDelta):
-            self._waiting[-1] = TextDelta(heard.mission_id, last.text + heard.text)
-        else:
-            self._waiting.append(heard)
-        self._chars += _size(heard)
-        self.has_ended = isinstance(heard, Ending)
-        if self._chars > _MAX_WAITING_CHARS or len(self._waiting) > _MAX_WAITING:
-            self._waiting.clear()
-            self.fail("too_slow", "The answer was not read, so it is not sent any more.")
-        self._filled.set()
+                yield None
+                continue
+            self._changed.clear()
+            yield self.turn
 
     def fail(self, code: str, words: str) -> None:
-        """End the events with an AskError."""
-        if not self.has_ended and self._fault is None:
-            self._fault = AskError(code, words)
-            self._filled.set()
+        """End the changes with an AskError."""
+        self._fault = self._fault or AskError(code, words)
+        self._changed.set()
 
     def answered(self, answer: ServerPayload) -> None:
         """Handle the sprite's answer to the mission. Only the first one counts."""
@@ -214,54 +166,61 @@ class _Ear:
             return
         self._is_answered = True
         if isinstance(answer, Ack):
-            is_known = answer.status == "duplicate"
-            self.put(Taken(answer.position or 0, is_known))
-            if is_known:
+            self.hear(answer, self.turn.id)
+            if answer.status == "duplicate":
+                self.turns.lose()
                 self.has_hole.set()
         elif isinstance(answer, Error):
             self.fail(answer.code, answer.message)
         else:
             self.fail("bad_answer", "The sprite's answer makes no sense.")
 
+    def hear(self, payload: ServerPayload, reply_to: str | None = None) -> None:
+        """Apply a message to the turn. Calls are left out, because no program gets them."""
+        if isinstance(payload, TextDelta | WholeText):
+            self._chars += len(payload.text)
+        if self._chars > _MAX_CHARS or len(self.turn.parts) > _MAX_PARTS:
+            self.fail("answer_too_long", "The answer is too long, so it is not sent any more.")
+        elif self.turn.ending is None and not isinstance(payload, ToolUse | ToolResult):
+            self.turns.hear(payload, reply_to)
+        self._changed.set()
+
+    def read(self, lines: list[ChatMessage]) -> None:
+        """Take the mission's lines of the chat, which tell of its end."""
+        self.turns.read(lines)
+        self._changed.set()
+
     # --- what the room tells ---
 
     def heard(self, message: ServerMessage) -> None:
         """See Ear."""
         payload = message.payload
+        if message.reply_to is None and self._watch is not None:
+            self._watch(payload)
         if message.reply_to is not None:
-            if message.reply_to == self.mission_id:
-                # Handled here, so that it is queued before the events that follow it.
+            if message.reply_to == self.turn.id:
+                # Handled here, so that it is applied before the events that follow it.
                 self.answered(payload)
         elif isinstance(payload, StateSync):
             self.has_hole.set()
-        elif isinstance(payload, PermissionResolved):
-            if payload.request_id in self._questions:
-                self._questions.discard(payload.request_id)
-                self.put(payload)
-        elif isinstance(payload, AgentEvent | PermissionRequest) and payload.mission_id == self.mission_id:
-            if isinstance(payload, PermissionRequest):
-                self._questions.add(payload.request_id)
-            self.put(payload)
+        elif isinstance(payload, AgentEvent | PermissionRequest) and payload.mission_id == self.turn.id:
+            self.hear(payload)
 
     def changed(self, change: LinkChange) -> None:
         """See Ear."""
         if change.state == "ready":
             self.may_have_left = True
-        elif self._is_answered and not isinstance(self._waiting[-1] if self._waiting else None, Cut):
-            self.put(Cut())
+        else:
+            self.turns.lose()
 
     def ended(self) -> None:
         """See Ear."""
         self.fail("stopping", "The bridge has stopped listening to the sprite. The mission goes on; see the page.")
 
 
-def _size(heard: Heard) -> int:
-    return len(heard.text) if isinstance(heard, TextDelta) else 0
-
-
 async def _hand_over(room: Room, ear: _Ear, mission: Mission) -> None:
     try:
-        answer = await room.ask(mission, ear.mission_id)
+        answer = await room.ask(mission, ear.turn.id)
     except LinkDownError:
         ear.ended()
         return
@@ -274,38 +233,24 @@ async def _look_again(room: Room, ear: _Ear) -> None:
         await ear.has_hole.wait()
         ear.has_hole.clear()
         try:
-            lines = await _lines(room, ear.mission_id)
+            lines = await _lines(room, ear.turn.id)
         except LinkDownError:
             ear.ended()
             return
-        if not lines or lines[0].status is None:
+        if not lines or lines[-1].status is None:
             ear.fail("gone", "This mission is known, but what came of it is not in the chat any more.")
-        elif (ending := _ending(ear.mission_id, lines)) is not None:
-            ear.put(ending)
+        else:
+            ear.read(lines)
 
 
 async def _lines(room: Room, mission_id: str) -> list[ChatMessage]:
-    """Return the mission's chat lines, newest first; empty if it is not in the last pages of the chat."""
+    """Return the mission's chat lines, oldest first; empty if it is not in the last pages of the chat."""
     before: int | None = None
     for _ in range(_PAGES):
         answer = await room.ask(ChatRequest(before=before, limit=CHAT_LIMIT))
         if not isinstance(answer, ChatResult) or not answer.chat:
             return []
-        if found := [line for line in reversed(answer.chat) if line.mission_id == mission_id]:
+        if found := [line for line in answer.chat if line.mission_id == mission_id]:
             return found
         before = answer.chat[0].id
     return []
-
-
-def _ending(mission_id: str, lines: list[ChatMessage]) -> Ending | None:
-    """Return the ending of a mission from its lines, newest first; None while it runs."""
-    newest = next((line for line in lines if line.role != "user"), None)
-    status = lines[0].status
-    if status == "interrupted":
-        return Interrupted(mission_id)
-    if status == "error":
-        words = newest.text if newest is not None and newest.role == "error" else "It did not end well."
-        return Failed(mission_id, "failed", words, retryable=True)
-    if status == "complete":
-        return Complete(mission_id, "" if newest is None else newest.text, None, None, 0)
-    return None

@@ -10,7 +10,6 @@ from bridge.doors.asking import AskError, mission_id_of
 from bridge.hosts.host import HostError
 from bridge.relay.link import LinkDownError
 from bridge.relay.sprite_connection import LinkError
-from sprite.protocol.events import Ending
 from sprite.protocol.frames import PeerError
 from sprite.protocol.memory import ActionsRequest, AddActionRequest, AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import Error
@@ -18,9 +17,7 @@ from sprite.protocol.offered.watching import MissionWatch
 
 if TYPE_CHECKING:
     from bridge.doors.asking import Asking
-    from bridge.relay.link import LinkChange
     from bridge.relay.relay import Relay
-    from sprite.protocol.frames import ServerMessage
     from sprite.protocol.messages import ClientPayload, ServerPayload
     from sprite.protocol.offered.tools import MissionEnd, Told
     from sprite.protocol.shapes import Card
@@ -55,22 +52,26 @@ class RelayedSource:
     async def mission(self, text: str, told: Told) -> MissionEnd:
         """See Source."""
         mission_id = mission_id_of(self._person, None)
-        ear = _Ear(MissionWatch(mission_id))
+        watch, untold = MissionWatch(mission_id), deque[str](maxlen=_UNTOLD)
+
+        def hear(payload: ServerPayload) -> None:
+            if (words := watch.hear(payload)) is not None:
+                untold.append(words)
+
+        asked = self._asking.asked(self._person, text, mission_id, asked_by=self._asked_by, watch=hear)
         try:
-            with self._relay.held(self._person) as room, room.heard_by(ear):
-                asked = self._asking.asked(self._person, text, mission_id, asked_by=self._asked_by)
-                async with asked as all_heard:
-                    async for heard in all_heard:
-                        while ear.untold:
-                            await told(ear.untold.popleft())
-                        if isinstance(heard, Ending):
-                            # A missed ending was looked up in the chat.
-                            ear.watch.hear(heard)
+            async with asked as changes:
+                async for turn in changes:
+                    while untold:
+                        await told(untold.popleft())
+                    if turn is not None and turn.ending is not None:
+                        # A missed ending was looked up in the chat.
+                        watch.hear(turn.ending)
         except AskError as error:
             raise PeerError(str(error), code=error.code) from error
-        if ear.watch.end is None:
+        if watch.end is None:
             raise PeerError(_AWAY, code="unavailable")
-        return ear.watch.end
+        return watch.end
 
     async def cards(self) -> list[Card]:
         """See CardSource."""
@@ -91,23 +92,3 @@ class RelayedSource:
         if isinstance(answer, Error):
             raise PeerError(answer.message, code=answer.code)
         return answer
-
-
-class _Ear:
-    """Listens to a room for one mission: its progress, and the cards drawn meanwhile."""
-
-    def __init__(self, watch: MissionWatch) -> None:
-        self.watch = watch
-        #: Progress messages, newest last.
-        self.untold: deque[str] = deque(maxlen=_UNTOLD)
-
-    def heard(self, message: ServerMessage) -> None:
-        """See Ear."""
-        if message.reply_to is None and (words := self.watch.hear(message.payload)) is not None:
-            self.untold.append(words)
-
-    def changed(self, change: LinkChange) -> None:
-        """See Ear."""
-
-    def ended(self) -> None:
-        """See Ear."""

@@ -63,7 +63,7 @@ async def test_after_a_gap_the_state_says_what_was_missed_and_how_it_ended() -> 
         await stage.until_shown("Hello, page.")
         assert stage.shown == "I was saying hello.<and from the page>Hello, page."
         ends = {call.tool_call_id: call.status for call in stage.editor.calls(stage.session)}
-        assert ends == {"t1": "completed", "past-2-1": "completed"}
+        assert ends == {"t1": "completed", "past-1": "completed"}
 
 
 async def test_after_a_gap_a_turn_that_still_runs_goes_on_from_what_it_has_shown() -> None:

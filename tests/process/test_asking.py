@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from bridge.doors.asking import AskError, Asking, Cut, Heard, Quiet, Taken, mission_id_of
+from bridge.client.reader import Began, Grew, News, Reader
+from bridge.doors.asking import AskError, Asking, mission_id_of
 from bridge.relay.relay import Relay
 from bridge.relay.room import RoomTimes
-from sprite.protocol.events import Complete, Failed, Interrupted, Started, TextDelta, WholeText
+from sprite.protocol.events import Complete, Ending, Failed, Interrupted, Started, TextDelta, WholeText
 from sprite.protocol.memory import ChatResult
 from sprite.protocol.messages import Ack, Error, Heartbeat, PermissionRequest, PermissionResolved
 from sprite.protocol.shapes import ChatMessage
@@ -54,12 +55,13 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 @asynccontextmanager
-async def asked(stage: Stage, *, goes_on: bool = False) -> AsyncIterator[asyncio.Task[list[Heard]]]:
-    """Everything that is heard of a mission, from its taking on."""
-    async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone", goes_on=goes_on) as events:
+async def asked(stage: Stage, *, goes_on: bool = False) -> AsyncIterator[asyncio.Task[list[News]]]:
+    """Everything that is new of a mission's turn until its end."""
+    async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone", goes_on=goes_on) as changes:
 
-        async def everything() -> list[Heard]:
-            return [event async for event in events]
+        async def everything() -> list[News]:
+            reader = Reader()
+            return [each async for turn in changes if turn is not None for each in reader.news(turn)]
 
         yield asyncio.create_task(everything())
 
@@ -72,9 +74,8 @@ def line(role: str, text: str, status: str, mission_id: str = MISSION, number: i
     return ChatMessage(number, role, text, 1.0, mission_id, status=status)  # type: ignore[arg-type]
 
 
-def after_taking(heard: list[Heard]) -> list[Heard]:
-    """What came after the mission was taken, without how the link was before."""
-    return heard[next(place for place, event in enumerate(heard) if isinstance(event, Taken)) + 1 :]
+def texts(heard: list[News]) -> str:
+    return "".join(each.piece for each in heard if isinstance(each, Grew))
 
 
 async def test_a_mission_is_heard_from_its_taking_to_its_end_and_no_other_is(stage: Stage) -> None:
@@ -86,21 +87,13 @@ async def test_a_mission_is_heard_from_its_taking_to_its_end_and_no_other_is(sta
         await visitor.send(TextDelta(MISSION, "Do"))
         await visitor.send(TextDelta(MISSION, "ne."))
         await visitor.send(PermissionRequest("q", "another", "Bash", {}), seq=3)
-        await visitor.send(PermissionRequest("r", MISSION, "Bash", {"command": "ls"}), seq=4)
-        await visitor.send(PermissionResolved("q", "allow"), seq=5)
+        await visitor.send(WholeText(MISSION, "Done."), seq=4)
+        await visitor.send(PermissionRequest("r", MISSION, "Bash", {"command": "ls"}), seq=5)
         await visitor.send(PermissionResolved("r", "allow"), seq=6)
-        await visitor.send(WholeText(MISSION, "Done."), seq=7)
-        await visitor.send(done(), seq=8)
-        heard = after_taking(await hearing)
-    texts = "".join(event.text for event in heard if isinstance(event, TextDelta))
-    assert texts == "Done."
-    assert [type(event) for event in heard if not isinstance(event, TextDelta)] == [
-        Started,
-        PermissionRequest,
-        PermissionResolved,
-        WholeText,
-        Complete,
-    ]
+        await visitor.send(done(), seq=7)
+        heard = await hearing
+    assert texts(heard) == "Done."
+    assert [type(each) for each in heard if not isinstance(each, Grew)] == [Began, PermissionRequest, Complete]
 
 
 async def test_after_a_cut_it_goes_on_where_it_was_and_nothing_comes_twice(stage: Stage) -> None:
@@ -116,8 +109,7 @@ async def test_after_a_cut_it_goes_on_where_it_was_and_nothing_comes_twice(stage
         await visitor.send(WholeText(MISSION, "One."), seq=2)
         await visitor.send(WholeText(MISSION, "Two."), seq=3)
         await visitor.send(done("Two."), seq=4)
-        heard = after_taking(await hearing)
-    assert [type(event) for event in heard] == [Started, WholeText, TextDelta, Cut, WholeText, Complete]
+        assert texts(await hearing) == "One.Two."
 
 
 async def test_a_mission_whose_answer_was_cut_off_is_sent_again_under_its_id(stage: Stage) -> None:
@@ -129,8 +121,8 @@ async def test_a_mission_whose_answer_was_cut_off_is_sent_again_under_its_id(sta
         await visitor.welcome()
         assert (await visitor.receive("mission"))["id"] == MISSION
         await visitor.send(Ack("queued", position=2), reply_to=MISSION)
-        await visitor.send(done(), seq=1)
-        assert Taken(2) in await hearing
+        await visitor.send(done(""), seq=1)
+        assert await hearing == [done("")]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +141,7 @@ async def test_a_mission_whose_answer_was_cut_off_is_sent_again_under_its_id(sta
     ],
 )
 async def test_a_mission_that_was_done_before_is_answered_from_the_chat(
-    stage: Stage, lines: list[ChatMessage], ending: Heard
+    stage: Stage, lines: list[ChatMessage], ending: Ending
 ) -> None:
     async with asked(stage) as hearing:
         visitor = await stage.taken("duplicate")
@@ -159,7 +151,7 @@ async def test_a_mission_that_was_done_before_is_answered_from_the_chat(
         second = await visitor.receive("memory")
         assert second["payload"]["before"] == 400
         await visitor.send(ChatResult(lines), reply_to=second["id"])
-        assert after_taking(await hearing) == [ending]
+        assert (await hearing)[-1] == ending
 
 
 async def test_a_mission_that_is_known_but_gone_from_the_chat_is_not_waited_for(stage: Stage) -> None:
@@ -225,11 +217,12 @@ async def test_two_who_ask_with_one_key_hear_the_same_mission(stage: Stage) -> N
         visitor = await stage.taken()
         await visitor.send(WholeText(MISSION, "Hi."), seq=1)
         await visitor.send(done("Hi."), seq=2)
-        assert after_taking(await one) == after_taking(await other) == [WholeText(MISSION, "Hi."), done("Hi.")]
+        for heard in (await one, await other):
+            assert (texts(heard), heard[-1]) == ("Hi.", done("Hi."))
 
 
-async def test_who_never_reads_is_given_up(stage: Stage) -> None:
-    async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone") as events:
+async def test_answer_without_end_is_given_up(stage: Stage) -> None:
+    async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone") as changes:
         visitor = await stage.taken()
         for _ in range(10):
             await visitor.send(TextDelta(MISSION, "x" * 900_000))
@@ -238,14 +231,14 @@ async def test_who_never_reads_is_given_up(stage: Stage) -> None:
             beat = asyncio.create_task(room.ask(Heartbeat()))
             await visitor.send(Ack("done"), reply_to=(await visitor.receive("heartbeat"))["id"])
             await beat
-        with pytest.raises(AskError, match="not read"):
-            _ = [event async for event in events]
+        with pytest.raises(AskError, match="too long"):
+            _ = [turn async for turn in changes]
 
 
 async def test_while_nothing_happens_there_is_a_sign_of_life(stage: Stage) -> None:
-    async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone", quiet_seconds=0.01) as events:
-        async for event in events:
-            if isinstance(event, Quiet):
+    async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone", quiet_seconds=0.01) as changes:
+        async for turn in changes:
+            if turn is None:
                 break
 
 

@@ -38,7 +38,7 @@ def npm_test() -> BackgroundWork:
 
 
 def running(conversation: Conversation) -> str | None:
-    return conversation.turn.mission_id if conversation.turn is not None else None
+    return conversation.turn.id if conversation.turn is not None else None
 
 
 async def test_a_turn_of_the_agents_own_is_named_stopped_and_ended() -> None:

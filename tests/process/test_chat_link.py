@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError, NotConnectedError
 from bridge.chat.endpoints import RemoteEndpoint
+from bridge.client.link import BridgeLink, BridgeUnreachableError, NotConnectedError
 from sprite.protocol.events import AgentEvent, WholeText
 from sprite.protocol.frames import RelayedMessage, encode
 from sprite.protocol.messages import (

@@ -12,10 +12,10 @@ import pytest
 from rich.text import Text
 
 from bridge.chat import pipe
-from bridge.chat.bridge_link import BridgeLink
 from bridge.chat.commands import Commands
 from bridge.chat.conversation import Conversation
 from bridge.chat.pipe import Pipe
+from bridge.client.link import BridgeLink
 from bridge.hosts.host import MachineGoneError, Report
 from tests.chat_stage import Watched, no_file
 from tests.chat_stand_in import StandIn, state_sync

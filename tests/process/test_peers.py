@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.chat.bridge_link import BridgeUnreachableError
 from bridge.chat.endpoints import RemoteEndpoint
+from bridge.client.link import BridgeUnreachableError
 from bridge.cluster.passed import Seal
 from bridge.cluster.peers import PATH, Peers, running
 from bridge.database import Database, open_database

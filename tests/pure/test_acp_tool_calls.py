@@ -1,14 +1,12 @@
-"""The agent's tool calls as an editor shows them, and texts that grow."""
+"""The agent's tool calls as an editor shows them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bridge.acp.text_stream import TextStream
+from bridge.client.turns import Call
 from sprite.protocol.events import ToolResult, ToolUse
 from sprite.protocol.messages import PermissionRequest
 
@@ -45,8 +43,8 @@ def test_an_edit_shows_its_diff_and_where_it_is_and_keeps_both_when_it_has_ended
     (diff,) = started.content or []
     assert (diff.type, diff.path, diff.old_text, diff.new_text) == ("diff", "/w/a.py", "old", "new")
     assert [place.path for place in started.locations or []] == ["/w/a.py"]
-    assert tool_calls.ended(ToolResult("m", "t1", False, "done"), "Edit").content is None
-    failed = tool_calls.ended(ToolResult("m", "t1", True, "no such file"), "Edit")
+    assert tool_calls.ended(Call(event, ToolResult("m", "t1", False, "done")), is_stopped=False).content is None
+    failed = tool_calls.ended(Call(event, ToolResult("m", "t1", True, "no such file")), is_stopped=False)
     assert failed.status == "failed"
     assert failed.content is not None
 
@@ -91,26 +89,3 @@ def test_a_question_shows_all_that_would_run_and_every_character_of_it() -> None
     assert "x" * 5000 in text
     assert text.startswith("````\nin folder:\n/srv\ncommand:\n")
     assert text.index("description:") > text.index("command:")
-
-
-@given(st.lists(st.text(max_size=5), max_size=8), st.integers(0, 8), st.booleans())
-def test_a_text_that_grows_is_shown_once_whatever_was_missed(deltas: list[str], cut: int, resyncs: bool) -> None:
-    stream, whole = TextStream(), "".join(deltas)
-    shown = "".join(stream.feed(delta) for delta in deltas[:cut])
-    if resyncs:
-        stream.lose()
-        shown += stream.resync("".join(deltas[: cut + 1]))
-        shown += "".join(stream.feed(delta) for delta in deltas[cut + 1 :])
-    assert shown + stream.finish(whole) == whole
-    assert not stream.is_open
-
-
-def test_after_a_hole_a_text_waits_for_its_whole() -> None:
-    stream = TextStream()
-    assert stream.feed("Hel") == "Hel"
-    stream.lose()
-    assert stream.feed("re") == ""
-    assert stream.finish("Hello there") == "lo there"
-    # Without a word in common, rather twice than never.
-    assert stream.feed("abc") == "abc"
-    assert stream.finish("xyz") == "xyz"

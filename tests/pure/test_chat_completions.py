@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from bridge.doors.asking import AskError, Cut, Heard, Taken
+from bridge.client.turns import Turns
+from bridge.doors.asking import AskError
 from bridge.doors.completions.asked import MAX_SYSTEM_CHARS, Asked, UnfitError, read
 from bridge.doors.completions.reply import GrowingText, problem_of, usage_of
 from sprite.memory.projection.pasted import read_message
-from sprite.protocol.events import Complete, Failed, Interrupted, Started, TextDelta, ToolResult, ToolUse, WholeText
-from sprite.protocol.messages import MAX_MISSION_CHARS, PermissionRequest
+from sprite.protocol.events import AnyAgentEvent, Complete, Failed, Interrupted, Started, TextDelta, ToolUse, WholeText
+from sprite.protocol.messages import MAX_MISSION_CHARS, LinkState, PermissionRequest
 
 PIXEL = base64.b64encode(b"\x89PNG and so on").decode()
 
@@ -215,16 +216,25 @@ def test_many_messages_and_hostile_data_urls_are_read() -> None:
 M = "m"
 
 
+Heard = AnyAgentEvent | PermissionRequest | LinkState
+CUT = LinkState("unavailable", "")
+
+
 def told(*heard: Heard, tells_questions: bool = True) -> str:
-    growing = GrowingText(tells_questions=tells_questions)
-    return "".join(growing.add(event) for event in heard)
+    growing, turns = GrowingText(tells_questions=tells_questions), Turns()
+    turn = turns.send(M, "Hello")
+    pieces = []
+    for message in heard:
+        turns.hear(message)
+        pieces.append(growing.add(turn))
+    return "".join(pieces)
 
 
 def done(text: str = "", usage: dict[str, Any] | None = None) -> Complete:
     return Complete(M, text, usage, None, 1)
 
 
-RUN = (ToolUse(M, "t", "Bash", {"command": "ls"}), ToolResult(M, "t", is_error=False, summary="a"))
+RUN = (ToolUse(M, "t", "Bash", {"command": "ls"}),)
 
 
 @pytest.mark.parametrize(
@@ -241,13 +251,12 @@ RUN = (ToolUse(M, "t", "Bash", {"command": "ls"}), ToolResult(M, "t", is_error=F
         ),
         ((WholeText(M, "One."), *RUN, WholeText(M, "Two."), done("Two.")), "One.\n\nTwo."),
         # A hole: nothing is given of it before all of it is there, and nothing twice.
-        ((TextDelta(M, "He"), Cut(), TextDelta(M, "o."), WholeText(M, "Hello.")), "Hello."),
-        ((Cut(), TextDelta(M, "lo."), WholeText(M, "Hello."), *RUN, TextDelta(M, "Two.")), "Hello.\n\nTwo."),
-        ((WholeText(M, "One."), Cut(), *RUN, TextDelta(M, "Two."), WholeText(M, "Two.")), "One.\n\nTwo."),
-        ((Taken(is_known=True), TextDelta(M, "lo."), WholeText(M, "Hello.")), "Hello."),
+        ((TextDelta(M, "He"), CUT, TextDelta(M, "o."), WholeText(M, "Hello.")), "Hello."),
+        ((CUT, TextDelta(M, "lo."), WholeText(M, "Hello."), *RUN, TextDelta(M, "Two.")), "Hello.\n\nTwo."),
+        ((WholeText(M, "One."), CUT, *RUN, TextDelta(M, "Two."), WholeText(M, "Two.")), "One.\n\nTwo."),
         # What is kept of a text may be other words than what was given of it.
         ((TextDelta(M, "key 123"), WholeText(M, "key ***"), done("key ***")), "key 123"),
-        ((TextDelta(M, "key 1"), Cut(), WholeText(M, "key ***")), "key 1\n\nkey ***"),
+        ((TextDelta(M, "key 1"), CUT, WholeText(M, "key ***")), "key 1***"),
         ((TextDelta(M, "Hel"), Interrupted(M)), "Hel\n\n(This was stopped before it was done.)"),
     ],
 )

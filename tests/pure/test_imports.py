@@ -254,6 +254,7 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
             (
                 "bridge.acp",
                 "bridge.chat",
+                "bridge.client",
                 "bridge.config",
                 "bridge.errors",
                 "bridge.observing.logs",
@@ -431,7 +432,7 @@ def test_what_must_answer_at_once_does_not_wait_for_the_sdks(starts: list[str]) 
 
 #: Where a task is made by hand: its maker awaits it in the same function or hands its exception on.
 BY_HAND = {
-    "bridge.chat.bridge_link",
+    "bridge.client.link",
     "bridge.chat.endpoints",
     "bridge.mcp.asgi",
     "bridge.observing.probe",

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from aiohttp import web
 
-from bridge.doors.asking import AskError, Quiet
+from bridge.doors.asking import AskError
 from bridge.doors.completions.asked import UnfitError
 from bridge.doors.completions.reply import Completion, GrowingText, problem_of, usage_of
-from sprite.protocol.events import Complete, Ending, Failed
+from sprite.protocol.events import Failed
 
 if TYPE_CHECKING:
+    from bridge.client.turns import Turn
     from bridge.door.admission import DoorError
-    from bridge.doors.asking import Heard
 
 #: A client that reads nothing for this long is disconnected.
 _WRITE_SECONDS = 60.0
@@ -31,8 +31,8 @@ _SERVERS_FAULT = 500
 class Answer(Protocol):
     """Format of the response to a client."""
 
-    async def told(self, events: AsyncIterator[Heard]) -> web.StreamResponse:
-        """Send the mission's events and return the response after the ending. Raises AskError if there will be none."""
+    async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
+        """Send the mission's turn and return the response after the ending. Raises AskError if there will be none."""
         ...
 
     async def failed(self, error: AskError) -> web.StreamResponse:
@@ -51,16 +51,16 @@ class Whole:
         self._completion = completion
         self._headers = headers
 
-    async def told(self, events: AsyncIterator[Heard]) -> web.StreamResponse:
+    async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
         """See Answer."""
         growing = GrowingText(tells_questions=False)
-        text, last = "", None
-        async for heard in events:
-            text, last = text + growing.add(heard), heard
-        if isinstance(last, Failed):
-            return problem(last, self._headers)
-        usage = usage_of(last) if isinstance(last, Complete) else None
-        body = msgspec.json.encode(self._completion.whole(text, usage))
+        text, ending = "", None
+        async for turn in changes:
+            if turn is not None:
+                text, ending = text + growing.add(turn), turn.ending
+        if isinstance(ending, Failed):
+            return problem(ending, self._headers)
+        body = msgspec.json.encode(self._completion.whole(text, usage_of(ending)))
         return web.Response(body=body, content_type="application/json", headers=self._headers)
 
     async def failed(self, error: AskError) -> web.StreamResponse:
@@ -87,20 +87,21 @@ class Streamed:
         self._with_usage = with_usage
         self._response: web.StreamResponse | None = None
 
-    async def told(self, events: AsyncIterator[Heard]) -> web.StreamResponse:
+    async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
         """See Answer."""
         growing = GrowingText(tells_questions=True)
-        async for heard in events:
-            if isinstance(heard, Failed):
-                return await self._ended_badly(heard)
-            if isinstance(heard, Quiet):
+        ending = None
+        async for turn in changes:
+            if turn is None:
                 await self._write(b": the agent is at work, or on its way\n\n")
-            if piece := growing.add(heard):
+                continue
+            ending = turn.ending
+            if piece := growing.add(turn):
                 await self._send(self._completion.piece(piece))
-            if isinstance(heard, Ending):
-                usage = usage_of(heard) if isinstance(heard, Complete) else None
-                for chunk in self._completion.last(usage, with_usage=self._with_usage):
-                    await self._send(chunk)
+        if isinstance(ending, Failed):
+            return await self._ended_badly(ending)
+        for chunk in self._completion.last(usage_of(ending), with_usage=self._with_usage):
+            await self._send(chunk)
         await self._write(b"data: [DONE]\n\n")
         return await self._finished()
 

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from bridge.door.admission import DoorError, RevokedError
 from bridge.door.small_bodies import body_within
-from bridge.doors.asking import AskError, Heard, Quiet, Taken, mission_id_of
+from bridge.doors.asking import AskError, mission_id_of
 from bridge.doors.completions.answers import Answer, Streamed, Whole, refusal
 from bridge.doors.completions.asked import MODEL, UnfitError, read, unknown_model
 from bridge.doors.completions.reply import Completion
@@ -28,6 +28,7 @@ from bridge.relay.link import LinkDownError
 from sprite.protocol.large_input import off_loop
 
 if TYPE_CHECKING:
+    from bridge.client.turns import Turn
     from bridge.door.admission import Admission
     from bridge.doors.asking import Asking
     from bridge.doors.completions.asked import Asked
@@ -115,8 +116,8 @@ class Completions:
                 asked_by=None,
                 goes_on=key is not None,
                 quiet_seconds=self._quiet_seconds,
-            ) as events:
-                return await answer.told(self._taken_in_time(events))
+            ) as changes:
+                return await answer.told(self._taken_in_time(changes))
         except AskError as error:
             return await answer.failed(error)
 
@@ -144,15 +145,15 @@ class Completions:
             asked.attachments.clear()
         return asked, asked.mission(paths)
 
-    async def _taken_in_time(self, events: AsyncIterator[Heard]) -> AsyncIterator[Heard]:
-        """Pass events on. Raises AskError if the sprite does not accept the mission in time."""
+    async def _taken_in_time(self, changes: AsyncIterator[Turn | None]) -> AsyncIterator[Turn | None]:
+        """Pass changes on. Raises AskError if the sprite does not accept the mission in time."""
         until = time.monotonic() + self._taking_seconds
         is_taken = False
-        async for heard in events:
-            is_taken = is_taken or isinstance(heard, Taken)
-            if isinstance(heard, Quiet) and not is_taken and time.monotonic() > until:
+        async for turn in changes:
+            is_taken = is_taken or turn is not None
+            if not is_taken and time.monotonic() > until:
                 raise AskError("unavailable", _UNREACHED)
-            yield heard
+            yield turn
 
 
 def _answer(request: web.Request, asked: Asked, mission_id: str) -> Answer:

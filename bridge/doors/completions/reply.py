@@ -4,74 +4,55 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bridge.doors.asking import AskError, Cut, Heard, Taken
+from bridge.client.reader import Grew, Reader
+from bridge.doors.asking import AskError
 from bridge.doors.completions.asked import MODEL
 from bridge.notify import wording
-from sprite.protocol.events import Complete, Failed, Interrupted, Started, TextDelta, ToolResult, ToolUse, WholeText
+from sprite.protocol.events import Complete, Ending, Failed, Interrupted
 from sprite.protocol.messages import PermissionRequest
+
+if TYPE_CHECKING:
+    from bridge.client.reader import News
+    from bridge.client.turns import Turn
 
 _BETWEEN = "\n\n"
 _INTERRUPTED = "(This was stopped before it was done.)"
 
 
 class GrowingText:
-    """Merge the agent's texts into one growing text. Feed it events; each call returns the text to append.
+    """Merge the agent's texts into one growing text. `add` returns the text to append.
 
     The agent writes several texts in a turn, with tools between them: each becomes a paragraph. Sent text cannot be
-    taken back, so after a gap nothing is sent until the whole text arrives. With `tells_questions`, permission requests
-    appear in the text.
+    taken back. With `tells_questions`, permission requests appear in the text.
     """
 
     def __init__(self, *, tells_questions: bool) -> None:
         self._tells_questions = tells_questions
+        self._reader = Reader()
         self._is_begun = False
-        #: The sent part of the current text.
-        self._given = ""
-        self._has_hole = False
 
-    def add(self, heard: Heard) -> str:
-        """Return the next piece, often empty."""
-        match heard:
-            case TextDelta(_, text):
-                return "" if self._has_hole else self._grown(text)
-            case WholeText(_, text):
-                return self._whole(text)
-            case Complete(_, text) if not self._is_begun:
-                return self._whole(text)
+    def add(self, turn: Turn) -> str:
+        """Return what is new in a turn, often empty."""
+        return "".join(map(self._piece, self._reader.news(turn)))
+
+    def _piece(self, news: News) -> str:
+        match news:
+            case Grew(piece=piece, begins=begins) if piece:
+                return self._apart(piece) if begins else piece
             case Interrupted():
                 return self._apart(_INTERRUPTED)
             case PermissionRequest() if self._tells_questions:
-                title, body = wording.of_question(heard.tool, heard.input)
+                title, body = wording.of_question(news.tool, news.input)
                 told = f" ({body})" if body else ""
                 return self._apart(f"[{title}{told} Answer on Sprite's page; this goes on then.]")
-            case Cut() | Taken(is_known=True):
-                self._has_hole = True
-            case Started() | ToolUse() | ToolResult():
-                # The earlier text is whole, and the next one starts fresh.
-                self._given, self._has_hole = "", False
         return ""
 
-    def _grown(self, text: str) -> str:
-        between = _BETWEEN if self._is_begun and not self._given else ""
-        self._given += text
-        self._is_begun = self._is_begun or bool(text)
-        return between + text if text else ""
-
-    def _whole(self, text: str) -> str:
-        if text.startswith(self._given):
-            rest = self._grown(text[len(self._given) :])
-        else:
-            # The sent deltas may contain more than the stored text. Without a gap, all of it was sent.
-            rest = _BETWEEN + text if self._has_hole else ""
-        self._given, self._has_hole = "", False
-        return rest
-
     def _apart(self, words: str) -> str:
-        """Return the bridge's own words as a separate paragraph."""
+        """Return the start of a paragraph."""
         between = _BETWEEN if self._is_begun else ""
-        self._given, self._is_begun = "", True
+        self._is_begun = True
         return between + words
 
 
@@ -107,13 +88,14 @@ class Completion:
         return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
 
 
-def usage_of(complete: Complete) -> dict[str, Any] | None:
+def usage_of(ending: Ending | None) -> dict[str, Any] | None:
     """Return the token usage in OpenAI's format, or None if it is unknown."""
-    if complete.usage is None:
+    usage = ending.usage if isinstance(ending, Complete) else None
+    if usage is None:
         return None
 
     def tokens(name: str) -> int:
-        value = (complete.usage or {}).get(name)
+        value = usage.get(name)
         return value if type(value) is int and 0 <= value < 2**53 else 0
 
     cached = tokens("cache_read_input_tokens")

@@ -1,4 +1,4 @@
-"""The terminal's connection to the bridge: a WebSocket that resumes without loss or duplicates.
+"""A client's connection to the bridge: a WebSocket that resumes without loss or duplicates.
 
 Owns the socket, reconnecting and the messages that must arrive. Does not interpret messages. The function that opens
 the socket is passed in.

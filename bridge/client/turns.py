@@ -1,0 +1,358 @@
+"""The conversation as turns with their parts: a fold over wire messages, without I/O.
+
+The page has the same fold (web/chat/conversation.js). Both are tested with tests/vectors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from os.path import commonprefix
+from typing import TYPE_CHECKING, Literal
+
+from sprite.protocol.events import (
+    AgentEvent,
+    Compacted,
+    Compacting,
+    Complete,
+    Ending,
+    Failed,
+    Interrupted,
+    Started,
+    TextDelta,
+    ToolResult,
+    ToolUse,
+    WholeText,
+)
+from sprite.protocol.messages import (
+    Ack,
+    ChatSaid,
+    Error,
+    LinkState,
+    PermissionRequest,
+    PermissionResolved,
+    SessionUpdate,
+    StateSync,
+)
+from sprite.protocol.shapes import UsedTool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from sprite.protocol.messages import Running, ServerPayload
+    from sprite.protocol.shapes import ChatMessage, Origin
+
+Decision = Literal["allow", "deny", "always"]
+#: `sending`: sent from here, and not acknowledged yet.
+Status = Literal["sending", "sent", "queued", "running", "complete", "interrupted", "error"]
+
+_GOING_ON = frozenset({"queued", "running"})
+#: Ended turns are kept for late tool results and for the next state, which has about this many.
+_MAX_TURNS = 200
+
+
+@dataclass(eq=False, slots=True)
+class Text:
+    """A text of the agent. With a gap, deltas were missed: it is the text before the gap until it is done."""
+
+    text: str
+    is_done: bool = False
+    has_gap: bool = False
+
+    def after(self, shown: str) -> str:
+        """Return the part to append to a shown part."""
+        if self.text.startswith(shown):
+            return self.text[len(shown) :]
+        if not self.is_done:
+            return ""
+        inner, done = self.text.strip(), shown.strip()
+        if inner.startswith(done):
+            # The whole may be trimmed, unlike the stream.
+            return inner[len(done) :]
+        # A secret that was split over deltas is redacted in the whole only. Without a gap, all was shown.
+        return self.text[len(commonprefix([self.text, shown])) :] if self.has_gap else ""  # noqa: RUF071 - by letter
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A tool call. It is over without a result if its turn ended: stopped, or going on in the background."""
+
+    use: ToolUse
+    result: ToolResult | None = None
+    is_over: bool = False
+
+
+#: `UsedTool` is a call that was missed.
+Part = Text | Call | UsedTool | PermissionRequest
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Turn:
+    """A turn of the agent: the message that it answers, if any, and what followed. `id` is the mission's."""
+
+    id: str
+    text: str | None = None
+    origin: Origin = "person"
+    asked_by: str | None = None
+    status: Status = "sent"
+    parts: list[Part] = field(default_factory=list)
+    #: Whether the message was sent from here.
+    is_own: bool = False
+    has_begun: bool = False
+    attempt: int = 1
+    #: Start of the turn, in monotonic seconds.
+    since: float = field(default_factory=time.monotonic)
+    compacting: bool = False
+    ending: Ending | None = None
+
+    @property
+    def calls(self) -> list[Call]:
+        """Return the tool calls, oldest first."""
+        return [part for part in self.parts if isinstance(part, Call)]
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the texts of the agent, oldest first."""
+        return [part.text for part in self.parts if isinstance(part, Text)]
+
+    @property
+    def growing(self) -> Text | None:
+        """Return the text that grows, if one does."""
+        last = self.parts[-1] if self.parts else None
+        return last if isinstance(last, Text) and not last.is_done else None
+
+    def add(self, part: Part) -> None:
+        """Add a part; the text before it is done."""
+        if (growing := self.growing) is not None:
+            growing.is_done = True
+        self.parts.append(part)
+
+    def apply(self, event: AgentEvent, *, has_gap: bool = False) -> None:
+        """Apply the next event before the ending; `has_gap` if deltas were missed since the last whole text."""
+        self.status, self.has_begun, growing = "running", True, self.growing
+        match event:
+            case Started(origin=origin, attempt=attempt):
+                self.origin, self.since = origin, time.monotonic()
+                if attempt > self.attempt:
+                    # The earlier attempt had no effect.
+                    self.attempt, self.parts = attempt, []
+            case TextDelta(text=text) if growing is None and text:
+                self.add(Text("" if has_gap else text, has_gap=has_gap))
+            case TextDelta(text=text) if growing is not None and not growing.has_gap:
+                growing.text += text
+            case WholeText(text=text) if growing is not None:
+                growing.text, growing.is_done = text, True
+            case WholeText(text=text) if text:
+                self.add(Text(text, is_done=True))
+            case ToolUse():
+                self.add(Call(event))
+            case ToolResult():
+                self.answer(event)
+            case Compacting() | Compacted():
+                self.compacting = isinstance(event, Compacting)
+
+    def answer(self, result: ToolResult) -> bool:
+        """Set the result of its call; return whether it is one of this turn."""
+        for call in self.calls:
+            if call.use.tool_use_id == result.tool_use_id:
+                call.result, call.is_over = result, True
+                return True
+        return False
+
+    def end(self, ending: Ending) -> None:
+        """End the turn. Calls without a result are stopped, or go on in the background."""
+        if isinstance(ending, Complete) and ending.text and not self.texts:
+            self.add(Text(ending.text))
+        for part in self.parts:
+            if isinstance(part, Text):
+                part.is_done = True
+            elif isinstance(part, Call):
+                part.is_over = True
+        self.ending, self.compacting = ending, False
+        self.status = "complete" if isinstance(ending, Complete) else "error"
+        if isinstance(ending, Interrupted):
+            self.status = "interrupted"
+
+    def resume(self, running: Running) -> None:
+        """Apply the missed events of a turn under way, and continue its growing text."""
+        known: list[AgentEvent | None] = [WholeText(self.id, text) for text in self.texts]
+        known += [event for call in self.calls for event in (call.use, call.result)]
+        for event in running.events:
+            if event not in known:
+                self.apply(event)
+        self.status, self.has_begun, growing = "running", True, self.growing
+        if growing is None and running.partial:
+            self.add(Text(running.partial))
+        elif growing is not None and running.partial.startswith(growing.text):
+            growing.text, growing.has_gap = running.partial, False
+
+    def finish(self, lines: list[ChatMessage]) -> None:
+        """End the turn with what was missed of it, from its lines in the chat, oldest first."""
+        last = lines[-1]
+        words = "" if last.role == "user" else last.text
+        self.has_begun = True
+        self.parts += last.tools[len(self.calls) :]
+        if last.role == "error" or last.status == "error":
+            self.end(Failed(self.id, "failed", words or "It did not end well.", retryable=True))
+            return
+        self._add_rest(words)
+        is_stopped = last.status == "interrupted"
+        self.end(Interrupted(self.id) if is_stopped else Complete(self.id, words, None, None, 0))
+
+    def _add_rest(self, words: str) -> None:
+        """Add the missing part of all texts, which a chat line has in one."""
+        texts = [part for part in self.parts if isinstance(part, Text)]
+        missing = Text(words, is_done=True, has_gap=True).after("\n\n".join(part.text for part in texts).strip())
+        if texts and not texts[-1].is_done:
+            texts[-1].text += missing
+        elif missing.strip():
+            self.parts.append(Text(missing.strip(), is_done=True))
+
+
+class Turns:
+    """The newest turns by id, in the order of their begin, and the open questions. `hear` every message."""
+
+    def __init__(self) -> None:
+        self.turns: dict[str, Turn] = {}
+        self.questions: dict[str, PermissionRequest] = {}
+        #: Whether deltas were missed since the last whole text.
+        self._has_gap = False
+
+    @property
+    def running(self) -> Turn | None:
+        """Return the running turn. A mission may wait for the end of one that the agent began by itself."""
+        return next((turn for turn in reversed(self.turns.values()) if turn.status == "running"), None)
+
+    def is_outstanding(self, turn_id: str) -> bool:
+        """Return whether a turn is known and has not ended."""
+        return turn_id in self.turns and self.turns[turn_id].ending is None
+
+    def send(self, mission_id: str, text: str) -> Turn:
+        """Add a mission that is sent from here."""
+        turn = self.turns[mission_id] = Turn(mission_id, text, status="sending", is_own=True)
+        return turn
+
+    def hear(self, payload: ServerPayload | LinkState, reply_to: str | None = None) -> list[Turn]:
+        """Apply the next message; return the turns that changed."""
+        match payload:
+            case AgentEvent(mission_id=str(turn_id)):
+                return self._event(turn_id, payload)
+            case Ack() | Error() if (turn := self.turns.get(reply_to or "")) is not None:
+                return self._answered(turn, payload)
+            case ChatSaid():
+                turn = self._said(payload.mission_id, payload)
+                if turn.status == "sent" and self.running is not None:
+                    turn.status = "queued"
+                return [turn]
+            case PermissionRequest():
+                return self._asked(payload)
+            case PermissionResolved():
+                self.questions.pop(payload.request_id, None)
+            case SessionUpdate(session=session) if not session.background:
+                self._close(lambda request: request.background)
+            case StateSync():
+                return self._sync(payload)
+            case LinkState(state=state) if state != "ready":
+                self.lose()
+        return []
+
+    def lose(self) -> None:
+        """Note that deltas are missed from now on."""
+        self._has_gap = True
+        for growing in filter(None, (turn.growing for turn in self.turns.values())):
+            growing.has_gap = True
+
+    def read(self, chat: Iterable[ChatMessage], going_on: Collection[str] = ()) -> list[Turn]:
+        """Add lines of the chat; return the turns that they add or end."""
+        lines: defaultdict[str, list[ChatMessage]] = defaultdict(list)
+        for line in chat:
+            if line.mission_id is not None:
+                lines[line.mission_id].append(line)
+        changed = []
+        for turn_id, told in lines.items():
+            turn = self._said(turn_id, told[0])
+            if turn.ending is not None:
+                continue
+            if turn_id not in going_on and told[-1].status not in _GOING_ON:
+                turn.finish(told)
+            changed.append(turn)
+        return changed
+
+    def _said(self, turn_id: str, said: ChatSaid | ChatMessage) -> Turn:
+        turn = self.turns.setdefault(turn_id, Turn(turn_id, origin=said.origin))
+        if turn.text is None and said.role == "user":
+            turn.text, turn.asked_by = said.text, said.asked_by
+        return turn
+
+    def _asked(self, request: PermissionRequest) -> list[Turn]:
+        # A redacted one is the stored copy of a closed question.
+        if request.redacted or request.request_id in self.questions:
+            return []
+        self.questions[request.request_id] = request
+        turn = self.turns.get(request.mission_id or "")
+        if turn is not None and request not in turn.parts:
+            turn.add(request)
+        return [] if turn is None else [turn]
+
+    def _answered(self, turn: Turn, answer: Ack | Error) -> list[Turn]:
+        if isinstance(answer, Error):
+            turn.end(Failed(turn.id, answer.code, answer.message, retryable=False))
+            self._ended(turn)
+        elif turn.status == "sending":
+            turn.status = "queued" if answer.status == "queued" else "sent"
+        return [turn]
+
+    def _event(self, turn_id: str, event: AgentEvent) -> list[Turn]:
+        if isinstance(event, ToolResult):
+            # A result may come after the end of its turn, then in a later one.
+            return [turn for turn in self.turns.values() if turn.answer(event)]
+        if turn_id not in self.turns and isinstance(event, Ending):
+            return []
+        turn = self.turns.setdefault(turn_id, Turn(turn_id))
+        if isinstance(event, Ending):
+            turn.end(event)
+            self._ended(turn)
+            return [turn]
+        turn.apply(event, has_gap=self._has_gap)
+        self._has_gap &= not isinstance(event, WholeText)
+        if isinstance(event, Started):
+            self.turns[turn_id] = self.turns.pop(turn_id)
+        return [turn]
+
+    def _ended(self, turn: Turn) -> None:
+        """Close the questions of an ended turn, except those of background work. Forget the oldest ended turns."""
+        has_crashed = isinstance(turn.ending, Failed) and turn.ending.code == "crashed"
+        self._close(lambda asked: has_crashed if asked.background else asked.mission_id == turn.id)
+        ended = [each.id for each in self.turns.values() if each.ending is not None]
+        for turn_id in ended[:-_MAX_TURNS]:
+            del self.turns[turn_id]
+
+    def _close(self, is_closed: Callable[[PermissionRequest], bool]) -> None:
+        self.questions = {key: request for key, request in self.questions.items() if not is_closed(request)}
+
+    def _sync(self, sync: StateSync) -> list[Turn]:
+        running = sync.running
+        under_way = {sync.session.running_mission_id, running.mission_id if running is not None else None}
+        going_on = {turn_id for turn_id in (*sync.queued, *under_way) if turn_id is not None}
+        changed = self.read(sync.chat, going_on)
+        told = {line.mission_id for line in sync.chat}
+        for turn_id in going_on:
+            turn = self.turns.setdefault(turn_id, Turn(turn_id))
+            turn.status = "running" if turn_id in under_way else "queued"
+        for turn in self.turns.values():
+            if turn.ending is None and turn.id not in told | going_on and turn.status != "sending":
+                lost = "What became of this message is not known any more."
+                turn.end(Failed(turn.id, "not_found", lost, retryable=False))
+                changed.append(turn)
+        self.turns = {turn.id: turn for turn in self.turns.values() if turn.ending is None or turn.id in told}
+        if running is not None:
+            turn = self.turns.pop(running.mission_id)
+            turn.resume(running)
+            self.turns[turn.id] = turn
+            changed.append(turn)
+        self.questions.clear()
+        for request in sync.permissions:
+            self._asked(request)
+        self._has_gap = False
+        return changed
