@@ -3,11 +3,11 @@
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
 import { drawBlock } from './blocks.js';
-import { NAMES } from './spots.js';
+import { NAMES } from './cell_address.js';
 
 /** @import { Block } from '../types/page.js' */
 /** @import { Edit } from './edit.js' */
-/** @import { Spot } from './spots.js' */
+/** @import { Address } from './cell_address.js' */
 
 /**
  * Returns who changed a block last, unless that is the agent that drew it.
@@ -29,15 +29,15 @@ const STEPS = new Map([
 export class BlockFrame {
   #drawn;
   #type;
-  /** @type {(spot: Spot) => void} */
+  /** @type {(address: Address) => void} */
   #begin;
   #button;
 
   /**
-   * `begin(spot)` is called when the person wants to edit; `title` is the card's.
+   * `begin(address)` is called when the person wants to edit; `title` is the card's.
    * @param {Block} block
    * @param {string} title
-   * @param {(spot: Spot) => void} begin
+   * @param {(address: Address) => void} begin
    */
   constructor(block, title, begin) {
     this.#type = block.type;
@@ -58,7 +58,7 @@ export class BlockFrame {
     if (block.type === 'key-value') this.#rove();
   }
 
-  /** Begins an edit at the first spot. */
+  /** Begins an edit at the first address. */
   begin() {
     this.#begin(this.#type === 'key-value' ? { kind: 'pair', index: 0, side: 'value' } : { kind: 'text' });
   }
@@ -67,19 +67,21 @@ export class BlockFrame {
    * Puts the field in the place of the text.
    * @param {Edit} edit
    */
-  show({ element, spot }) {
+  show({ element, address }) {
     this.element.classList.add('editing');
-    const side = spot.kind === 'pair' ? this.#sides[2 * spot.index + (spot.side === 'value' ? 1 : 0)] : undefined;
+    const side =
+      address.kind === 'pair' ? this.#sides[2 * address.index + (address.side === 'value' ? 1 : 0)] : undefined;
     if (side) side.replaceChildren(element);
     else this.#drawn.replaceWith(element);
   }
 
   /**
-   * Moves the keyboard focus back to a spot.
-   * @param {Spot} spot
+   * Moves the keyboard focus back to an address.
+   * @param {Address} address
    */
-  focus(spot) {
-    const side = spot.kind === 'pair' ? this.#sides[2 * spot.index + (spot.side === 'value' ? 1 : 0)] : undefined;
+  focus(address) {
+    const side =
+      address.kind === 'pair' ? this.#sides[2 * address.index + (address.side === 'value' ? 1 : 0)] : undefined;
     (side ?? this.#button).focus({ preventScroll: true });
   }
 

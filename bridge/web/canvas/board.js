@@ -5,9 +5,9 @@
 import { h } from '../dom.js';
 import { CardView } from './card_view.js';
 import { Drag } from './drag.js';
+import { Highlights } from './highlights.js';
+import { KeyboardMove } from './keyboard_move.js';
 import { Moves } from './moves.js';
-import { News } from './news.js';
-import { Nudge } from './nudge.js';
 import { bounded, columnsOf, NARROW, pack, UNIT, widthOf } from './packing.js';
 
 /** @import { Card, Grip, Page, Place } from '../types/page.js' */
@@ -47,9 +47,9 @@ export class Board {
   /** @type {Set<string>} */
   #touched;
   #drag;
-  #nudge;
+  #keyboardMove;
   #sheet;
-  #news;
+  #highlights;
   #width = 0;
   #resizing = false;
   /** @type {number | undefined} */
@@ -69,11 +69,11 @@ export class Board {
     this.narrow = false;
     this.moves = new Moves(page, () => this.#soon());
     this.#drag = new Drag(this);
-    this.#nudge = new Nudge(page, this);
+    this.#keyboardMove = new KeyboardMove(page, this);
     this.#sheet = h('div', { class: 'board-sheet' });
     this.scroller = h('div', { class: 'board scroll', id: 'canvas-board', role: 'tabpanel', tabIndex: 0 }, this.#sheet);
-    this.#news = new News(this.scroller, (view) => this.focus(view.card.card_id));
-    this.element = h('div', { class: 'board-frame' }, this.scroller, this.#news.element);
+    this.#highlights = new Highlights(this.scroller, (view) => this.focus(view.card.card_id));
+    this.element = h('div', { class: 'board-frame' }, this.scroller, this.#highlights.element);
     new ResizeObserver(() => this.#resized()).observe(this.scroller);
   }
 
@@ -96,7 +96,7 @@ export class Board {
     this.#views.clear();
     this.#columnOf.clear();
     this.#sheet.replaceChildren();
-    this.#news.hide();
+    this.#highlights.hide();
     this.scroller.scrollTo(0, 0);
     this.#soon();
   }
@@ -174,7 +174,7 @@ export class Board {
 
   #letGo() {
     this.#drag.cancel();
-    this.#nudge.keep();
+    this.#keyboardMove.keep();
   }
 
   /** During a resize, cards follow in coarse steps and keep their heights; afterwards they are measured. */
@@ -237,7 +237,7 @@ export class Board {
     else this.#touched.clear();
     for (const view of lit) view.flash();
     const last = lit.at(-1);
-    if (last) this.#news.tell(last);
+    if (last) this.#highlights.tell(last);
   }
 
   /**
@@ -247,7 +247,7 @@ export class Board {
   #make(card, behind) {
     const view = new CardView(this.#page, card, this.#archive);
     this.#drag.attach(view);
-    this.#nudge.attach(view);
+    this.#keyboardMove.attach(view);
     this.#views.set(card.card_id, view);
     if (behind === null) this.#sheet.prepend(view.element);
     else behind.element.after(view.element);

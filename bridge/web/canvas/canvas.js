@@ -7,7 +7,7 @@
 import { h } from '../dom.js';
 import { drafts } from '../drafts.js';
 import { plural } from '../format.js';
-import { Instead } from './instead.js';
+import { Placeholder } from './placeholder.js';
 import { archivedOf, Stacks } from './stacks.js';
 import { Tabs } from './tabs.js';
 
@@ -42,7 +42,7 @@ class Canvas {
    */
   #touched = new Set();
   #tabs;
-  #instead;
+  #placeholder;
   /** @type {Promise<Board> | null} */
   #loading = null;
   /** @type {Promise<NoteForm> | null} */
@@ -62,9 +62,9 @@ class Canvas {
       showArchived: () => void this.#showArchived(),
       writeNote: () => void this.#writeNote(),
     });
-    this.#instead = new Instead({ draft: (text) => page.draft(text), writeNote: () => void this.#writeNote() });
+    this.#placeholder = new Placeholder({ draft: (text) => page.draft(text), writeNote: () => void this.#writeNote() });
     root.classList.add('canvas');
-    root.append(h('h2', { class: 'visually-hidden' }, 'Canvas'), head, this.#instead.element);
+    root.append(h('h2', { class: 'visually-hidden' }, 'Canvas'), head, this.#placeholder.element);
     page.store.subscribe(['stacks', 'cards', 'loaded', 'link'], () => this.#draw());
     page.store.listen('canvas_update', (update) => this.#heard(update));
     this.#addCommands();
@@ -112,7 +112,7 @@ class Canvas {
     if (command === 'close_card') return;
     if (cardId === this.#awaited) this.#showNote(cardId);
     const agent = this.#page.store.state.session.running_mission_id !== null;
-    if (stackId !== this.stacks.active?.stack_id) this.stacks.news.add(stackId);
+    if (stackId !== this.stacks.active?.stack_id) this.stacks.unseen.add(stackId);
     if (agent) this.#touched.add(cardId);
   }
 
@@ -161,7 +161,7 @@ class Canvas {
   async #makeBoard() {
     const { Board } = await import('./board.js');
     this.#board = new Board(this.#page, (view) => this.stacks.archiveCard(view.card), this.#touched);
-    this.#instead.element.before(this.#board.element);
+    this.#placeholder.element.before(this.#board.element);
     this.#board.show(this.#visible);
     this.#draw();
     return this.#board;
@@ -183,14 +183,14 @@ class Canvas {
     for (const card of state.cards.values()) {
       if (!card.archived) counts.set(card.stack_id, (counts.get(card.stack_id) ?? 0) + 1);
     }
-    this.stacks.news.delete(stackId);
+    this.stacks.unseen.delete(stackId);
     this.#tabs.draw(archived.stacks.length + archived.cards.length, counts);
     const count = counts.get(stackId) ?? 0;
     if (count > 0 && this.#board === null) this.#loadBoard().catch(() => null);
-    const instead = this.#insteadOfCards(count, state.cards.size > 0);
-    this.#instead.show(instead, state.link.detail, state.link.offer === 'restore');
+    const placeholder = this.#placeholderFor(count, state.cards.size > 0);
+    this.#placeholder.show(placeholder, state.link.detail, state.link.offer === 'restore');
     if (this.#board === null) return;
-    this.#board.element.hidden = instead !== null;
+    this.#board.element.hidden = placeholder !== null;
     this.#board.follow();
   }
 
@@ -198,7 +198,7 @@ class Canvas {
    * @param {number} count
    * @param {boolean} experienced
    */
-  #insteadOfCards(count, experienced) {
+  #placeholderFor(count, experienced) {
     const { loaded, link } = this.#page.store.state;
     if (!loaded) return link.state === 'offline' || link.state === 'unavailable' ? 'unreachable' : 'loading';
     if (count > 0) return this.#board === null ? 'loading' : null;

@@ -7,13 +7,13 @@ import { h } from '../dom.js';
 import { evenOutline } from '../outline.js';
 import { authorOf, BlockFrame } from './block_frame.js';
 import { drawBlock, SIDE_BY_SIDE, undrawable } from './blocks.js';
+import { NAMES } from './cell_address.js';
 import { draftOf, Edit } from './edit.js';
-import { NAMES } from './spots.js';
 import { TableView } from './table.js';
 
 /** @import { Block, Page } from '../types/page.js' */
 /** @import { Draft } from './edit.js' */
-/** @import { Spot } from './spots.js' */
+/** @import { Address } from './cell_address.js' */
 
 /** The level of a card's title. */
 const CARD_HEADING = 3;
@@ -112,7 +112,7 @@ export class CardBody {
     if (known?.edit && known.block.type === block.type) return { ...known, block };
     known?.edit?.leave();
     if (!NAMES.has(block.type)) return { ...bare, element: drawBlock(block) };
-    const frame = new BlockFrame(block, this.#title, (spot) => this.#begin(key, spot));
+    const frame = new BlockFrame(block, this.#title, (address) => this.#begin(key, address));
     const drawn = { ...bare, element: frame.element, frame };
     return { ...drawn, edit: this.#resumed(key, block, (edit) => frame.show(edit)) };
   }
@@ -123,7 +123,7 @@ export class CardBody {
    * @param {Drawn | undefined} known
    */
   #table(key, block, known) {
-    const begin = (/** @type {Spot} */ spot) => this.#begin(key, spot);
+    const begin = (/** @type {Address} */ address) => this.#begin(key, address);
     const table = known?.table ?? new TableView(this.#page, `Table in ${this.#title}`, begin);
     try {
       table.update(block.data ?? {}, authorOf(block));
@@ -146,7 +146,7 @@ export class CardBody {
   #resumed(key, block, show) {
     const draft = draftOf(this.#cardId, block.id);
     if (draft === null) return null;
-    const edit = this.#edit(key, block, draft.spot, draft);
+    const edit = this.#edit(key, block, draft.address, draft);
     show(edit);
     requestAnimationFrame(() => edit.fit());
     return edit;
@@ -154,16 +154,16 @@ export class CardBody {
 
   /**
    * @param {string} key
-   * @param {Spot} spot
+   * @param {Address} address
    */
-  #begin(key, spot) {
+  #begin(key, address) {
     const drawn = this.#drawn.get(key);
     if (!drawn) return;
     if (drawn.edit) {
       drawn.edit.focus();
       return;
     }
-    const edit = this.#edit(key, drawn.block, spot);
+    const edit = this.#edit(key, drawn.block, address);
     this.#drawn.set(key, { ...drawn, edit });
     (drawn.frame ?? drawn.table)?.show(edit);
     edit.focus();
@@ -172,20 +172,20 @@ export class CardBody {
   /**
    * @param {string} key
    * @param {Block} block
-   * @param {Spot} spot
+   * @param {Address} address
    * @param {Draft | null} [draft]
    */
-  #edit(key, block, spot, draft = null) {
-    const ended = (/** @type {boolean} */ focused) => this.#ended(key, spot, focused);
-    return new Edit(this.#page, this.#cardId, block, spot, { ended, grew: this.#grew }, draft);
+  #edit(key, block, address, draft = null) {
+    const ended = (/** @type {boolean} */ focused) => this.#ended(key, address, focused);
+    return new Edit(this.#page, this.#cardId, block, address, { ended, grew: this.#grew }, draft);
   }
 
   /**
    * @param {string} key
-   * @param {Spot} spot
+   * @param {Address} address
    * @param {boolean} focused
    */
-  #ended(key, spot, focused) {
+  #ended(key, address, focused) {
     const drawn = this.#drawn.get(key);
     if (!drawn) return;
     drawn.edit?.element.remove();
@@ -196,7 +196,7 @@ export class CardBody {
     this.#grew();
     if (!focused) return;
     const now = this.#drawn.get(key);
-    (now?.frame ?? now?.table)?.focus(spot);
+    (now?.frame ?? now?.table)?.focus(address);
   }
 
   // --- places ---

@@ -1,4 +1,4 @@
-// One card on the board: its frame, handles and place. drag.js and nudge.js move it.
+// One card on the board: its frame, handles and place. drag.js and keyboard_move.js move it.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';

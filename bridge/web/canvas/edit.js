@@ -1,21 +1,21 @@
-// An edit at one spot of a card. It survives a reload, a lost link and changes by others, and never overwrites a
+// An edit at one address of a card. It survives a reload, a lost link and changes by others, and never overwrites a
 // version that the person has not seen.
 
 import { copyText, h } from '../dom.js';
 import { drafts } from '../drafts.js';
 import { codeOf, Problem, wordsOf } from '../problem.js';
+import { hasLines, NAMES, surroundings, withWords, wordsAt } from './cell_address.js';
 import { chosen } from './edit_choice.js';
-import { hasLines, NAMES, surroundings, withWords, wordsAt } from './spots.js';
 
 /** @import { Block, Page } from '../types/page.js' */
-/** @import { Spot } from './spots.js' */
+/** @import { Address } from './cell_address.js' */
 
 /** As long as a sprite may take to wake; the bridge keeps the message. */
 const ANSWER_MS = 10 * 60_000;
 /** Others may change other cells of a table repeatedly; after this many tries the person is asked. */
 const TRIES = 5;
 
-/** @typedef {{ text: string, spot: Spot, seen: number, around: string }} Draft */
+/** @typedef {{ text: string, address: Address, seen: number, around: string }} Draft */
 
 /**
  * Returns the unsaved draft for a block, or null.
@@ -36,10 +36,10 @@ export class Edit {
   #page;
   #cardId;
   #block;
-  /** @type {Spot} */
-  #spot;
+  /** @type {Address} */
+  #address;
   #key;
-  /** The version that the person has seen, and the surroundings of the spot in it. */
+  /** The version that the person has seen, and the surroundings of the address in it. */
   #seen;
   #around;
   /**
@@ -68,27 +68,27 @@ export class Edit {
    * @param {Page} page
    * @param {string} cardId
    * @param {Block} block
-   * @param {Spot} spot
+   * @param {Address} address
    * @param {{ ended: (focused: boolean) => void, grew: () => void }} hooks
    * @param {Draft | null} [draft]
    */
-  constructor(page, cardId, block, spot, { ended, grew }, draft = null) {
+  constructor(page, cardId, block, address, { ended, grew }, draft = null) {
     this.#page = page;
     this.#cardId = cardId;
     this.#block = block;
-    this.#spot = spot;
+    this.#address = address;
     this.#ended = ended;
     this.#grew = grew;
     this.#key = keyOf(cardId, block.id);
     this.#seen = draft?.seen ?? block.version ?? 1;
-    this.#around = draft?.around ?? surroundings(block, spot);
-    const name = spot.kind === 'cell' ? this.#cellName(spot) : (NAMES.get(block.type) ?? block.type);
+    this.#around = draft?.around ?? surroundings(block, address);
+    const name = address.kind === 'cell' ? this.#cellName(address) : (NAMES.get(block.type) ?? block.type);
     const title = page.store.state.cards.get(cardId)?.title ?? '';
     this.#field = h('textarea', {
       class: 'input',
       rows: 1,
       spellcheck: true,
-      value: draft?.text ?? wordsAt(block, spot) ?? '',
+      value: draft?.text ?? wordsAt(block, address) ?? '',
       'aria-label': `Edit ${name} in ${title}`,
     });
     this.#field.addEventListener('input', () => this.#typed());
@@ -97,7 +97,7 @@ export class Edit {
     const save = this.#button('Save', () => void this.save(), 'primary');
     this.#buttons = [this.#button('Cancel', () => this.cancel(), 'quiet'), save];
     const foot = h('div', { class: 'edit-foot' }, this.#words, this.#compare, ...this.#buttons);
-    this.element = h('div', { class: `block-edit ${spot.kind}` }, this.#field, foot);
+    this.element = h('div', { class: `block-edit ${address.kind}` }, this.#field, foot);
     this.element.addEventListener('keydown', (event) => this.#keyed(event));
     this.element.addEventListener('focusout', () => setTimeout(() => this.#left()));
     this.#listening = [
@@ -107,8 +107,8 @@ export class Edit {
     this.#look();
   }
 
-  get spot() {
-    return this.#spot;
+  get address() {
+    return this.#address;
   }
 
   /** Focuses the field, with the cursor at its end. */
@@ -157,14 +157,16 @@ export class Edit {
     return refused && known && (refused.version ?? 1) > (known.version ?? 1) ? refused : known;
   }
 
-  /** Whether the current block may be overwritten: it is the version seen, or equal around the spot. */
+  /** Whether the current block may be overwritten: it is the version seen, or equal around the address. */
   get #unchanged() {
     const present = this.#present;
-    return present !== null && (present.version === this.#seen || surroundings(present, this.#spot) === this.#around);
+    return (
+      present !== null && (present.version === this.#seen || surroundings(present, this.#address) === this.#around)
+    );
   }
 
   get #changed() {
-    return this.#field.value !== (wordsAt(this.#block, this.#spot) ?? '');
+    return this.#field.value !== (wordsAt(this.#block, this.#address) ?? '');
   }
 
   #look() {
@@ -205,7 +207,7 @@ export class Edit {
     this.#waiting = false;
     drafts.keep(this.#key, {
       text: this.#field.value,
-      spot: this.#spot,
+      address: this.#address,
       seen: this.#seen,
       around: this.#around,
     });
@@ -283,7 +285,7 @@ export class Edit {
   async #sent() {
     for (let tries = 0; tries < TRIES; tries += 1) {
       const present = this.#present;
-      const data = present && withWords(present, this.#spot, this.#field.value);
+      const data = present && withWords(present, this.#address, this.#field.value);
       if (!present || !data) return new Problem('not_found', 'This is no longer on the card.');
       if (!this.#unchanged) break;
       try {
@@ -315,7 +317,7 @@ export class Edit {
   async #choose() {
     const present = this.#present;
     if (present === null) return this.#copy();
-    const theirs = wordsAt(present, this.#spot);
+    const theirs = wordsAt(present, this.#address);
     if (theirs === null) {
       this.#tell('The row that this stood in is gone. Copy what you typed, or cancel.');
       return this.#copy();
@@ -334,7 +336,7 @@ export class Edit {
   async #keepMine(present) {
     this.#block = present;
     this.#seen = present.version ?? 1;
-    this.#around = surroundings(present, this.#spot);
+    this.#around = surroundings(present, this.#address);
     await this.save();
   }
 

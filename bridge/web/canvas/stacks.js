@@ -24,7 +24,7 @@ export class Stacks {
     this.#opened = opened;
     this.#active = remembered();
     /** Stacks with changes that the person has not seen. */
-    this.news = new Set();
+    this.unseen = new Set();
   }
 
   get all() {
@@ -48,7 +48,7 @@ export class Stacks {
   choose(stackId) {
     this.#active = stackId;
     remember(stackId);
-    this.news.delete(stackId);
+    this.unseen.delete(stackId);
     this.#opened(stackId);
   }
 

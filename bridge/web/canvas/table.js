@@ -14,7 +14,7 @@ import { nextSort, orderOf } from './sorting.js';
 /** @import { BlockData, Page } from '../types/page.js' */
 /** @import { Edit } from './edit.js' */
 /** @import { Sort } from './sorting.js' */
-/** @import { Spot } from './spots.js' */
+/** @import { Address } from './cell_address.js' */
 
 /** Up to this size every row is an element, may be as high as its text, and the browser's find sees it. */
 const ALL_ROWS = 150;
@@ -58,18 +58,18 @@ export class TableView {
   #order = [];
   /** The cell with the keyboard focus: its row in the current order, and its column. */
   #current = { place: 0, column: 0 };
-  /** @type {(spot: Spot) => void} */
+  /** @type {(address: Address) => void} */
   #begin;
   /** @type {Edit | null} */
   #edit = null;
   #author;
 
   /**
-   * `page` announces and shows messages; `name` is the table's accessible name; `begin(spot)` is called when the person
-   * wants to edit a cell.
+   * `page` announces and shows messages; `name` is the table's accessible name; `begin(address)` is called when the
+   * person wants to edit a cell.
    * @param {Page} page
    * @param {string} name
-   * @param {(spot: Spot) => void} begin
+   * @param {(address: Address) => void} begin
    */
   constructor(page, name, begin) {
     this.#page = page;
@@ -275,19 +275,19 @@ export class TableView {
 
   /**
    * Moves the keyboard focus back to a cell.
-   * @param {Spot} spot
+   * @param {Address} address
    */
-  focus(spot) {
-    if (spot.kind !== 'cell') return;
-    this.#go({ place: Math.max(0, this.#order.indexOf(spot.row)), column: spot.column });
+  focus(address) {
+    if (address.kind !== 'cell') return;
+    this.#go({ place: Math.max(0, this.#order.indexOf(address.row)), column: address.column });
   }
 
   #anchor() {
-    const spot = this.#edit?.spot;
-    if (!this.#edit || spot?.kind !== 'cell') return;
+    const address = this.#edit?.address;
+    if (!this.#edit || address?.kind !== 'cell') return;
     const { style } = this.#edit.element;
-    const place = this.#order.indexOf(spot.row);
-    const cell = this.#cellAt({ place, column: spot.column })?.getBoundingClientRect();
+    const place = this.#order.indexOf(address.row);
+    const cell = this.#cellAt({ place, column: address.column })?.getBoundingClientRect();
     const all = this.#scroller.getBoundingClientRect();
     const { scrollLeft, scrollTop, clientWidth } = this.#scroller;
     const width = Math.min(clientWidth, Math.max(FIELD, cell?.width ?? 0));

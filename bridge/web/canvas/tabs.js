@@ -95,7 +95,7 @@ export class Tabs {
     const id = stack.stack_id;
     const tab = this.#tabs.get(id) ?? new Tab(this.#stacks, stack);
     this.#tabs.set(id, tab);
-    tab.update(stack, selected, count, this.#stacks.news.has(id));
+    tab.update(stack, selected, count, this.#stacks.unseen.has(id));
     return tab;
   }
 
@@ -153,7 +153,7 @@ class Tab {
     this.element.title = `${stack.name} (double click to rename)`;
     const pieces = [h('span', { class: 'cut' }, stack.name)];
     if (count > 0) pieces.push(h('span', { class: 'stack-count tabular' }, String(count), unseen(cards(count))));
-    if (isNew) pieces.push(h('span', { class: 'stack-news' }, unseen(', new')));
+    if (isNew) pieces.push(h('span', { class: 'stack-unseen' }, unseen(', new')));
     this.element.replaceChildren(...pieces);
   }
 }

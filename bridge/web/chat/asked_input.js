@@ -1,7 +1,7 @@
 // The whole input of a tool call that needs permission: each field exactly as it will run.
 
 import { h } from '../dom.js';
-import { exactText, exactWords } from '../exact.js';
+import { escapeVisible, escapeVisibleBlock } from '../escape_visible.js';
 import { number, plural } from '../format.js';
 import { tellingField } from './tools.js';
 
@@ -25,7 +25,7 @@ export function askedInput(part) {
   const body =
     only && !others.length && only.isTelling
       ? [block(only)]
-      : [h('dl', {}, ...fields.flatMap((each) => [h('dt', {}, exactWords(each.name)), h('dd', {}, block(each))]))];
+      : [h('dl', {}, ...fields.flatMap((each) => [h('dt', {}, escapeVisible(each.name)), h('dd', {}, block(each))]))];
   const chars = fields.reduce((sum, { text }) => sum + text.length, 0);
   const lines = fields.reduce((sum, { text }) => sum + text.split('\n').length, 0);
   const isLong = chars > LONG_CHARS || lines > LONG_LINES;
@@ -37,7 +37,7 @@ export function askedInput(part) {
 }
 
 /** @param {Field} field */
-const block = ({ text, isTelling }) => h('pre', { class: isTelling ? 'in-order' : '' }, exactText(text));
+const block = ({ text, isTelling }) => h('pre', { class: isTelling ? 'in-order' : '' }, escapeVisibleBlock(text));
 
 /**
  * Returns the fields: short ones before long ones, and the effect of a call before the agent's description of it.

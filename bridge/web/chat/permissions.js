@@ -1,7 +1,7 @@
 // Permission rules of this session: list and revoke them.
 
 import { h } from '../dom.js';
-import { exactText, exactWords } from '../exact.js';
+import { escapeVisible, escapeVisibleBlock } from '../escape_visible.js';
 import { wordsOf } from '../problem.js';
 
 /** @import { Page, StandingRule } from '../types/page.js' */
@@ -51,7 +51,7 @@ function row(page, { rule_id, words, command }) {
   return h(
     'li',
     { class: 'rule-row' },
-    h('div', {}, exactWords(words), command !== '' && h('pre', look, exactText(command))),
+    h('div', {}, escapeVisible(words), command !== '' && h('pre', look, escapeVisibleBlock(command))),
     h('button', { class: 'button small danger', type: 'button', onclick: revoke }, 'Ask again'),
   );
 }

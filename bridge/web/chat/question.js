@@ -2,7 +2,7 @@
 // small enough to be named on a button.
 
 import { h } from '../dom.js';
-import { exactWords } from '../exact.js';
+import { escapeVisible } from '../escape_visible.js';
 import { iconElement } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
 import { askedInput } from './asked_input.js';
@@ -40,7 +40,7 @@ export class Question {
       h('button', { class: 'button small danger', type: 'button', onclick: () => answer('deny') }, 'Don’t allow'),
     ];
     if (part.always) {
-      const words = `Always allow ${exactWords(part.always)}`;
+      const words = `Always allow ${escapeVisible(part.always)}`;
       const always = h('button', { class: 'button small', type: 'button', onclick: () => answer('always') }, words);
       this.#choices.splice(1, 0, always);
     }
@@ -71,7 +71,7 @@ export class Question {
     this.#buttons.hidden = !isOpen;
     this.state.hidden = isOpen;
     const isAlways = part.decision === 'always';
-    const words = isAlways ? `Always allowed: ${exactWords(part.always ?? '')}` : ANSWERS[String(part.decision)];
+    const words = isAlways ? `Always allowed: ${escapeVisible(part.always ?? '')}` : ANSWERS[String(part.decision)];
     this.state.textContent = isOpen ? '' : (words ?? '');
     this.#listed.hidden = !isAlways;
   }

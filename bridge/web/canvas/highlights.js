@@ -8,7 +8,7 @@ const SHOWN_MS = 8000;
 /** Pixels of a card that must be visible for it to count as seen. */
 const EDGE = 32;
 
-export class News {
+export class Highlights {
   /** @type {HTMLElement} */
   #scroller;
   /** @type {(view: CardView) => void} */
@@ -26,7 +26,7 @@ export class News {
   constructor(scroller, show) {
     this.#scroller = scroller;
     this.#show = show;
-    this.element = h('button', { type: 'button', class: 'button small board-news', hidden: true });
+    this.element = h('button', { type: 'button', class: 'button small board-highlight', hidden: true });
     this.element.addEventListener('click', () => {
       const view = this.#view;
       this.hide();

@@ -13,13 +13,13 @@ const named = (letter) => `<U+${(letter.codePointAt(0) ?? 0).toString(16).toUppe
  * Escapes a text for a line or a label.
  * @param {string} text
  */
-export const exactWords = (text) => text.replace(UNSEEN, named);
+export const escapeVisible = (text) => text.replace(UNSEEN, named);
 
 /**
  * Escapes a text for a block that keeps its line ends; a copy has the original line ends and tabs.
  * @param {string} text
  */
-export function exactText(text) {
+export function escapeVisibleBlock(text) {
   // One by one: a call does not take as many arguments as a text may have marks.
   const parts = document.createDocumentFragment();
   let shown = 0;

@@ -6,7 +6,7 @@ const FIRST_WORDS = 'Make a table of the five largest cities of Europe with thei
 
 /** @typedef {'loading' | 'unreachable' | 'first' | 'clear'} What */
 
-export class Instead {
+export class Placeholder {
   #shown = '';
   /** @type {(text: string) => void} */
   #draft;
@@ -20,7 +20,7 @@ export class Instead {
   constructor({ draft, writeNote }) {
     this.#draft = draft;
     this.#writeNote = writeNote;
-    this.element = h('div', { class: 'canvas-instead' });
+    this.element = h('div', { class: 'canvas-placeholder' });
   }
 
   /**

@@ -1,13 +1,13 @@
-/** Editable spots of a block: read the text at a spot, and return the data with another text. Pure. */
+/** Editable addresses of a block: read the text at an address, and return the data with another text. Pure. */
 
 import { cellText, isFigures } from './figures.js';
 
 /** @import { Block, BlockData } from '../types/page.js' */
 
 /**
- * A spot in a block: its whole text, a cell of its table, or one side of a pair.
+ * An address in a block: its whole text, a cell of its table, or one side of a pair.
  * @typedef {{ kind: 'text' } | { kind: 'cell', row: number, column: number } |
- *   { kind: 'pair', index: number, side: 'key' | 'value' }} Spot
+ *   { kind: 'pair', index: number, side: 'key' | 'value' }} Address
  */
 
 /** The member with a block's whole text. */
@@ -26,54 +26,54 @@ export const NAMES = new Map([
 ]);
 
 /**
- * Whether the text of a spot may have several lines: then Enter adds one.
+ * Whether the text of an address may have several lines: then Enter adds one.
  * @param {string} type
  */
 export const hasLines = (type) => type === 'text' || type === 'note';
 
 /**
- * Returns the text at a spot for editing; null if the spot does not exist any more.
+ * Returns the text at an address for editing; null if the address does not exist any more.
  * @param {Pick<Block, 'type' | 'data'>} block
- * @param {Spot} spot
+ * @param {Address} address
  * @returns {string | null}
  */
-export function wordsAt({ type, data }, spot) {
-  const value = valueAt(type, data, spot);
+export function wordsAt({ type, data }, address) {
+  const value = valueAt(type, data, address);
   if (value === undefined) return null;
   // A cell is shown rounded, but edited exactly.
   return typeof value === 'number' ? String(value) : cellText(value);
 }
 
 /**
- * Returns the surroundings of a spot: while they are unchanged, a pending text still belongs there.
+ * Returns the surroundings of an address: while they are unchanged, a pending text still belongs there.
  * @param {Pick<Block, 'type' | 'data'>} block
- * @param {Spot} spot
+ * @param {Address} address
  */
-export function surroundings({ type, data }, spot) {
-  if (spot.kind === 'cell') return JSON.stringify([data.columns, rowsOf(data)[spot.row]]);
-  if (spot.kind === 'pair') return JSON.stringify(pairsOf(data)[spot.index]);
+export function surroundings({ type, data }, address) {
+  if (address.kind === 'cell') return JSON.stringify([data.columns, rowsOf(data)[address.row]]);
+  if (address.kind === 'pair') return JSON.stringify(pairsOf(data)[address.index]);
   return JSON.stringify(data[TEXTS.get(type) ?? '']);
 }
 
 /**
- * Returns the block's data with this text at a spot; null if the spot does not exist any more.
+ * Returns the block's data with this text at an address; null if the address does not exist any more.
  * @param {Pick<Block, 'type' | 'data'>} block
- * @param {Spot} spot
+ * @param {Address} address
  * @param {string} words
  * @returns {BlockData | null}
  */
-export function withWords({ type, data }, spot, words) {
-  const before = valueAt(type, data, spot);
+export function withWords({ type, data }, address, words) {
+  const before = valueAt(type, data, address);
   if (before === undefined) return null;
-  if (spot.kind === 'cell') {
+  if (address.kind === 'cell') {
     const rows = rowsOf(data);
-    const value = valueTyped(words, before, isFigures(rows, spot.column));
-    const changed = rows.map((row, at) => (at === spot.row ? row.with(spot.column, value) : row));
+    const value = valueTyped(words, before, isFigures(rows, address.column));
+    const changed = rows.map((row, at) => (at === address.row ? row.with(address.column, value) : row));
     return { ...data, rows: changed };
   }
-  if (spot.kind === 'pair') {
-    const value = spot.side === 'key' ? words : valueTyped(words, before, typeof before === 'number');
-    const changed = pairsOf(data).map((pair, at) => (at === spot.index ? { ...pair, [spot.side]: value } : pair));
+  if (address.kind === 'pair') {
+    const value = address.side === 'key' ? words : valueTyped(words, before, typeof before === 'number');
+    const changed = pairsOf(data).map((pair, at) => (at === address.index ? { ...pair, [address.side]: value } : pair));
     return { ...data, pairs: changed };
   }
   return { ...data, [TEXTS.get(type) ?? '']: type === 'heading' ? words.replace(/\s+/gu, ' ').trim() : words };
@@ -82,14 +82,14 @@ export function withWords({ type, data }, spot, words) {
 /**
  * @param {string} type
  * @param {BlockData} data
- * @param {Spot} spot
+ * @param {Address} address
  * @returns {unknown}
  */
-function valueAt(type, data, spot) {
-  if (spot.kind === 'cell') return rowsOf(data)[spot.row]?.[spot.column];
-  if (spot.kind === 'pair') {
-    const pair = pairsOf(data)[spot.index];
-    return pair && (pair[spot.side] ?? null);
+function valueAt(type, data, address) {
+  if (address.kind === 'cell') return rowsOf(data)[address.row]?.[address.column];
+  if (address.kind === 'pair') {
+    const pair = pairsOf(data)[address.index];
+    return pair && (pair[address.side] ?? null);
   }
   return data[TEXTS.get(type) ?? ''];
 }

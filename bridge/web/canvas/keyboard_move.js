@@ -15,7 +15,7 @@ const HOW = `Arrow keys go ${UNIT} pixels at a time, with Shift ${STRIDE}. Enter
 
 /** @typedef {{ view: CardView, kind: Grip, place: Place }} Going */
 
-export class Nudge {
+export class KeyboardMove {
   /** @type {Page} */
   #page;
   /** @type {Board} */
