@@ -41,6 +41,10 @@ export const iconButton = (name, label, run, { look = '', title = label, hidden 
   html`<button type="button" class="icon-button small ${look}" aria-label=${label} title=${title} ?hidden=${hidden}
     @click=${run}>${icon(name, true)}</button>`;
 
+/** Keys of list items for lit's `repeat`. */
+export const byKey = (/** @type {{ key: number | string }} */ { key }) => key;
+export const itself = (/** @type {unknown} */ item) => item;
+
 /**
  * Returns the value of the field that an event came from.
  * @param {Event} event

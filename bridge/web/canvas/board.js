@@ -2,7 +2,9 @@
 //
 // A card that is dragged, or moved by keys, is never moved by other code.
 
-import { h } from '../dom.js';
+import { elementOf, itself } from '../template.js';
+import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
 import { CardView } from './card_view.js';
 import { Drag } from './drag.js';
 import { Highlights } from './highlights.js';
@@ -10,7 +12,7 @@ import { KeyboardMove } from './keyboard_move.js';
 import { Moves } from './moves.js';
 import { bounded, columnsOf, NARROW, pack, UNIT, widthOf } from './packing.js';
 
-/** @import { Card, Grip, Page, Place } from '../types/page.js' */
+/** @import { Grip, Page, Place } from '../types/page.js' */
 /** @import { Columns, Item } from './packing.js' */
 
 /** Largest height of a card without a chosen size; its content scrolls. */
@@ -26,10 +28,8 @@ const CALM_MS = 120;
 /** @typedef {{ view: CardView, width: number }} Asked */
 
 export class Board {
-  /** @type {Page} */
   #page;
-  /** @type {(view: CardView) => void} */
-  #archive;
+  #hands;
   /** @type {Map<string, CardView>} */
   #views = new Map();
   /** @type {string | null} */
@@ -44,16 +44,12 @@ export class Board {
   #heldFrom = null;
   #visible = false;
   #frame = 0;
-  /** @type {Set<string>} */
   #touched;
-  #drag;
-  #keyboardMove;
   #sheet;
   #highlights;
   #width = 0;
   #resizing = false;
-  /** @type {number | undefined} */
-  #calming;
+  #calming = 0;
 
   /**
    * `archive(view)` is called when the person archives a card; `touched` are the ids of cards that the agent has just
@@ -64,16 +60,16 @@ export class Board {
    */
   constructor(page, archive, touched) {
     this.#page = page;
-    this.#archive = archive;
+    this.#hands = { archive, drag: new Drag(this), keys: new KeyboardMove(page, this) };
     this.#touched = touched;
     this.narrow = false;
     this.moves = new Moves(page, () => this.#soon());
-    this.#drag = new Drag(this);
-    this.#keyboardMove = new KeyboardMove(page, this);
-    this.#sheet = h('div', { class: 'board-sheet' });
-    this.scroller = h('div', { class: 'board scroll', id: 'canvas-board', role: 'tabpanel', tabIndex: 0 }, this.#sheet);
+    this.#sheet = elementOf(html`<div class="board-sheet"></div>`);
+    this.scroller = elementOf(
+      html`<div class="board scroll" id="canvas-board" role="tabpanel" tabindex="0">${this.#sheet}</div>`,
+    );
     this.#highlights = new Highlights(this.scroller, (view) => this.focus(view.card.card_id));
-    this.element = h('div', { class: 'board-frame' }, this.scroller, this.#highlights.element);
+    this.element = elementOf(html`<div class="board-frame">${this.scroller}${this.#highlights.element}</div>`);
     new ResizeObserver(() => this.#resized()).observe(this.scroller);
   }
 
@@ -95,7 +91,7 @@ export class Board {
     for (const view of this.#views.values()) view.leave();
     this.#views.clear();
     this.#columnOf.clear();
-    this.#sheet.replaceChildren();
+    this.#arrange();
     this.#highlights.hide();
     this.scroller.scrollTo(0, 0);
     this.#soon();
@@ -173,8 +169,8 @@ export class Board {
   }
 
   #letGo() {
-    this.#drag.cancel();
-    this.#keyboardMove.keep();
+    this.#hands.drag.cancel();
+    this.#hands.keys.keep();
   }
 
   /** During a resize, cards follow in coarse steps and keep their heights; afterwards they are measured. */
@@ -216,7 +212,6 @@ export class Board {
     const cards = this.cards;
     this.#drop(new Set(cards.map((card) => card.card_id)));
     const lit = [];
-    let behind = null;
     let left = false;
     for (const card of cards) {
       let view = this.#views.get(card.card_id);
@@ -225,13 +220,14 @@ export class Board {
           left = true;
           break;
         }
-        view = this.#make(card, behind);
+        view = new CardView(this.#page, card, this.#hands);
+        this.#views.set(card.card_id, view);
         if (this.#touched.has(card.card_id)) lit.push(view);
       } else if (view.card !== card && view.update(card) && this.#touched.has(card.card_id)) {
         lit.push(view);
       }
-      behind = view;
     }
+    this.#arrange();
     this.#layout(deadline);
     if (left) this.#soon();
     else this.#touched.clear();
@@ -240,18 +236,10 @@ export class Board {
     if (last) this.#highlights.tell(last);
   }
 
-  /**
-   * @param {Card} card
-   * @param {CardView | null} behind
-   */
-  #make(card, behind) {
-    const view = new CardView(this.#page, card, this.#archive);
-    this.#drag.attach(view);
-    this.#keyboardMove.attach(view);
-    this.#views.set(card.card_id, view);
-    if (behind === null) this.#sheet.prepend(view.element);
-    else behind.element.after(view.element);
-    return view;
+  /** Puts the cards' elements into their order; drawn cards stay where they are. */
+  #arrange() {
+    const elements = repeat(this.#inOrder(), itself, (view) => view.element);
+    render(elements, this.#sheet);
   }
 
   /** @param {Set<string>} ids */
@@ -262,7 +250,6 @@ export class Board {
       const focused = view.element.contains(document.activeElement);
       this.#views.delete(id);
       view.leave();
-      view.element.remove();
       if (focused) this.scroller.focus({ preventScroll: true });
     }
   }

@@ -1,13 +1,10 @@
 // The canvas panel: tabs, the board, and a placeholder for an empty canvas. The board and the code that draws cards are
 // not part of the first load: they are loaded with the first card.
-//
-// All elements are made with h(): cards, tables and tabs keep their elements while their content changes, with scroll
-// position, focus and drags, and ten thousand rows stay data until they are drawn.
 
-import { h } from '../dom.js';
 import { drafts } from '../drafts.js';
 import { plural } from '../format.js';
-import { Placeholder } from './placeholder.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { placeholder } from './placeholder.js';
 import { archivedOf, Stacks } from './stacks.js';
 import { Tabs } from './tabs.js';
 
@@ -31,7 +28,7 @@ export function mountCanvas(root, page) {
 }
 
 class Canvas {
-  /** @type {Page} */
+  #root;
   #page;
   #visible = false;
   /** @type {Board | null} */
@@ -42,10 +39,9 @@ class Canvas {
    */
   #touched = new Set();
   #tabs;
-  #placeholder;
   /** @type {Promise<Board> | null} */
   #loading = null;
-  /** @type {Promise<NoteForm> | null} */
+  /** @type {NoteForm | null} */
   #note = null;
   /** Id of a note that was just written, until its card arrives. */
   #awaited = '';
@@ -55,16 +51,14 @@ class Canvas {
    * @param {Page} page
    */
   constructor(root, page) {
+    this.#root = root;
     this.#page = page;
     this.stacks = new Stacks(page, () => this.#draw());
-    const head = h('div', { class: 'canvas-head' });
-    this.#tabs = new Tabs(head, this.stacks, {
+    this.#tabs = new Tabs(this.stacks, {
       showArchived: () => void this.#showArchived(),
       writeNote: () => void this.#writeNote(),
     });
-    this.#placeholder = new Placeholder({ draft: (text) => page.draft(text), writeNote: () => void this.#writeNote() });
     root.classList.add('canvas');
-    root.append(h('h2', { class: 'visually-hidden' }, 'Canvas'), head, this.#placeholder.element);
     page.store.subscribe(['stacks', 'cards', 'loaded', 'link'], () => this.#draw());
     page.store.listen('canvas_update', (update) => this.#heard(update));
     this.#addCommands();
@@ -122,20 +116,15 @@ class Canvas {
    */
   async #writeNote(focus = true) {
     if (focus) this.#page.openPanel('canvas');
-    this.#note ??= this.#makeNote().catch((error) => {
-      this.#note = null;
+    const form = await import('./note_form.js').catch(() => null);
+    if (form === null) {
       this.#page.toast({ kind: 'error', text: 'The form could not be loaded. Is the bridge running?' });
-      throw error;
-    });
-    (await this.#note).show(focus);
-  }
-
-  async #makeNote() {
-    const { NoteForm } = await import('./note_form.js');
-    const active = () => this.stacks.active?.stack_id ?? null;
-    const note = new NoteForm(this.#page, active, (cardId) => this.#showNote(cardId));
-    this.#tabs.element.after(note.element);
-    return note;
+      return;
+    }
+    const stackId = () => this.stacks.active?.stack_id ?? null;
+    this.#note ??= new form.NoteForm(this.#page, stackId, (cardId) => this.#showNote(cardId));
+    this.#draw();
+    this.#note.show(focus);
   }
 
   /**
@@ -161,7 +150,6 @@ class Canvas {
   async #makeBoard() {
     const { Board } = await import('./board.js');
     this.#board = new Board(this.#page, (view) => this.stacks.archiveCard(view.card), this.#touched);
-    this.#placeholder.element.before(this.#board.element);
     this.#board.show(this.#visible);
     this.#draw();
     return this.#board;
@@ -184,21 +172,28 @@ class Canvas {
       if (!card.archived) counts.set(card.stack_id, (counts.get(card.stack_id) ?? 0) + 1);
     }
     this.stacks.unseen.delete(stackId);
-    this.#tabs.draw(archived.stacks.length + archived.cards.length, counts);
     const count = counts.get(stackId) ?? 0;
     if (count > 0 && this.#board === null) this.#loadBoard().catch(() => null);
-    const placeholder = this.#placeholderFor(count, state.cards.size > 0);
-    this.#placeholder.show(placeholder, state.link.detail, state.link.offer === 'restore');
+    const reason = this.#reason(count, state.cards.size > 0);
+    const acts = { draft: (/** @type {string} */ text) => this.#page.draft(text), writeNote: () => this.#writeNote() };
+    render(
+      html`<h2 class="visually-hidden">Canvas</h2>
+        ${this.#tabs.element}${this.#note?.element ?? nothing}${this.#board?.element ?? nothing}
+        ${reason === null ? nothing : placeholder(reason, state.link, acts)}`,
+      this.#root,
+    );
+    this.#tabs.draw(archived.stacks.length + archived.cards.length, counts);
     if (this.#board === null) return;
-    this.#board.element.hidden = placeholder !== null;
+    this.#board.element.hidden = reason !== null;
     this.#board.follow();
   }
 
   /**
+   * Returns why there are no cards; null if there are.
    * @param {number} count
    * @param {boolean} experienced
    */
-  #placeholderFor(count, experienced) {
+  #reason(count, experienced) {
     const { loaded, link } = this.#page.store.state;
     if (!loaded) return link.state === 'offline' || link.state === 'unavailable' ? 'unreachable' : 'loading';
     if (count > 0) return this.#board === null ? 'loading' : null;

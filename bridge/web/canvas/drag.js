@@ -27,7 +27,6 @@ const SPEED = 18;
  */
 
 export class Drag {
-  /** @type {Board} */
   #board;
   /** @type {Held | null} */
   #grip = null;
@@ -37,29 +36,24 @@ export class Drag {
     this.#board = board;
   }
 
-  /** The card being dragged, or null. */
-  get view() {
-    return this.#grip?.moved ? this.#grip.view : null;
-  }
-
-  /** @param {CardView} view */
-  attach(view) {
-    view.head.addEventListener('pointerdown', (event) => {
-      // A finger on the head scrolls the board; it drags by the button.
-      const onButton = event.target instanceof Element && event.target.closest('button');
-      if (event.pointerType !== 'touch' && !onButton) this.#press(event, view, 'move', view.head);
-    });
-    view.mover.addEventListener('pointerdown', (event) => this.#press(event, view, 'move', view.mover));
-    view.sizer.addEventListener('pointerdown', (event) => this.#press(event, view, 'resize', view.sizer));
+  /**
+   * Begins to move a card by its head. A finger on the head scrolls the board; it drags by the button.
+   * @param {PointerEvent} event
+   * @param {CardView} view
+   */
+  pressHead(event, view) {
+    const onButton = event.target instanceof Element && event.target.closest('button');
+    if (event.pointerType !== 'touch' && !onButton) this.press(event, view, 'move');
   }
 
   /**
+   * Begins to move or resize a card by the element that was pressed.
    * @param {PointerEvent} event
    * @param {CardView} view
    * @param {Grip} kind
-   * @param {HTMLElement} handle
    */
-  #press(event, view, kind, handle) {
+  press(event, view, kind) {
+    const handle = /** @type {HTMLElement} */ (event.currentTarget);
     if (event.button !== 0 || this.#grip || this.#board.narrow || view.place === null) return;
     handle.setPointerCapture(event.pointerId);
     const { scroller } = this.#board;

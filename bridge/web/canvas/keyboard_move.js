@@ -16,9 +16,7 @@ const HOW = `Arrow keys go ${UNIT} pixels at a time, with Shift ${STRIDE}. Enter
 /** @typedef {{ view: CardView, kind: Grip, place: Place }} Going */
 
 export class KeyboardMove {
-  /** @type {Page} */
   #page;
-  /** @type {Board} */
   #board;
   /** @type {Going | null} */
   #going = null;
@@ -34,28 +32,9 @@ export class KeyboardMove {
     this.#board = board;
   }
 
-  /** The card being moved by keys, or null. */
-  get view() {
-    return this.#going?.view ?? null;
-  }
-
-  /** @param {CardView} view */
-  attach(view) {
-    this.#listen(view, view.mover, 'move');
-    this.#listen(view, view.sizer, 'resize');
-  }
-
-  /**
-   * @param {CardView} view
-   * @param {HTMLButtonElement} button
-   * @param {Grip} kind
-   */
-  #listen(view, button, kind) {
-    button.addEventListener('keydown', (event) => this.#key(event, view, kind));
-    button.addEventListener('blur', () => this.keep());
-    button.addEventListener('click', () => {
-      if (this.#going === null) this.#page.toast({ kind: 'info', text: HOW });
-    });
+  /** Says how the keys work, on a click that moved nothing. */
+  explain() {
+    if (this.#going === null) this.#page.toast({ kind: 'info', text: HOW });
   }
 
   /**
@@ -63,7 +42,7 @@ export class KeyboardMove {
    * @param {CardView} view
    * @param {Grip} kind
    */
-  #key(event, view, kind) {
+  key(event, view, kind) {
     const step = STEPS[event.key];
     if (step) {
       if (view.place === null) return;

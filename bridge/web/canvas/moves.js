@@ -7,9 +7,7 @@ import { wordsOf } from '../problem.js';
 /** @typedef {{ place: Place }} Move */
 
 export class Moves {
-  /** @type {Page} */
   #page;
-  /** @type {() => void} */
   #answered;
   /** @type {Map<string, Move>} */
   #pending = new Map();

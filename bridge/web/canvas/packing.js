@@ -142,12 +142,3 @@ function firstFree(taken, x, width, height) {
   // A place chosen by a person may lie between two units.
   return Math.ceil(y / UNIT) * UNIT;
 }
-
-/**
- * Whether two places overlap.
- * @param {Place} a
- * @param {Place} b
- */
-export function overlap(a, b) {
-  return a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
-}

@@ -7,9 +7,7 @@ import { wordsOf } from '../problem.js';
 const REMEMBERED = 'sprite.stack';
 
 export class Stacks {
-  /** @type {Page} */
   #page;
-  /** @type {(stackId: string | null) => void} */
   #opened;
   /** @type {string | null} */
   #active;
@@ -22,7 +20,7 @@ export class Stacks {
   constructor(page, opened) {
     this.#page = page;
     this.#opened = opened;
-    this.#active = remembered();
+    this.#active = localStorage.getItem(REMEMBERED);
     /** Stacks with changes that the person has not seen. */
     this.unseen = new Set();
   }
@@ -47,9 +45,9 @@ export class Stacks {
    */
   choose(stackId) {
     this.#active = stackId;
-    remember(stackId);
     this.unseen.delete(stackId);
     this.#opened(stackId);
+    localStorage.setItem(REMEMBERED, stackId);
   }
 
   /**
@@ -167,21 +165,4 @@ export function archivedOf({ stacks, cards }) {
     stacks: stacks.filter((stack) => stack.archived),
     cards: [...cards.values()].filter((card) => card.archived && !gone.has(card.stack_id)),
   };
-}
-
-function remembered() {
-  try {
-    return localStorage.getItem(REMEMBERED);
-  } catch {
-    return null; // the browser keeps nothing for this page
-  }
-}
-
-/** @param {string} stackId */
-function remember(stackId) {
-  try {
-    localStorage.setItem(REMEMBERED, stackId);
-  } catch {
-    // Then the newest stack is active after a reload.
-  }
 }

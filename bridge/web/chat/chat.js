@@ -8,7 +8,7 @@ import { showPermissions } from './permissions.js';
 import { StatusLines } from './run_state.js';
 import { Thread } from './thread.js';
 
-/** @import { Page } from '../types/page.js' */
+/** @import { Command, Page } from '../types/page.js' */
 
 /**
  * @param {HTMLElement} root
@@ -101,40 +101,23 @@ export function mountChat(root, page) {
   lines.draw();
 
   const isHere = () => document.activeElement === document.body || root.contains(document.activeElement);
-  commands.add({
-    id: 'write',
-    title: 'Write a message',
-    group: 'Chat',
-    keys: 'c',
-    run: () => {
-      page.openPanel('chat');
-      composer.focus();
-    },
-  });
-  commands.add({
-    id: 'stop',
-    title: 'Stop the agent',
-    group: 'Chat',
-    keys: 'Escape',
-    when: () => lines.isRunning,
-    run: () => void lines.interrupt(),
-  });
-  commands.add({ id: 'new-session', title: 'New session', group: 'Chat', keys: 'g n', run: () => void newSession() });
-  commands.add({ id: 'attach', title: 'Attach files', group: 'Chat', keys: 'g f', run: () => composer.picker.click() });
-  commands.add({
-    id: 'permissions',
-    title: 'What runs without asking',
-    group: 'Chat',
-    run: () => void showPermissions(page),
-  });
-  commands.add({
-    id: 'latest',
-    title: 'Jump to the latest message',
-    group: 'Chat',
-    keys: 'End',
-    when: isHere,
-    run: () => thread.jumpToEnd(),
-  });
+  /**
+   * @param {string} id
+   * @param {string} title
+   * @param {() => unknown} run
+   * @param {Partial<Command>} [more]
+   */
+  const command = (id, title, run, more = {}) => commands.add({ id, title, group: 'Chat', run, ...more });
+  const write = () => {
+    page.openPanel('chat');
+    composer.focus();
+  };
+  command('write', 'Write a message', write, { keys: 'c' });
+  command('stop', 'Stop the agent', () => lines.interrupt(), { keys: 'Escape', when: () => lines.isRunning });
+  command('new-session', 'New session', newSession, { keys: 'g n' });
+  command('attach', 'Attach files', () => composer.picker.click(), { keys: 'g f' });
+  command('permissions', 'What runs without asking', () => showPermissions(page));
+  command('latest', 'Jump to the latest message', () => thread.jumpToEnd(), { keys: 'End', when: isHere });
 
   const chat = {
     shown: () => thread.draw(),

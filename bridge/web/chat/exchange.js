@@ -4,7 +4,7 @@ import { copyText } from '../dom.js';
 import { duration, iso, money, when } from '../format.js';
 import { icon } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
-import { button, iconButton } from '../template.js';
+import { button, byKey, iconButton } from '../template.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { isPersons } from './conversation.js';
@@ -51,11 +51,7 @@ export function exchange(entry, page) {
     <div class="said" ?hidden=${text === null}>${text === null ? nothing : said(entry, text, page, redraw)}</div>
     <div class="reply" ?hidden=${!hasReply}>
       <h3 class=${isSaid ? 'visually-hidden' : 'by-itself'}>${SPEAKERS[origin]}</h3>
-      <div class="reply-body">${repeat(
-        parts,
-        (part) => part.key,
-        (part) => partOf(part, page, redraw),
-      )}</div>
+      <div class="reply-body">${repeat(parts, byKey, (part) => partOf(part, page, redraw))}</div>
       <div class="reply-foot">${foot}</div>
     </div>
   </article>`;

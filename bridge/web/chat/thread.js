@@ -2,7 +2,7 @@
 
 import { icon } from '../icons.js';
 import { wordsOf } from '../problem.js';
-import { button, elementOf } from '../template.js';
+import { button, byKey, elementOf } from '../template.js';
 import { guard } from '../vendor/lit-html/directives/guard.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
@@ -100,16 +100,10 @@ export class Thread {
         look: 'quiet earlier',
         hidden: !loaded || isAll,
       })}${loaded && !this.entries.length && !items.length ? this.#welcome() : nothing}
-        <div class="thread-list" @toggle=${this.#toggled}>${repeat(
-          visible,
-          (entry) => entry.key,
-          (entry) => guard([entry, entry.version], () => this.#entry(entry)),
-        )}</div>
-        <div class="unsent">${repeat(
-          items,
-          (item) => item.id,
-          (item) => this.#unsent(item),
-        )}</div>`,
+        <div class="thread-list" @toggle=${this.#toggled}>
+          ${repeat(visible, byKey, (entry) => guard([entry, entry.version], () => this.#entry(entry)))}
+        </div>
+        <div class="unsent">${items.map((item) => this.#unsent(item))}</div>`,
       this.content,
     );
     if (this.#follows) this.#toEnd();

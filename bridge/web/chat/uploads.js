@@ -4,7 +4,7 @@ import { makeId } from '../connection.js';
 import { bytes } from '../format.js';
 import { icon } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
-import { button, iconButton } from '../template.js';
+import { button, iconButton, itself } from '../template.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 
@@ -125,11 +125,7 @@ export class Uploads {
   list() {
     if (!this.#items.length) return nothing;
     return html`<ul class="plain uploads" aria-label="Files for the next message">
-      ${repeat(
-        this.#items,
-        (item) => item,
-        (item) => this.#item(item),
-      )}
+      ${repeat(this.#items, itself, (item) => this.#item(item))}
     </ul>`;
   }
 
