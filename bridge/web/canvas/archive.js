@@ -30,11 +30,7 @@ export async function showArchived(page, stacks) {
 
 const EMPTY = html`<p>Nothing is archived. Cards and stacks you archive wait here.</p>`;
 
-/**
- * @param {Page} page
- * @param {Stacks} stacks
- * @returns {Row[]}
- */
+/** @param {Page} page @param {Stacks} stacks @returns {Row[]} */
 function rowsOf({ store }, stacks) {
   const archived = archivedOf(store.state);
   const cards = [...store.state.cards.values()];

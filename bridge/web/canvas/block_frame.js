@@ -10,12 +10,7 @@ import { NAMES } from './cell_address.js';
 /** @import { Edit } from './edit.js' */
 
 /** Arrow keys between the names and values of a list of pairs. */
-const STEPS = new Map([
-  ['ArrowUp', -2],
-  ['ArrowDown', 2],
-  ['ArrowLeft', -1],
-  ['ArrowRight', 1],
-]);
+const STEPS = new Map(Object.entries({ ArrowUp: -2, ArrowDown: 2, ArrowLeft: -1, ArrowRight: 1 }));
 
 /**
  * Returns who changed a block last, unless that is the agent that drew it.
@@ -87,10 +82,7 @@ export function focusAddress(frame, address) {
   target?.focus({ preventScroll: true });
 }
 
-/**
- * @param {number} at
- * @returns {Address}
- */
+/** @param {number} at @returns {Address} */
 const addressOf = (at) => ({ kind: 'pair', index: Math.floor(at / 2), side: at % 2 ? 'value' : 'key' });
 
 /**

@@ -99,11 +99,7 @@ function stat({ label, value, description }) {
 function keyValue({ pairs }, edit) {
   const listed = Array.isArray(pairs) ? pairs : pairsOf(pairs);
   const address = edit?.address.kind === 'pair' ? edit.address : null;
-  /**
-   * @param {number} index
-   * @param {'key' | 'value'} side
-   * @param {string} text
-   */
+  /** @param {number} index @param {'key' | 'value'} side @param {string} text */
   const content = (index, side, text) => (address?.index === index && address.side === side ? edit?.element : text);
   const lines = listed.map(
     ({ key, value }, index) =>
@@ -145,8 +141,6 @@ function progress({ value, label }) {
 const text = ({ content }) =>
   html`<div class="prose">${renderMarkdown(words(content), { heading: FIRST_HEADING })}</div>`;
 
-const separator = () => html`<hr />`;
-
 /** @param {BlockData} data */
 const note = ({ content }) => html`<p class="note-block">${words(content)}</p>`;
 
@@ -177,10 +171,10 @@ function preview(path, name) {
   /** @param {Event} event */
   const open = ({ currentTarget }) =>
     currentTarget?.dispatchEvent(new CustomEvent('sprite:preview', { bubbles: true, detail: path }));
-  // Moved, deleted or damaged: the dialog explains more than a broken image.
   /** @param {Event} event */
   const failed = ({ target }) => /** @type {HTMLElement} */ (target).replaceWith('Preview');
   const src = previewAddress(path) ?? '';
+  // A picture that was moved, deleted or damaged: the dialog explains more than a broken image.
   return html`<button type="button" class="button small file-look" aria-label="Preview ${name}" @click=${open}>${
     kindOf(path) === 'image'
       ? html`<img class="file-thumb" loading="lazy" alt="" src=${src} @error=${failed} />`
@@ -188,15 +182,7 @@ function preview(path, name) {
   }</button>`;
 }
 
+const separator = () => html`<hr />`;
+
 /** @type {Record<string, (data: BlockData, edit: Edit | null) => unknown>} */
-const DRAWINGS = {
-  heading,
-  stat,
-  'key-value': keyValue,
-  badge,
-  progress,
-  text,
-  separator,
-  document: file,
-  note,
-};
+const DRAWINGS = { heading, stat, 'key-value': keyValue, badge, progress, text, separator, document: file, note };

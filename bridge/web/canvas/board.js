@@ -63,7 +63,7 @@ export class Board {
     this.#hands = { archive, drag: new Drag(this), keys: new KeyboardMove(page, this) };
     this.#touched = touched;
     this.narrow = false;
-    this.moves = new Moves(page, () => this.#soon());
+    this.moves = new Moves(page, () => this.follow());
     this.#sheet = elementOf(html`<div class="board-sheet"></div>`);
     this.scroller = elementOf(
       html`<div class="board scroll" id="canvas-board" role="tabpanel" tabindex="0">${this.#sheet}</div>`,
@@ -76,7 +76,7 @@ export class Board {
   /** @param {boolean} visible */
   show(visible) {
     this.#visible = visible;
-    if (visible) this.#soon();
+    if (visible) this.follow();
     else this.#letGo();
   }
 
@@ -88,18 +88,13 @@ export class Board {
     if (stackId === this.#stackId) return;
     this.#letGo();
     this.#stackId = stackId;
-    for (const view of this.#views.values()) view.leave();
+    for (const view of this.#views.values()) view.body.leave();
     this.#views.clear();
     this.#columnOf.clear();
     this.#arrange();
     this.#highlights.hide();
     this.scroller.scrollTo(0, 0);
-    this.#soon();
-  }
-
-  /** Schedules an update from the store; call it whenever cards may have changed. */
-  follow() {
-    this.#soon();
+    this.follow();
   }
 
   /** The cards of this stack, in order of creation. */
@@ -132,7 +127,7 @@ export class Board {
   hold(view) {
     this.#held = view;
     this.#heldFrom = view.place;
-    view.hold(true);
+    view.element.classList.add('held');
   }
 
   /**
@@ -164,7 +159,7 @@ export class Board {
 
   /** @param {CardView} view */
   #free(view) {
-    view.hold(false);
+    view.element.classList.remove('held');
     if (this.#held === view) this.#held = null;
   }
 
@@ -177,14 +172,14 @@ export class Board {
   #resized() {
     const before = this.#width;
     this.#width = this.scroller.clientWidth;
-    this.#soon();
+    this.follow();
     // Becoming visible is no change of width, and must not move cards.
     if (before === 0 || this.#width === 0 || before === this.#width) return;
     clearTimeout(this.#calming);
     this.#setResizing(true);
     this.#calming = setTimeout(() => {
       this.#setResizing(false);
-      this.#soon();
+      this.follow();
     }, CALM_MS);
   }
 
@@ -196,7 +191,8 @@ export class Board {
 
   // --- drawing ---
 
-  #soon() {
+  /** Schedules an update from the store; call it whenever cards may have changed. */
+  follow() {
     if (this.#frame || !this.#visible) return;
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0;
@@ -229,7 +225,7 @@ export class Board {
     }
     this.#arrange();
     this.#layout(deadline);
-    if (left) this.#soon();
+    if (left) this.follow();
     else this.#touched.clear();
     for (const view of lit) view.flash();
     const last = lit.at(-1);
@@ -249,7 +245,7 @@ export class Board {
       if (this.#held === view) this.#letGo();
       const focused = view.element.contains(document.activeElement);
       this.#views.delete(id);
-      view.leave();
+      view.body.leave();
       if (focused) this.scroller.focus({ preventScroll: true });
     }
   }
@@ -277,10 +273,7 @@ export class Board {
     for (const view of this.#views.values()) view.put(null);
   }
 
-  /**
-   * @param {Columns} columns
-   * @param {number} deadline
-   */
+  /** @param {Columns} columns @param {number} deadline */
   #pack(columns, deadline) {
     if (columns.count !== this.#columns?.count) this.#columnOf.clear();
     this.#columns = columns;
@@ -323,7 +316,7 @@ export class Board {
     const rest = asked.filter((each) => !urgent.includes(each));
     let at = 0;
     for (; at < rest.length && performance.now() < deadline; at += AT_ONCE) this.#measure(rest.slice(at, at + AT_ONCE));
-    if (at < rest.length) this.#soon();
+    if (at < rest.length) this.follow();
   }
 
   /**
@@ -341,11 +334,7 @@ export class Board {
     return this.moves.of(view.card.card_id) ?? view.card.size;
   }
 
-  /**
-   * @param {CardView} view
-   * @param {Columns} columns
-   * @returns {Item}
-   */
+  /** @param {CardView} view @param {Columns} columns @returns {Item} */
   #item(view, columns) {
     const { card } = view;
     const natural = Math.min(HIGHEST, Math.max(LOWEST, Math.ceil(view.measured.height / UNIT) * UNIT));

@@ -13,19 +13,11 @@ import { Tabs } from './tabs.js';
 /** @import { NoteForm } from './note_form.js' */
 
 /**
- * Builds the panel in `root`; types/page.d.ts describes `page` and the returned object.
+ * Builds the panel in `root`.
  * @param {HTMLElement} root
  * @param {Page} page
  */
-export function mountCanvas(root, page) {
-  const canvas = new Canvas(root, page);
-  return {
-    shown: () => canvas.show(true),
-    hidden: () => canvas.show(false),
-    /** @param {string} cardId */
-    openCard: (cardId) => canvas.openCard(cardId),
-  };
-}
+export const mountCanvas = (root, page) => new Canvas(root, page);
 
 class Canvas {
   #root;
@@ -46,10 +38,7 @@ class Canvas {
   /** Id of a note that was just written, until its card arrives. */
   #awaited = '';
 
-  /**
-   * @param {HTMLElement} root
-   * @param {Page} page
-   */
+  /** @param {HTMLElement} root @param {Page} page */
   constructor(root, page) {
     this.#root = root;
     this.#page = page;
@@ -66,11 +55,15 @@ class Canvas {
     if (drafts.get('note') !== null) void this.#writeNote(false);
   }
 
-  /** @param {boolean} visible */
-  show(visible) {
-    this.#visible = visible;
-    this.#board?.show(visible);
-    if (visible) this.#draw();
+  shown() {
+    this.#visible = true;
+    this.#board?.show(true);
+    this.#draw();
+  }
+
+  hidden() {
+    this.#visible = false;
+    this.#board?.show(false);
   }
 
   /**
@@ -203,21 +196,16 @@ class Canvas {
   #addCommands() {
     const { commands } = this.#page;
     const active = () => this.#page.store.state.loaded && this.stacks.active !== null;
-    /**
-     * @param {string} id
-     * @param {string} title
-     * @param {() => unknown} run
-     * @param {Partial<Command>} [more]
-     */
+    /** @param {string} id @param {string} title @param {() => unknown} run @param {Partial<Command>} [more] */
     const command = (id, title, run, more = {}) =>
       commands.add({ id: `canvas.${id}`, title, group: 'Canvas', run, ...more });
     command('new-note', 'New note', () => this.#writeNote(), { keys: 'n n' });
     const focused = () => this.#board?.focused ?? null;
     const edit = { keys: 'F2', when: () => focused() !== null };
-    command('edit', 'Edit the card that has the keyboard', () => focused()?.edit(), edit);
+    command('edit', 'Edit the card that has the keyboard', () => focused()?.body.begin(), edit);
     command('new-stack', 'New stack', () => this.stacks.create(), { keys: 'n s' });
-    command('rename-stack', 'Rename this stack', () => this.stacks.renameActive(), { when: active });
-    command('archive-stack', 'Archive this stack', () => this.stacks.archiveActive(), { when: active });
+    command('rename-stack', 'Rename this stack', () => this.stacks.rename(), { when: active });
+    command('archive-stack', 'Archive this stack', () => this.stacks.archive(), { when: active });
     command('next-stack', 'Next stack', () => this.#step(1), { keys: ']', when: active });
     command('previous-stack', 'Previous stack', () => this.#step(-1), { keys: '[', when: active });
     command('archived', 'Archived stacks and cards', () => void this.#showArchived());

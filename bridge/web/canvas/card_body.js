@@ -20,13 +20,9 @@ import { TableView } from './table.js';
 const CARD_HEADING = 3;
 
 /**
- * @typedef {object} Drawn
- * @property {string} key  the block's id, also of its place if two blocks have the same
- * @property {string} json
- * @property {number} place
- * @property {Block} block
- * @property {TableView | null} table
- * @property {Edit | null} edit
+ * `key` is the block's id, also of its place if two blocks have the same.
+ * @typedef {{ key: string, json: string, place: number, block: Block, table: TableView | null,
+ *   edit: Edit | null }} Drawn
  */
 
 export class CardBody {
@@ -180,10 +176,7 @@ export class CardBody {
     return edit;
   }
 
-  /**
-   * @param {string} key
-   * @param {Address} address
-   */
+  /** @param {string} key @param {Address} address */
   #begin(key, address) {
     const drawn = this.#drawn.get(key);
     if (!drawn) return;
@@ -194,22 +187,13 @@ export class CardBody {
     drawn.edit.focus();
   }
 
-  /**
-   * @param {string} key
-   * @param {Block} block
-   * @param {Address} address
-   * @param {Draft | null} [draft]
-   */
+  /** @param {string} key @param {Block} block @param {Address} address @param {Draft | null} [draft] */
   #edit(key, block, address, draft = null) {
     const ended = (/** @type {boolean} */ focused) => this.#ended(key, address, focused);
     return new Edit(this.page, this.cardId, block, address, { ended, grew: this.grew }, draft);
   }
 
-  /**
-   * @param {string} key
-   * @param {Address} address
-   * @param {boolean} focused
-   */
+  /** @param {string} key @param {Address} address @param {boolean} focused */
   #ended(key, address, focused) {
     const drawn = this.#drawn.get(key);
     if (!drawn) return;

@@ -19,7 +19,6 @@ let made = 0;
 
 export class CardView {
   #id;
-  #body;
   #hands;
   #flashing = 0;
 
@@ -37,7 +36,7 @@ export class CardView {
     this.place = null;
     /** Natural height in pixels, and the width at which it was measured: 0 if it must be measured before display. */
     this.measured = { height: 0, width: 0 };
-    this.#body = new CardBody(page, card.card_id, () => {
+    this.body = new CardBody(page, card.card_id, () => {
       this.measured.width = 0;
       page.store.touch('cards');
     });
@@ -51,7 +50,7 @@ export class CardView {
       if (!event.skipped) this.markScrolling();
     });
     this.#drawFrame();
-    this.#body.update(card.blocks, card.title);
+    this.body.update(card.blocks, card.title);
   }
 
   /**
@@ -63,7 +62,7 @@ export class CardView {
     this.card = card;
     const renamed = before.title !== card.title || before.card_type !== card.card_type;
     if (renamed) this.#drawFrame();
-    const changed = this.#body.update(card.blocks, card.title) || renamed;
+    const changed = this.body.update(card.blocks, card.title) || renamed;
     if (changed) this.measured.width = 0;
     return changed;
   }
@@ -80,7 +79,7 @@ export class CardView {
             ${iconButton('archive', `Archive ${title}`, () => archive(this), { title: 'Archive' })}
           </div>
         </header>
-        ${this.#body.element} ${this.#handle('resize', 'sizer', 'Resize')}`,
+        ${this.body.element} ${this.#handle('resize', 'sizer', 'Resize')}`,
       this.element,
     );
   }
@@ -146,16 +145,6 @@ export class CardView {
     if (this.place !== null) this.place = { ...this.place, width: NaN, height: NaN };
   }
 
-  /** Begins an edit at the keyboard focus; returns false if the card has no editable block. */
-  edit() {
-    return this.#body.begin();
-  }
-
-  /** Removes it from the board; unfinished edits are kept as drafts. */
-  leave() {
-    this.#body.leave();
-  }
-
   /** Highlights the card briefly. */
   flash() {
     const { classList } = this.element;
@@ -165,15 +154,10 @@ export class CardView {
     this.#flashing = setTimeout(() => classList.remove('flash'), FLASH_MS);
   }
 
-  /** @param {boolean} held */
-  hold(held) {
-    this.element.classList.toggle('held', held);
-  }
-
   /** Notes whether its content overflows: then its body can be scrolled by keys. */
   markScrolling() {
     if (this.skipped) return;
-    const body = this.#body.element;
+    const body = this.body.element;
     const cut = body.scrollHeight > body.clientHeight + 1;
     if (cut === body.hasAttribute('tabindex')) return;
     if (cut) {

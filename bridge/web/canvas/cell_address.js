@@ -11,19 +11,10 @@ import { cellText, isFigures } from './figures.js';
  */
 
 /** The member with a block's whole text. */
-const TEXTS = new Map([
-  ['text', 'content'],
-  ['note', 'content'],
-  ['heading', 'text'],
-]);
+const TEXTS = new Map(Object.entries({ text: 'content', note: 'content', heading: 'text' }));
 /** Names of block types for people. */
-export const NAMES = new Map([
-  ['text', 'text'],
-  ['note', 'note'],
-  ['heading', 'heading'],
-  ['key-value', 'pairs'],
-  ['table', 'table'],
-]);
+const TYPES = { text: 'text', note: 'note', heading: 'heading', 'key-value': 'pairs', table: 'table' };
+export const NAMES = new Map(Object.entries(TYPES));
 
 /**
  * Whether the text of an address may have several lines: then Enter adds one.
@@ -79,12 +70,7 @@ export function withWords({ type, data }, address, words) {
   return { ...data, [TEXTS.get(type) ?? '']: type === 'heading' ? words.replace(/\s+/gu, ' ').trim() : words };
 }
 
-/**
- * @param {string} type
- * @param {BlockData} data
- * @param {Address} address
- * @returns {unknown}
- */
+/** @param {string} type @param {BlockData} data @param {Address} address @returns {unknown} */
 function valueAt(type, data, address) {
   if (address.kind === 'cell') return rowsOf(data)[address.row]?.[address.column];
   if (address.kind === 'pair') {
@@ -94,19 +80,13 @@ function valueAt(type, data, address) {
   return data[TEXTS.get(type) ?? ''];
 }
 
-/**
- * @param {BlockData} data
- * @returns {unknown[][]}
- */
+/** @param {BlockData} data @returns {unknown[][]} */
 function rowsOf({ columns, rows }) {
   if (!Array.isArray(rows) || !Array.isArray(columns)) return [];
   return rows.map((row) => columns.map((name, at) => (Array.isArray(row) ? row[at] : row?.[name]) ?? null));
 }
 
-/**
- * @param {BlockData} data
- * @returns {{ key?: unknown, value?: unknown }[]}
- */
+/** @param {BlockData} data @returns {{ key?: unknown, value?: unknown }[]} */
 const pairsOf = ({ pairs }) => (Array.isArray(pairs) ? pairs : []);
 
 /**

@@ -13,17 +13,8 @@ const EDGE = 48;
 const SPEED = 18;
 
 /**
- * @typedef {object} Held
- * @property {CardView} view
- * @property {Grip} kind
- * @property {HTMLElement} handle
- * @property {AbortController} ending
- * @property {number} pointer
- * @property {Place} origin
- * @property {Point} from
- * @property {Point} at
- * @property {boolean} moved
- * @property {number} frame
+ * @typedef {{ view: CardView, kind: Grip, handle: HTMLElement, ending: AbortController, pointer: number,
+ *   origin: Place, from: Point, at: Point, moved: boolean, frame: number }} Held
  */
 
 export class Drag {
@@ -126,17 +117,11 @@ export class Drag {
     return { ...origin, x: Math.max(0, origin.x + across), y: Math.max(0, origin.y + down) };
   }
 
-  /**
-   * @param {Point} at
-   * @param {DOMRect} edges
-   */
+  /** @param {Point} at @param {DOMRect} edges */
   #scrollAlong(at, edges) {
     const { scroller } = this.#board;
     const before = scroller.scrollTop + scroller.scrollLeft;
-    /**
-     * @param {number} near
-     * @param {number} far
-     */
+    /** @param {number} near @param {number} far */
     const pull = (near, far) => (near < EDGE ? near - EDGE : far < EDGE ? EDGE - far : 0);
     /** @param {number} distance */
     const step = (distance) => Math.max(-SPEED, Math.min(SPEED, distance / 3));

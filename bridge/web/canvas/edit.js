@@ -27,10 +27,7 @@ const TRIES = 5;
  */
 export const draftOf = (cardId, blockId) => drafts.get(keyOf(cardId, blockId));
 
-/**
- * @param {string} cardId
- * @param {string} blockId
- */
+/** @param {string} cardId @param {string} blockId */
 const keyOf = (cardId, blockId) => `block/${cardId}/${blockId}`;
 
 export class Edit {
@@ -87,7 +84,7 @@ export class Edit {
   }
 
   #draw() {
-    const isConflict = this.#isConflict;
+    const isConflict = !this.#unchanged;
     const title = this.#page.store.state.cards.get(this.#cardId)?.title ?? '';
     this.element.classList.toggle('conflict', isConflict);
     render(
@@ -178,11 +175,6 @@ export class Edit {
     return this.#present?.by === 'person' ? 'you in another place' : 'Sprite';
   }
 
-  /** Whether the block is gone, or has changed at the address since the person saw it. */
-  get #isConflict() {
-    return this.#present === null || !this.#unchanged;
-  }
-
   /**
    * Shows the state of the edit and its possible actions.
    * @param {string} words
@@ -198,12 +190,8 @@ export class Edit {
 
   #typed() {
     this.#waiting = false;
-    drafts.keep(this.#key, {
-      text: this.#field.value,
-      address: this.address,
-      seen: this.#seen,
-      around: this.#around,
-    });
+    const text = this.#field.value;
+    drafts.keep(this.#key, { text, address: this.address, seen: this.#seen, around: this.#around });
     this.fit();
     this.#look();
   }

@@ -33,17 +33,9 @@ export const snap = (pixels) => Math.round(pixels / UNIT) * UNIT;
  * @returns {Place}
  */
 export function bounded({ x, y, width, height }) {
-  /**
-   * @param {number} value
-   * @param {number} least
-   */
+  /** @param {number} value @param {number} least */
   const within = (value, least) => Math.min(FARTHEST, Math.max(least, Number.isFinite(value) ? value : least));
-  return {
-    x: within(x, 0),
-    y: within(y, 0),
-    width: within(width, LEAST.width),
-    height: within(height, LEAST.height),
-  };
+  return { x: within(x, 0), y: within(y, 0), width: within(width, LEAST.width), height: within(height, LEAST.height) };
 }
 
 /**
@@ -127,12 +119,7 @@ function insert(taken, place) {
   taken.splice(taken.findLastIndex((other) => other.y <= place.y) + 1, 0, place);
 }
 
-/**
- * @param {Place[]} taken
- * @param {number} x
- * @param {number} width
- * @param {number} height
- */
+/** @param {Place[]} taken @param {number} x @param {number} width @param {number} height */
 function firstFree(taken, x, width, height) {
   let y = 0;
   for (const place of taken) {

@@ -40,11 +40,7 @@ export function placeholder(reason, { detail, offer }, { draft, writeNote }) {
   }
 }
 
-/**
- * @param {string} title
- * @param {string} words
- * @param {{ label: string, run: () => void }} [action]
- */
+/** @param {string} title @param {string} words @param {{ label: string, run: () => void }} [action] */
 function empty(title, words, action) {
   const button = html`<button type="button" class="button primary" @click=${action?.run}>${action?.label}</button>`;
   return html`<div class="canvas-placeholder">

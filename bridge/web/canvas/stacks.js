@@ -74,25 +74,16 @@ export class Stacks {
     this.choose(id);
   }
 
-  async renameActive() {
-    if (this.active) await this.rename(this.active);
-  }
-
-  async archiveActive() {
-    if (this.active) await this.archive(this.active);
-  }
-
-  /** @param {Stack} stack */
-  async rename(stack) {
+  async rename(stack = this.active) {
+    if (!stack) return;
     const asked = { title: 'Rename stack', label: 'Name', value: stack.name, confirm: 'Rename', maxlength: 200 };
     const name = await this.#page.prompt(asked);
     if (name === null || name === stack.name) return;
     if (await this.#tell({ action: 'rename_stack', stack_id: stack.stack_id, name })) this.#set({ ...stack, name });
   }
 
-  /** @param {Stack} stack */
-  async archive(stack) {
-    if (!(await this.#tell({ action: 'archive_stack', stack_id: stack.stack_id }))) return;
+  async archive(stack = this.active) {
+    if (!stack || !(await this.#tell({ action: 'archive_stack', stack_id: stack.stack_id }))) return;
     this.#set({ ...stack, archived: true });
     this.#opened(this.active?.stack_id ?? null);
     const action = { label: 'Undo', run: () => this.restore({ ...stack, archived: true }) };
@@ -145,10 +136,7 @@ export class Stacks {
     this.#page.store.setStacks(known ? merged : [...merged, changed]);
   }
 
-  /**
-   * @param {Card} card
-   * @param {boolean} archived
-   */
+  /** @param {Card} card @param {boolean} archived */
   #setCard(card, archived) {
     const known = this.#page.store.state.cards.get(card.card_id);
     if (known) this.#page.store.setCard({ ...known, archived });

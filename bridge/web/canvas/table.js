@@ -30,24 +30,17 @@ const FIELD = 232;
 /** @type {Record<string, [down: number, across: number]>} */
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
+/** @typedef {{ name: string, isNumeric: boolean, decimals: number, width: number }} Column */
+
 export class TableView {
   /** @type {Sort | null} */
   #sort = null;
   #drawn = '';
   #frame = 0;
-  /** @type {string[]} */
+  /** @type {Column[]} */
   #columns = [];
   /** @type {unknown[][]} */
   #rows = [];
-  /** @type {boolean[]} */
-  #figures = [];
-  /** @type {number[]} */
-  #decimals = [];
-  /**
-   * Widths of the columns in characters, none if every row is an element.
-   * @type {number[]}
-   */
-  #widths = [];
   #windowed = false;
   /** @type {number[]} */
   #order = [];
@@ -86,13 +79,14 @@ export class TableView {
     if (!Array.isArray(columns) || !Array.isArray(rows)) throw new TypeError('no table');
     const names = columns.map(cellText);
     const listed = rows.map((row) => (Array.isArray(row) ? row : columns.map((column) => row?.[column])));
-    if (this.#sort !== null && names[this.#sort.column] !== this.#columns[this.#sort.column]) this.#sort = null;
-    this.#columns = names;
+    if (this.#sort !== null && names[this.#sort.column] !== this.#columns[this.#sort.column]?.name) this.#sort = null;
     this.#rows = listed;
-    this.#figures = names.map((_, column) => isFigures(listed, column));
-    this.#decimals = names.map((_, column) => (this.#figures[column] ? decimalsOf(listed, column) : 0));
     this.#windowed = listed.length > ALL_ROWS;
-    this.#widths = this.#windowed ? names.map((_, column) => this.#widthOf(column)) : [];
+    this.#columns = names.map((name, column) => {
+      const isNumeric = isFigures(listed, column);
+      const decimals = isNumeric ? decimalsOf(listed, column) : 0;
+      return { name, isNumeric, decimals, width: this.#windowed ? widthOf(name, listed, column) : 0 };
+    });
     this.#author = author;
     const { place, column } = this.#current;
     this.#current = {
@@ -102,27 +96,21 @@ export class TableView {
     this.#arrange();
   }
 
-  /**
-   * Returns the fixed width of a column, because the visible rows change during scrolling.
-   * @param {number} column
-   */
-  #widthOf(column) {
-    const longest = this.#rows
-      .slice(0, SAMPLE)
-      .reduce((most, row) => Math.max(most, cellText(row[column]).length), (this.#columns[column]?.length ?? 0) + 2);
-    return Math.min(WIDEST, Math.max(NARROWEST, longest)) + 3;
-  }
-
   /** @param {number} column */
   #sortBy(column) {
     this.#sort = nextSort(this.#sort, column);
     this.#arrange();
-    const how = this.#sort === null ? 'in their own order' : `by ${this.#columns[column]}, ${this.#sort.direction}`;
+    const how =
+      this.#sort === null ? 'in their own order' : `by ${this.#columns[column]?.name}, ${this.#sort.direction}`;
     this.page.announce(`Rows ${how}`);
   }
 
   #arrange() {
-    this.#order = orderOf(this.#rows, this.#sort, this.#sort !== null && this.#figures[this.#sort.column] === true);
+    this.#order = orderOf(
+      this.#rows,
+      this.#sort,
+      this.#sort !== null && this.#columns[this.#sort.column]?.isNumeric === true,
+    );
     this.#drawn = '';
     this.#draw();
   }
@@ -141,14 +129,15 @@ export class TableView {
     if (drawn === this.#drawn) return;
     this.#drawn = drawn;
     const isEditing = this.#edit !== null;
+    const columns = this.#columns.map(({ width }) => html`<col .style=${`width: ${width}ch`} />`);
     const isFocused = this.#cellAt(this.#current) === document.activeElement;
     this.element.classList.toggle('windowed', this.#windowed);
     render(
       html`<div class="table-scroll scroll ${isEditing ? 'editing' : ''}" role="region" tabindex="0"
           aria-label=${this.name} @scroll=${{ handleEvent: () => this.#soon(), passive: true }}>
           <table aria-rowcount=${this.#rows.length + 1}>
-            <colgroup>${this.#widths.map((width) => html`<col .style=${`width: ${width}ch`} />`)}</colgroup>
-            <thead><tr>${this.#columns.map((name, column) => this.#heading(name, column))}</tr></thead>
+            <colgroup>${this.#windowed ? columns : nothing}</colgroup>
+            <thead><tr>${this.#columns.map((each, column) => this.#heading(each, column))}</tr></thead>
             <tbody
               @click=${(/** @type {Event} */ event) => this.#clicked(event)}
               @keydown=${(/** @type {KeyboardEvent} */ event) => this.#keyed(event)}
@@ -166,13 +155,10 @@ export class TableView {
     if (isFocused) this.#cellAt(this.#current)?.focus({ preventScroll: true });
   }
 
-  /**
-   * @param {string} name
-   * @param {number} column
-   */
-  #heading(name, column) {
+  /** @param {Column} heading @param {number} column */
+  #heading({ name, isNumeric }, column) {
     const direction = this.#sort?.column === column ? this.#sort.direction : nothing;
-    return html`<th scope="col" class=${this.#figures[column] ? 'figure' : ''} aria-sort=${direction}>
+    return html`<th scope="col" class=${isNumeric ? 'figure' : ''} aria-sort=${direction}>
       <button type="button" class="sort" @click=${() => this.#sortBy(column)}>
         <span>${name || `Column ${column + 1}`}</span>
       </button>
@@ -188,10 +174,7 @@ export class TableView {
     return /** @type {const} */ ([first, Math.min(total, first + shown + 2 * SPARE)]);
   }
 
-  /**
-   * @param {number} first
-   * @param {number} last
-   */
+  /** @param {number} first @param {number} last */
   #body(first, last) {
     const total = this.#order.length;
     if (total === 0) return html`<tr><td class="none" colspan=${Math.max(1, this.#columns.length)}>No rows</td></tr>`;
@@ -211,11 +194,11 @@ export class TableView {
   /** @param {number} place */
   #row(place) {
     const values = this.#cells(place);
-    const cells = this.#columns.map((_, column) => {
+    const cells = this.#columns.map(({ isNumeric, decimals }, column) => {
       const text = cellText(values[column]);
       const tab = place === this.#current.place && column === this.#current.column ? 0 : -1;
-      const shown = aligned(text, this.#decimals[column] ?? 0);
-      if (this.#figures[column]) return html`<td class="figure" tabindex=${tab}>${shown}</td>`;
+      const shown = aligned(text, decimals);
+      if (isNumeric) return html`<td class="figure" tabindex=${tab}>${shown}</td>`;
       const title = this.#windowed && text.length > WIDEST ? text : nothing;
       return html`<td tabindex=${tab} title=${title}>${shown}</td>`;
     });
@@ -328,18 +311,17 @@ export class TableView {
   }
 
   async #copyAll() {
-    const { text, formulas } = csvOf(
-      this.#columns,
-      this.#order.map((_, place) => this.#cells(place)),
-    );
+    const names = this.#columns.map(({ name }) => name);
+    const rows = this.#order.map((_, place) => this.#cells(place));
+    const { text, formulas } = csvOf(names, rows);
     const copied = await copyText(text);
     if (copied === false) {
       this.page.toast({ kind: 'error', text: 'The browser does not allow copying here.' });
       return;
     }
-    const rows = `Copied ${plural(this.#order.length, 'row')}.`;
-    if (formulas === 0) this.page.toast({ kind: 'success', text: rows });
-    else this.page.toast({ kind: 'info', text: `${rows} ${formulasSaid(formulas)}` });
+    const copies = `Copied ${plural(rows.length, 'row')}.`;
+    if (formulas === 0) this.page.toast({ kind: 'success', text: copies });
+    else this.page.toast({ kind: 'info', text: `${copies} ${formulasSaid(formulas)}` });
   }
 }
 
@@ -354,3 +336,14 @@ function formulasSaid(count) {
  * @param {number} rows
  */
 const spacer = (rows) => html`<tr class="spacer" aria-hidden="true" .style=${`height: ${rows * ROW}px`}></tr>`;
+
+/**
+ * Returns the fixed width of a column in characters, because the visible rows change during scrolling.
+ * @param {string} name
+ * @param {unknown[][]} rows
+ * @param {number} column
+ */
+function widthOf(name, rows, column) {
+  const lengths = rows.slice(0, SAMPLE).map((row) => cellText(row[column]).length);
+  return Math.min(WIDEST, Math.max(NARROWEST, name.length + 2, ...lengths)) + 3;
+}

@@ -46,8 +46,8 @@ export class Tabs {
         </div>
         <div class="stack-tools">
           ${iconButton('note', 'New note', acts.writeNote)} ${iconButton('add', 'New stack', () => stacks.create())}
-          ${iconButton('edit', `Rename stack ${active?.name}`, () => stacks.renameActive(), { hidden })}
-          ${iconButton('archive', `Archive stack ${active?.name}`, () => stacks.archiveActive(), { hidden })}
+          ${iconButton('edit', `Rename stack ${active?.name}`, () => stacks.rename(), { hidden })}
+          ${iconButton('archive', `Archive stack ${active?.name}`, () => stacks.archive(), { hidden })}
           ${button(html`Archived <span class="tabular">${archived}</span>`, acts.showArchived, {
             look: 'quiet',
             hidden: archived === 0,
@@ -67,10 +67,7 @@ export class Tabs {
     return this.element.querySelector('[aria-selected="true"]');
   }
 
-  /**
-   * @param {Stack} stack
-   * @param {number} count
-   */
+  /** @param {Stack} stack @param {number} count */
   #tab(stack, count) {
     const { stack_id: id, name } = stack;
     const isActive = stack === this.stacks.active;
@@ -98,7 +95,7 @@ export class Tabs {
   /** @param {KeyboardEvent} event */
   #key(event) {
     const step = ARROWS[event.key];
-    if (event.key === 'F2' && this.stacks.active) void this.stacks.renameActive();
+    if (event.key === 'F2' && this.stacks.active) void this.stacks.rename();
     else if (step && this.stacks.step(step)) this.#front?.focus();
     else return;
     event.preventDefault();

@@ -12,10 +12,8 @@ const LONG_CHARS = 600;
 const LONG_LINES = 10;
 
 /**
- * @typedef {object} Field
- * @property {string} name
- * @property {string} text
- * @property {boolean} isTelling  whether it is what runs, and is read from left to right whatever its letters
+ * `isTelling` says whether the field is what runs: then it is read from left to right whatever its letters.
+ * @typedef {{ name: string, text: string, isTelling: boolean }} Field
  */
 
 /** @param {PermissionPart} part */

@@ -10,10 +10,7 @@ import { Thread } from './thread.js';
 
 /** @import { Command, Page } from '../types/page.js' */
 
-/**
- * @param {HTMLElement} root
- * @param {Page} page
- */
+/** @param {HTMLElement} root @param {Page} page */
 export function mountChat(root, page) {
   const { store, outbox, commands } = page;
   const thread = new Thread(page);
@@ -101,12 +98,7 @@ export function mountChat(root, page) {
   lines.draw();
 
   const isHere = () => document.activeElement === document.body || root.contains(document.activeElement);
-  /**
-   * @param {string} id
-   * @param {string} title
-   * @param {() => unknown} run
-   * @param {Partial<Command>} [more]
-   */
+  /** @param {string} id @param {string} title @param {() => unknown} run @param {Partial<Command>} [more] */
   const command = (id, title, run, more = {}) => commands.add({ id, title, group: 'Chat', run, ...more });
   const write = () => {
     page.openPanel('chat');

@@ -28,10 +28,7 @@ export class Composer {
     }}></form>`,
   );
 
-  /**
-   * @param {Page} page
-   * @param {{ onSent: () => void, onEditQueued: () => boolean }} heard
-   */
+  /** @param {Page} page @param {{ onSent: () => void, onEditQueued: () => boolean }} heard */
   constructor(page, { onSent, onEditQueued }) {
     this.page = page;
     this.onSent = onSent;

@@ -33,10 +33,7 @@ const texts = new WeakMap();
  */
 const unfolded = new WeakSet();
 
-/**
- * @param {Exchange} entry
- * @param {Page} page
- */
+/** @param {Exchange} entry @param {Page} page */
 export function exchange(entry, page) {
   const redraw = () => {
     entry.version += 1;
@@ -57,11 +54,7 @@ export function exchange(entry, page) {
   </article>`;
 }
 
-/**
- * @param {Part} part
- * @param {Page} page
- * @param {() => void} redraw
- */
+/** @param {Part} part @param {Page} page @param {() => void} redraw */
 function partOf(part, page, redraw) {
   if (part.kind === 'tool') return toolRow(part, page, redraw);
   if (part.kind === 'permission') return question(part, page, redraw);
@@ -71,12 +64,7 @@ function partOf(part, page, redraw) {
   return text.element;
 }
 
-/**
- * @param {Exchange} entry
- * @param {string} text
- * @param {Page} page
- * @param {() => void} redraw
- */
+/** @param {Exchange} entry @param {string} text @param {Page} page @param {() => void} redraw */
 function said(entry, text, page, redraw) {
   const queued =
     entry.status === 'queued' && entry.missionId !== null ? queueTools(entry, entry.missionId, page) : nothing;
@@ -170,11 +158,7 @@ function footOf(entry, page) {
   return lines;
 }
 
-/**
- * @param {Exchange} entry
- * @param {string} label
- * @param {Page} page
- */
+/** @param {Exchange} entry @param {string} label @param {Page} page */
 function again(entry, label, page) {
   const { text } = entry;
   // A schedule repeats its own turns; a program's message must not become the person's.
@@ -187,10 +171,7 @@ function again(entry, label, page) {
   });
 }
 
-/**
- * @param {Exchange} entry
- * @param {Page} page
- */
+/** @param {Exchange} entry @param {Page} page */
 function meta({ parts, at, ms, cost }, page) {
   const copy = async () => {
     const reply = parts.filter((part) => part.kind === 'text').map((part) => part.text);

@@ -11,10 +11,7 @@ const MOST = 5;
 /** Items shown at once; the others expand on request. */
 const FEW = 3;
 
-/**
- * @param {Notice} entry
- * @param {Page} page
- */
+/** @param {Notice} entry @param {Page} page */
 export function notice(entry, page) {
   if (entry.notice === 'session') return html`<p class="notice rule" data-notice="session">${entry.text}</p>`;
   const { learnings, files } = entry;

@@ -18,10 +18,7 @@ export async function showPermissions(page) {
   stop();
 }
 
-/**
- * @param {Page} page
- * @param {{ action: 'status' | 'revoke', rule_id?: string }} payload
- */
+/** @param {Page} page @param {{ action: 'status' | 'revoke', rule_id?: string }} payload */
 async function ask(page, payload) {
   try {
     await page.connection.ask('system', payload);
@@ -40,10 +37,7 @@ function listOf(page) {
     <ul class="plain">${rules.map((rule) => row(page, rule))}</ul>`;
 }
 
-/**
- * @param {Page} page
- * @param {StandingRule} rule
- */
+/** @param {Page} page @param {StandingRule} rule */
 const row = (page, { rule_id, words, command }) =>
   html`<li class="rule-row">
     <div>${escapeVisible(words)}${

@@ -30,11 +30,7 @@ const answering = new WeakSet();
 export function question(part, page, redraw) {
   const id = `question-${part.key}`;
   const { decision } = part;
-  /**
-   * @param {string} words
-   * @param {Decision} choice
-   * @param {string} look
-   */
+  /** @param {string} words @param {Decision} choice @param {string} look */
   const choice = (words, choice, look) =>
     button(words, () => answer(part, page, choice, redraw), { look, disabled: answering.has(part) });
   const isAlways = decision === 'always';
@@ -56,12 +52,7 @@ export function question(part, page, redraw) {
   </div>`;
 }
 
-/**
- * @param {PermissionPart} part
- * @param {Page} page
- * @param {Decision} decision
- * @param {() => void} redraw
- */
+/** @param {PermissionPart} part @param {Page} page @param {Decision} decision @param {() => void} redraw */
 async function answer(part, page, decision, redraw) {
   const { connection, store } = page;
   answering.add(part);

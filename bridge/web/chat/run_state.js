@@ -43,13 +43,10 @@ export function runState({ link, loaded, chat, permissions, session }, stopping)
     // A lost machine needs a restore; a retry alone does not help.
     return { kind: 'bad', words: link.detail || LINK.unavailable, retry: link.offer !== 'restore' };
   if (link.state === 'signed-out') return { kind: 'bad', words: 'Signed out' };
-  if (link.state === 'offline')
-    return {
-      kind: 'link',
-      words: [LINK.offline, link.detail].filter(Boolean).join('. '),
-      since: link.since,
-      retry: true,
-    };
+  if (link.state === 'offline') {
+    const words = [LINK.offline, link.detail].filter(Boolean).join('. ');
+    return { kind: 'link', words, since: link.since, retry: true };
+  }
   if (link.state !== 'ready') return { kind: 'link', words: link.detail || LINK[link.state], since: link.since };
   if (!loaded) return { kind: 'link', words: 'Opening the conversation', since: link.since };
   const running = chat.filter((entry) => entry.kind === 'exchange').findLast((entry) => entry.status === 'running');

@@ -57,10 +57,7 @@ export function toolRow(part, page, redraw) {
   </details>`;
 }
 
-/**
- * @param {ToolPart} part
- * @param {Page} page
- */
+/** @param {ToolPart} part @param {Page} page */
 function body(part, page) {
   const { name, input, title, summary, isError } = part;
   const card = CARD_TOOLS.has(shortName(name)) && cardOf(part, page);
@@ -77,17 +74,11 @@ function body(part, page) {
     ${card ? button('Show the card', () => page.openCard(card.card_id)) : nothing}`;
 }
 
-/**
- * @param {string} label
- * @param {string} text
- */
+/** @param {string} label @param {string} text */
 const block = (label, text) =>
   html`<pre class="scroll" tabindex="0" role="group" aria-label=${label}>${text || '(nothing)'}</pre>`;
 
-/**
- * @param {ToolPart} part
- * @param {Page} page
- */
+/** @param {ToolPart} part @param {Page} page */
 function cardOf({ input, title }, page) {
   const { cards } = page.store.state;
   return (

@@ -13,24 +13,16 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 const CHUNK_MS = 60_000;
 
 /**
- * @typedef {object} Item
- * @property {File} file
- * @property {number} sent  bytes that have arrived
- * @property {string | null} path  where it arrived
- * @property {'waiting' | 'sending' | 'done' | 'failed'} state
- * @property {string | null} problem
- * @property {boolean} mayRetry
- * @property {AbortController} abort
+ * `sent` are the bytes that have arrived, `path` where the file arrived.
+ * @typedef {{ file: File, sent: number, path: string | null, state: 'waiting' | 'sending' | 'done' | 'failed',
+ *   problem: string | null, mayRetry: boolean, abort: AbortController }} Item
  */
 
 export class Uploads {
   /** @type {Item[]} */
   #items = [];
 
-  /**
-   * @param {Page} page
-   * @param {() => void} onChange
-   */
+  /** @param {Page} page @param {() => void} onChange */
   constructor(page, onChange) {
     this.page = page;
     this.onChange = onChange;
@@ -110,11 +102,7 @@ export class Uploads {
     this.onChange();
   }
 
-  /**
-   * @param {Item} item
-   * @param {string} words
-   * @param {boolean} mayRetry
-   */
+  /** @param {Item} item @param {string} words @param {boolean} mayRetry */
   #fail(item, words, mayRetry) {
     Object.assign(item, { state: 'failed', problem: words, mayRetry });
     this.page.announce(`${item.file.name}: ${words}`);
