@@ -62,19 +62,3 @@ export const icon = (name, small = false) =>
   html`<svg class=${small ? 'icon small' : 'icon'} viewBox="0 0 24 24" aria-hidden="true">
     <path d=${PATHS[name] ?? PATHS.spark}></path>
   </svg>`;
-
-/**
- * Returns the icon as an element, for code that creates its own nodes.
- * @param {string} name
- * @param {boolean} [small]
- */
-export function iconElement(name, small = false) {
-  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-  svg.setAttribute('class', small ? 'icon small' : 'icon');
-  svg.setAttribute('viewBox', '0 0 24 24');
-  svg.setAttribute('aria-hidden', 'true');
-  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-  path.setAttribute('d', PATHS[name] ?? PATHS.spark);
-  svg.append(path);
-  return svg;
-}

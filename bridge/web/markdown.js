@@ -1,8 +1,9 @@
 // Markdown to DOM nodes: marked's lexer with our own renderer. It creates no HTML: raw HTML becomes text, and links are
 // allow-listed.
 
-import { copyText, h } from './dom.js';
-import { iconElement } from './icons.js';
+import { copyText } from './dom.js';
+import { elementOf, iconButton } from './template.js';
+import { html, nothing, render } from './vendor/lit-html/lit-html.js';
 import { Lexer } from './vendor/marked/marked.js';
 
 /** @import { MarkedToken, Token, Tokens } from 'marked' */
@@ -33,6 +34,19 @@ const ENTITIES = {
 /** A list or quote nested more deeply is shown as its source. */
 const DEEPEST = 40;
 const COPIED_MS = 1500;
+
+/**
+ * Creates an element with properties; a string child becomes text. Tokens are a tree of many small nodes, which
+ * templates would surround with markers.
+ * @param {string} tag
+ * @param {Record<string, unknown> | null} [properties]
+ * @param {(Piece | Piece[])[]} children
+ */
+function make(tag, properties, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children.flat());
+  return element;
+}
 
 /**
  * Renders a text as nodes; `heading` is the level of a first-level heading inside it.
@@ -95,23 +109,23 @@ function block(token, context) {
     case 'def':
       return null;
     case 'heading':
-      return h(`h${Math.min(6, token.depth + context.heading - 1)}`, null, inline(token.tokens, context));
+      return make(`h${Math.min(6, token.depth + context.heading - 1)}`, null, inline(token.tokens, context));
     case 'paragraph':
-      return h('p', null, inline(token.tokens, context));
+      return make('p', null, inline(token.tokens, context));
     case 'text':
       return token.tokens ? inline(token.tokens, context) : [plain(token.text)];
     case 'code':
       return codeBlock(token);
     case 'blockquote':
-      return h('blockquote', null, blocks(token.tokens, context));
+      return make('blockquote', null, blocks(token.tokens, context));
     case 'list':
       return list(token, context);
     case 'table':
       return table(token, context);
     case 'hr':
-      return h('hr');
+      return make('hr');
     default:
-      return h('p', null, token.raw);
+      return make('p', null, token.raw);
   }
 }
 
@@ -121,8 +135,8 @@ function block(token, context) {
  */
 function list(token, context) {
   const items = token.items.map((item) => listItem(item, context));
-  if (!token.ordered) return h('ul', null, items);
-  return h('ol', Number(token.start) > 1 ? { start: Number(token.start) } : null, items);
+  if (!token.ordered) return make('ul', null, items);
+  return make('ol', Number(token.start) > 1 ? { start: Number(token.start) } : null, items);
 }
 
 /**
@@ -134,38 +148,30 @@ function listItem(item, context) {
     item.tokens.filter((token) => token.type !== 'checkbox'),
     context,
   );
-  if (!item.task) return h('li', null, content);
-  const box = h('input', {
-    type: 'checkbox',
-    checked: item.checked,
-    disabled: true,
-    'aria-label': item.checked ? 'Done' : 'To do',
-  });
-  return h('li', { class: 'task' }, box, ' ', content);
+  if (!item.task) return make('li', null, content);
+  const ariaLabel = item.checked ? 'Done' : 'To do';
+  const box = make('input', { type: 'checkbox', checked: item.checked, disabled: true, ariaLabel });
+  return make('li', { className: 'task' }, box, ' ', content);
 }
 
 /** @param {Tokens.Code} token */
-function codeBlock(token) {
-  const code = h(
-    'code',
-    token.lang ? { dataset: { lang: (token.lang.split(/\s/)[0] ?? '').slice(0, 40) } } : null,
-    token.text,
-  );
-  const button = h(
-    'button',
-    { class: 'icon-button small copy-code', type: 'button', 'aria-label': 'Copy code', title: 'Copy code' },
-    iconElement('copy', true),
-  );
-  button.addEventListener('click', async () => {
-    if (!(await copyText(code.textContent))) return;
-    button.replaceChildren(iconElement('check', true));
-    button.setAttribute('aria-label', 'Copied');
-    setTimeout(() => {
-      button.replaceChildren(iconElement('copy', true));
-      button.setAttribute('aria-label', 'Copy code');
-    }, COPIED_MS);
-  });
-  return h('div', { class: 'code' }, h('pre', { tabIndex: 0, role: 'group', 'aria-label': 'Code' }, code), button);
+function codeBlock({ lang, text }) {
+  const element = elementOf(html`<div class="code"></div>`);
+  /** @param {boolean} isCopied */
+  const draw = (isCopied) =>
+    render(
+      html`<pre tabindex="0" role="group" aria-label="Code"><code
+          data-lang=${(lang ?? '').split(/\s/)[0]?.slice(0, 40) || nothing} .textContent=${text}></code></pre>
+        ${iconButton(isCopied ? 'check' : 'copy', isCopied ? 'Copied' : 'Copy code', copy, { look: 'copy-code' })}`,
+      element,
+    );
+  const copy = async () => {
+    if (!(await copyText(element.querySelector('code')?.textContent ?? ''))) return;
+    draw(true);
+    setTimeout(() => draw(false), COPIED_MS);
+  };
+  draw(false);
+  return element;
 }
 
 /**
@@ -174,40 +180,24 @@ function codeBlock(token) {
  */
 function table(token, context) {
   /**
+   * @param {Tokens.TableCell[]} cells
    * @param {'th' | 'td'} tag
-   * @param {Tokens.TableCell} content
-   * @param {number} index
    */
-  const cell = (tag, content, index) =>
-    h(tag, { class: token.align[index] ?? '', ...(tag === 'th' && { scope: 'col' }) }, inline(content.tokens, context));
-  return h(
-    'div',
-    { class: 'table-scroll', tabIndex: 0, role: 'group', 'aria-label': 'Table' },
-    h(
-      'table',
+  const row = (cells, tag) =>
+    make(
+      'tr',
       null,
-      h(
-        'thead',
-        null,
-        h(
-          'tr',
-          null,
-          token.header.map((content, index) => cell('th', content, index)),
+      cells.map(({ tokens }, index) =>
+        make(
+          tag,
+          { className: token.align[index] ?? '', ...(tag === 'th' && { scope: 'col' }) },
+          inline(tokens, context),
         ),
       ),
-      h(
-        'tbody',
-        null,
-        token.rows.map((row) =>
-          h(
-            'tr',
-            null,
-            row.map((content, index) => cell('td', content, index)),
-          ),
-        ),
-      ),
-    ),
-  );
+    );
+  const body = token.rows.map((cells) => row(cells, 'td'));
+  const whole = make('table', null, make('thead', null, row(token.header, 'th')), make('tbody', null, body));
+  return make('div', { className: 'table-scroll', tabIndex: 0, role: 'group', ariaLabel: 'Table' }, whole);
 }
 
 /**
@@ -223,11 +213,11 @@ function inline(all, context) {
       case 'strong':
       case 'em':
       case 'del':
-        return h(token.type, null, inline(token.tokens, deeper));
+        return make(token.type, null, inline(token.tokens, deeper));
       case 'codespan':
-        return h('code', null, token.text);
+        return make('code', null, token.text);
       case 'br':
-        return h('br');
+        return make('br');
       case 'link':
         return link(token.href, inline(token.tokens, deeper), token.raw);
       case 'image':
@@ -253,10 +243,10 @@ function inline(all, context) {
  */
 function link(href, content, raw) {
   const address = plain(href).trim();
-  if (OUTSIDE.test(address)) return h('a', { href: address, target: '_blank', rel: 'noopener noreferrer' }, content);
+  if (OUTSIDE.test(address)) return make('a', { href: address, target: '_blank', rel: 'noopener noreferrer' }, content);
   const file = FILE.exec(address)?.[1];
   if (file && !file.split('/').includes('..')) {
-    return h(
+    return make(
       'a',
       { href: `/files/${decoded(file).split('/').map(encodeURIComponent).join('/')}`, download: '' },
       content,

@@ -1,7 +1,7 @@
-// Elements from lit templates, for code that keeps one and draws into it later. Templates make memory/ and shell/:
-// lists and forms that are redrawn as a whole. Code in chat/ and canvas/ uses h(), in dom.js.
+// lit templates: an element of a template that is drawn into later, and the buttons that all panels share.
 
-import { render } from './vendor/lit-html/lit-html.js';
+import { icon } from './icons.js';
+import { html, nothing, render } from './vendor/lit-html/lit-html.js';
 
 /** @import { TemplateResult } from 'lit-html' */
 
@@ -19,6 +19,31 @@ export function elementOf(template) {
   element.remove();
   return element;
 }
+
+/**
+ * Returns a small button. `label` is its accessible name, if `content` is not enough.
+ * @param {unknown} content
+ * @param {(event: Event) => unknown} run
+ * @param {{ look?: string, label?: string, hidden?: boolean, disabled?: boolean }} [how]
+ */
+export const button = (content, run, { look = '', label, hidden = false, disabled = false } = {}) =>
+  html`<button type="button" class="button small ${look}" aria-label=${label ?? nothing} ?hidden=${hidden}
+    ?disabled=${disabled} @click=${run}>${content}</button>`;
+
+/**
+ * Returns a small button with an icon; `label` is its accessible name, `title` its tooltip if that is shorter.
+ * @param {string} name
+ * @param {string} label
+ * @param {(event: Event) => unknown} run
+ * @param {{ look?: string, title?: string, hidden?: boolean }} [how]
+ */
+export const iconButton = (name, label, run, { look = '', title = label, hidden = false } = {}) =>
+  html`<button type="button" class="icon-button small ${look}" aria-label=${label} title=${title} ?hidden=${hidden}
+    @click=${run}>${icon(name, true)}</button>`;
+
+/** Keys of list items for lit's `repeat`. */
+export const byKey = (/** @type {{ key: number | string }} */ { key }) => key;
+export const itself = (/** @type {unknown} */ item) => item;
 
 /**
  * Returns the value of the field that an event came from.

@@ -289,9 +289,11 @@ async def test_work_outliving_its_turn_may_still_ask(page: Page, wire: Wire) -> 
 async def test_question_of_many_lines_is_whole(page: Page) -> None:
     command = "\n" * 120_000 + "touch at-the-end"
     drawn = """async (command) => {
-        const { askedInput } = await import("/chat/asked_input.js");
+        const load = path => import(new URL(path, document.querySelector("script[type=module]").src));
+        const { askedInput } = await load("chat/asked_input.js");
+        const { render } = await load("vendor/lit-html/lit-html.js");
         const box = document.createElement("div");
-        box.append(...askedInput({ tool: "Bash", input: { command } }));
+        render(askedInput({ tool: "Bash", input: { command } }), box);
         return [box.querySelector("pre").textContent, box.querySelector(".asked-length").textContent];
     }"""
     text, length = await page.evaluate(drawn, command)

@@ -108,7 +108,7 @@ def field(found: Locator) -> Locator:
 
 
 async def new_note(page: Page) -> Locator:
-    await page.locator("#canvas-board, .canvas-instead").first.wait_for(state="attached")
+    await page.locator("#canvas-board, .canvas-placeholder").first.wait_for(state="attached")
     await page.get_by_role("button", name="New note").click()
     return page.get_by_role("form", name="New note")
 

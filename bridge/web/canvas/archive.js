@@ -1,11 +1,15 @@
 // Archived stacks and cards, each with a button to restore it.
 
-import { h } from '../dom.js';
 import { plural } from '../format.js';
+import { button, elementOf } from '../template.js';
+import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
 import { archivedOf } from './stacks.js';
 
-/** @import { Card, Page, Stack } from '../types/page.js' */
+/** @import { Page } from '../types/page.js' */
 /** @import { Stacks } from './stacks.js' */
+
+/** @typedef {{ id: string, name: string, what: string, restore: () => Promise<unknown> }} Row */
 
 /**
  * Shows the list until it is closed; it follows restores meanwhile.
@@ -13,56 +17,50 @@ import { archivedOf } from './stacks.js';
  * @param {Stacks} stacks
  */
 export async function showArchived(page, stacks) {
-  const body = h('div', { class: 'archive-list' });
-  const draw = () => body.replaceChildren(...lists(page, stacks));
+  const body = elementOf(html`<div class="archive-list"></div>`);
+  const draw = () => {
+    const rows = rowsOf(page, stacks);
+    render(rows.length ? html`<ul class="plain">${repeat(rows, ({ id }) => id, row)}</ul>` : EMPTY, body);
+  };
   draw();
   const stop = page.store.subscribe(['stacks', 'cards'], draw);
   await page.dialog({ title: 'Archived', body, actions: [{ label: 'Close', value: null, primary: true }] });
   stop();
 }
 
-/**
- * @param {Page} page
- * @param {Stacks} stacks
- */
-function lists(page, stacks) {
-  const archived = archivedOf(page.store.state);
-  /** @param {Stack} stack */
-  const cardsOf = (stack) => [...page.store.state.cards.values()].filter((card) => card.stack_id === stack.stack_id);
-  const rows = [
-    ...archived.stacks.map((stack) =>
-      row(stack.name, `Stack, ${plural(cardsOf(stack).length, 'card')}`, () => stacks.restore(stack)),
-    ),
-    ...archived.cards.map((card) => row(card.title, nameOf(stacks, card), () => stacks.restoreCard(card))),
+const EMPTY = html`<p>Nothing is archived. Cards and stacks you archive wait here.</p>`;
+
+/** @param {Page} page @param {Stacks} stacks @returns {Row[]} */
+function rowsOf({ store }, stacks) {
+  const archived = archivedOf(store.state);
+  const cards = [...store.state.cards.values()];
+  return [
+    ...archived.stacks.map((stack) => {
+      const count = cards.filter((card) => card.stack_id === stack.stack_id).length;
+      const what = `Stack, ${plural(count, 'card')}`;
+      return { id: stack.stack_id, name: stack.name, what, restore: () => stacks.restore(stack) };
+    }),
+    ...archived.cards.map((card) => {
+      const stack = stacks.all.find(({ stack_id: id }) => id === card.stack_id)?.name ?? 'a stack';
+      return { id: card.card_id, name: card.title, what: `Card on ${stack}`, restore: () => stacks.restoreCard(card) };
+    }),
   ];
-  if (rows.length === 0) return [h('p', null, 'Nothing is archived. Cards and stacks you archive wait here.')];
-  return [h('ul', { class: 'plain' }, rows)];
 }
 
-/**
- * @param {Stacks} stacks
- * @param {Card} card
- */
-const nameOf = (stacks, card) =>
-  `Card on ${stacks.all.find(({ stack_id: id }) => id === card.stack_id)?.name ?? 'a stack'}`;
-
-/**
- * @param {string} name
- * @param {string} what
- * @param {() => Promise<unknown>} restore
- */
-function row(name, what, restore) {
-  const button = h('button', { type: 'button', class: 'button small', 'aria-label': `Restore ${name}` }, 'Restore');
-  button.addEventListener('click', async () => {
-    button.disabled = true;
+/** @param {Row} row */
+function row({ name, what, restore }) {
+  /** @param {Event} event */
+  const act = async ({ currentTarget }) => {
+    const pressed = /** @type {HTMLButtonElement} */ (currentTarget);
+    pressed.disabled = true;
     await restore();
-    button.disabled = false;
-  });
-  const words = h(
-    'div',
-    { class: 'grow' },
-    h('div', { class: 'cut archive-name' }, name),
-    h('div', { class: 'muted small-text' }, what),
-  );
-  return h('li', { class: 'list-row' }, words, button);
+    pressed.disabled = false;
+  };
+  return html`<li class="list-row">
+    <div class="grow">
+      <div class="cut archive-name">${name}</div>
+      <div class="muted small-text">${what}</div>
+    </div>
+    ${button('Restore', act, { label: `Restore ${name}` })}
+  </li>`;
 }

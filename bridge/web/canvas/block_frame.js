@@ -1,13 +1,16 @@
-// Frame of an editable block: the block, a button to edit it, its last author, and the field during an edit.
+// Frame of an editable block: the block, its last author, a button to edit it, and the field during an edit.
 
-import { h } from '../dom.js';
-import { iconElement } from '../icons.js';
+import { iconButton } from '../template.js';
+import { html } from '../vendor/lit-html/lit-html.js';
 import { drawBlock } from './blocks.js';
-import { NAMES } from './spots.js';
+import { NAMES } from './cell_address.js';
 
 /** @import { Block } from '../types/page.js' */
+/** @import { Address } from './cell_address.js' */
 /** @import { Edit } from './edit.js' */
-/** @import { Spot } from './spots.js' */
+
+/** Arrow keys between the names and values of a list of pairs. */
+const STEPS = new Map(Object.entries({ ArrowUp: -2, ArrowDown: 2, ArrowLeft: -1, ArrowRight: 1 }));
 
 /**
  * Returns who changed a block last, unless that is the agent that drew it.
@@ -18,105 +21,74 @@ export function authorOf({ by, version = 1 }) {
   return version > 1 ? 'Edited by Sprite' : '';
 }
 
-/** Arrow keys between the names and values of a list of pairs. */
-const STEPS = new Map([
-  ['ArrowUp', -2],
-  ['ArrowDown', 2],
-  ['ArrowLeft', -1],
-  ['ArrowRight', 1],
-]);
-
-export class BlockFrame {
-  #drawn;
-  #type;
-  /** @type {(spot: Spot) => void} */
-  #begin;
-  #button;
-
-  /**
-   * `begin(spot)` is called when the person wants to edit; `title` is the card's.
-   * @param {Block} block
-   * @param {string} title
-   * @param {(spot: Spot) => void} begin
-   */
-  constructor(block, title, begin) {
-    this.#type = block.type;
-    this.#begin = begin;
-    this.#drawn = drawBlock(block);
-    this.#button = h('button', { type: 'button', class: 'icon-button small' }, iconElement('edit', true));
-    this.#button.title = 'Edit (F2)';
-    this.#button.setAttribute('aria-label', `Edit ${NAMES.get(block.type)} in ${title}`);
-    this.#button.addEventListener('click', () => this.begin());
-    const author = h('span', { class: 'block-author' }, authorOf(block));
-    this.element = h(
-      'div',
-      { class: `block ${block.type}` },
-      this.#drawn,
-      h('div', { class: 'block-tools' }, author, this.#button),
-    );
-    this.#drawn.addEventListener('click', (event) => this.#clicked(event));
-    if (block.type === 'key-value') this.#rove();
-  }
-
-  /** Begins an edit at the first spot. */
-  begin() {
-    this.#begin(this.#type === 'key-value' ? { kind: 'pair', index: 0, side: 'value' } : { kind: 'text' });
-  }
-
-  /**
-   * Puts the field in the place of the text.
-   * @param {Edit} edit
-   */
-  show({ element, spot }) {
-    this.element.classList.add('editing');
-    const side = spot.kind === 'pair' ? this.#sides[2 * spot.index + (spot.side === 'value' ? 1 : 0)] : undefined;
-    if (side) side.replaceChildren(element);
-    else this.#drawn.replaceWith(element);
-  }
-
-  /**
-   * Moves the keyboard focus back to a spot.
-   * @param {Spot} spot
-   */
-  focus(spot) {
-    const side = spot.kind === 'pair' ? this.#sides[2 * spot.index + (spot.side === 'value' ? 1 : 0)] : undefined;
-    (side ?? this.#button).focus({ preventScroll: true });
-  }
-
-  /** @returns {HTMLElement[]} */
-  get #sides() {
-    return [...this.#drawn.querySelectorAll('dt, dd')].filter((side) => side instanceof HTMLElement);
-  }
-
-  /** @param {Event} event */
-  #clicked(event) {
-    const { target } = event;
+/**
+ * `begin(address)` is called when the person wants to edit; `title` is the card's, `key` names the block in it.
+ * @param {string} key
+ * @param {Block} block
+ * @param {string} title
+ * @param {Edit | null} edit
+ * @param {(address: Address) => void} begin
+ */
+export function blockFrame(key, block, title, edit, begin) {
+  const { type } = block;
+  /** @param {MouseEvent} event */
+  const clicked = ({ target, currentTarget }) => {
     // A click on a link follows it, and a text selection is for copying.
-    if (!(target instanceof Element) || target.closest('a, button, summary, textarea')) return;
+    if (!(target instanceof Element) || target.closest('a, button, summary, textarea, .block-tools')) return;
     if (!getSelection()?.isCollapsed) return;
-    if (this.#type !== 'key-value') this.begin();
-    else this.#beginAt(this.#sides.findIndex((side) => side.contains(target)));
-  }
-
-  /** @param {number} at */
-  #beginAt(at) {
-    if (at >= 0) this.#begin({ kind: 'pair', index: Math.floor(at / 2), side: at % 2 ? 'value' : 'key' });
-  }
-
-  /** One stop for Tab; arrow keys move between the sides, Enter or F2 edits. */
-  #rove() {
-    const sides = this.#sides;
-    sides.forEach((side, at) => {
-      side.tabIndex = at === 1 ? 0 : -1;
-      side.addEventListener('keydown', (event) => {
-        const step = STEPS.get(event.key);
-        if (event.target !== side) return;
-        if (event.key === 'Enter' || event.key === 'F2') this.#beginAt(at);
-        else if (step) sides[at + step]?.focus();
-        else return;
-        event.preventDefault();
-        event.stopPropagation();
-      });
-    });
-  }
+    const at = sidesOf(currentTarget).findIndex((side) => side.contains(target));
+    if (type !== 'key-value') begin(firstAddress(type));
+    else if (at >= 0) begin(addressOf(at));
+  };
+  /** @param {KeyboardEvent} event */
+  const keyed = (event) => {
+    const sides = sidesOf(event.currentTarget);
+    const at = sides.indexOf(/** @type {HTMLElement} */ (event.target));
+    const step = STEPS.get(event.key);
+    if (at < 0) return;
+    if (event.key === 'Enter' || event.key === 'F2') begin(addressOf(at));
+    else if (step) sides[at + step]?.focus();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const tool = iconButton('edit', `Edit ${NAMES.get(type)} in ${title}`, () => begin(firstAddress(type)), {
+    title: 'Edit (F2)',
+  });
+  return html`<div class="block ${type} ${edit ? 'editing' : ''}" data-key=${key} @click=${clicked} @keydown=${keyed}>
+    ${drawBlock(edit?.block ?? block, edit)}
+    <div class="block-tools"><span class="block-author">${authorOf(block)}</span>${tool}</div>
+  </div>`;
 }
+
+/**
+ * Returns the address at which an edit of a block begins.
+ * @param {string} type
+ * @returns {Address}
+ */
+export const firstAddress = (type) => (type === 'key-value' ? addressOf(1) : { kind: 'text' });
+
+/**
+ * Moves the keyboard focus back to an address.
+ * @param {Element | null} frame
+ * @param {Address} address
+ */
+export function focusAddress(frame, address) {
+  if (!frame) return;
+  const sides = sidesOf(frame);
+  const side = address.kind === 'pair' ? sides[2 * address.index + (address.side === 'value' ? 1 : 0)] : undefined;
+  /** @type {HTMLElement | null} */
+  const target = side ?? frame.querySelector('.block-tools button');
+  target?.focus({ preventScroll: true });
+}
+
+/** @param {number} at @returns {Address} */
+const addressOf = (at) => ({ kind: 'pair', index: Math.floor(at / 2), side: at % 2 ? 'value' : 'key' });
+
+/**
+ * Returns the names and values of a list of pairs, in order.
+ * @param {EventTarget | null} frame
+ * @returns {HTMLElement[]}
+ */
+const sidesOf = (frame) =>
+  frame instanceof HTMLElement ? /** @type {HTMLElement[]} */ ([...frame.querySelectorAll('dt, dd')]) : [];

@@ -1,14 +1,14 @@
-/**
- * Blocks as elements: one small function per type. The data comes from a model, so each function accepts only what it
- * understands. Text becomes text nodes, markdown uses the page's own renderer, and no content can run.
- */
+// Blocks as templates: one small function per type. The data comes from a model, so each function accepts only what it
+// understands. Text becomes text nodes, markdown uses the page's own renderer, and no content can run.
 
-import { h } from '../dom.js';
 import { renderMarkdown } from '../markdown.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { cellText } from './figures.js';
 import { downloadAddress, fileName, kindOf, previewAddress } from './files.js';
 
+/** @import { TemplateResult } from 'lit-html' */
 /** @import { Block, BlockData } from '../types/page.js' */
+/** @import { Edit } from './edit.js' */
 
 /** A card's title is an h3; headings inside begin below it. */
 const FIRST_HEADING = 4;
@@ -23,14 +23,17 @@ const VARIANTS = { default: 'info', success: 'ok', warning: 'warn', destructive:
 export const SIDE_BY_SIDE = new Set(['stat', 'badge']);
 
 /**
- * Returns the element of a block; an unknown type or unfit data shows a placeholder instead of nothing.
+ * Returns a block, with the field of an edit in the place of the text. An unknown type or unfit data shows a
+ * placeholder instead of nothing.
  * @param {Pick<Block, 'type' | 'data'>} block
+ * @param {Edit | null} [edit]
  */
-export function drawBlock({ type, data }) {
+export function drawBlock({ type, data }, edit = null) {
+  if (edit?.address.kind === 'text') return edit.element;
   const draw = Object.hasOwn(DRAWINGS, type) ? DRAWINGS[type] : undefined;
   if (draw === undefined) return undrawable(`A “${type}” block, which this page cannot draw yet`, data);
   try {
-    return draw(data ?? {});
+    return draw(data ?? {}, edit);
   } catch {
     return undrawable(`A ${type} block whose data does not fit`, data);
   }
@@ -44,12 +47,10 @@ export function drawBlock({ type, data }) {
 export function undrawable(words, data) {
   const json = JSON.stringify(data, null, 2) ?? '';
   const shown = json.length > SHOWN_JSON ? `${json.slice(0, SHOWN_JSON)}…` : json;
-  return h(
-    'details',
-    { class: 'undrawable' },
-    h('summary', null, words),
-    h('pre', { class: 'mono scroll', tabIndex: 0 }, shown),
-  );
+  return html`<details class="undrawable">
+    <summary>${words}</summary>
+    <pre class="mono scroll" tabindex="0">${shown}</pre>
+  </details>`;
 }
 
 /**
@@ -66,31 +67,48 @@ function words(value) {
 /** @param {unknown} value */
 const optional = (value) => (value === null || value === undefined || value === '' ? null : words(value));
 
+/** @type {((look: string, content: string) => TemplateResult)[]} */
+const HEADINGS = [
+  (look, content) => html`<h4 class=${look}>${content}</h4>`,
+  (look, content) => html`<h5 class=${look}>${content}</h5>`,
+  (look, content) => html`<h6 class=${look}>${content}</h6>`,
+];
+
 /** @param {BlockData} data */
 function heading({ text, level = 2 }) {
   const depth = Math.min(4, Math.max(1, Number(level) || 2));
-  return h(`h${Math.min(6, FIRST_HEADING + depth - 1)}`, { class: `block-heading level-${depth}` }, words(text));
+  const draw = HEADINGS[Math.min(depth, HEADINGS.length) - 1];
+  return draw?.(`block-heading level-${depth}`, words(text)) ?? nothing;
 }
 
 /** @param {BlockData} data */
 function stat({ label, value, description }) {
   const said = optional(description);
-  return h(
-    'dl',
-    { class: 'stat' },
-    h('dt', null, words(label)),
-    h('dd', { class: 'stat-value tabular' }, words(value)),
-    said && h('dd', { class: 'stat-description' }, said),
-  );
+  return html`<dl class="stat">
+    <dt>${words(label)}</dt>
+    <dd class="stat-value tabular">${words(value)}</dd>
+    ${said ? html`<dd class="stat-description">${said}</dd>` : nothing}
+  </dl>`;
 }
 
-/** @param {BlockData} data */
-function keyValue({ pairs }) {
+/**
+ * Draws pairs with one stop for Tab; card_body.js moves between them by keys.
+ * @param {BlockData} data
+ * @param {Edit | null} edit
+ */
+function keyValue({ pairs }, edit) {
   const listed = Array.isArray(pairs) ? pairs : pairsOf(pairs);
-  const lines = listed.map(({ key, value }) =>
-    h('div', null, h('dt', null, words(key)), h('dd', { class: 'tabular' }, cellText(value))),
+  const address = edit?.address.kind === 'pair' ? edit.address : null;
+  /** @param {number} index @param {'key' | 'value'} side @param {string} text */
+  const content = (index, side, text) => (address?.index === index && address.side === side ? edit?.element : text);
+  const lines = listed.map(
+    ({ key, value }, index) =>
+      html`<div>
+        <dt tabindex="-1">${content(index, 'key', words(key))}</dt>
+        <dd class="tabular" tabindex=${index === 0 ? 0 : -1}>${content(index, 'value', cellText(value))}</dd>
+      </div>`,
   );
-  return h('dl', { class: 'pairs' }, ...lines);
+  return html`<dl class="pairs">${lines}</dl>`;
 }
 
 /**
@@ -105,7 +123,7 @@ function pairsOf(fields) {
 /** @param {BlockData} data */
 function badge({ text, variant = 'default' }) {
   const look = typeof variant === 'string' && Object.hasOwn(VARIANTS, variant) ? VARIANTS[variant] : VARIANTS.default;
-  return h('span', { class: `badge ${look}` }, words(text));
+  return html`<span class="badge ${look}">${words(text)}</span>`;
 }
 
 /** @param {BlockData} data */
@@ -113,29 +131,18 @@ function progress({ value, label }) {
   const share = Math.min(100, Math.max(0, Number(value)));
   if (!Number.isFinite(share)) throw new TypeError('no number');
   const name = optional(label) ?? 'Progress';
-  const bar = h('progress', { max: 100, value: share, 'aria-label': name });
-  const percent = `${Number(share.toFixed(1))}%`;
-  return h(
-    'div',
-    { class: 'progress-block' },
-    h('div', { class: 'progress-words' }, h('span', null, name), h('span', { class: 'tabular' }, percent)),
-    bar,
-  );
+  return html`<div class="progress-block">
+    <div class="progress-words"><span>${name}</span><span class="tabular">${Number(share.toFixed(1))}%</span></div>
+    <progress max="100" value=${share} aria-label=${name}></progress>
+  </div>`;
 }
 
 /** @param {BlockData} data */
-function text({ content }) {
-  const element = h('div', { class: 'prose' });
-  element.append(renderMarkdown(words(content), { heading: FIRST_HEADING }));
-  return element;
-}
-
-const separator = () => h('hr');
+const text = ({ content }) =>
+  html`<div class="prose">${renderMarkdown(words(content), { heading: FIRST_HEADING })}</div>`;
 
 /** @param {BlockData} data */
-function note({ content }) {
-  return h('p', { class: 'note-block' }, words(content));
-}
+const note = ({ content }) => html`<p class="note-block">${words(content)}</p>`;
 
 /** @param {BlockData} data */
 function file({ path, title, excerpt }) {
@@ -143,18 +150,16 @@ function file({ path, title, excerpt }) {
   const address = downloadAddress(where);
   const name = optional(title) ?? fileName(where) ?? where;
   const said = optional(excerpt);
-  const link =
-    address === null
-      ? h('span', { class: 'file-name' }, name)
-      : h('a', { class: 'file-name', href: address, download: fileName(where) }, name);
-  return h(
-    'div',
-    { class: 'file-block' },
-    link,
-    h('span', { class: 'file-path mono' }, address === null ? `${where} (on the sprite's own disk)` : where),
-    said && h('p', { class: 'file-excerpt' }, said),
-    address !== null && look(where, name),
-  );
+  return html`<div class="file-block">
+    ${
+      address === null
+        ? html`<span class="file-name">${name}</span>
+            <span class="file-path mono">${where} (on the sprite's own disk)</span>`
+        : html`<a class="file-name" href=${address} download=${fileName(where)}>${name}</a>
+            <span class="file-path mono">${where}</span>`
+    }
+    ${said ? html`<p class="file-excerpt">${said}</p>` : nothing} ${address === null ? nothing : preview(where, name)}
+  </div>`;
 }
 
 /**
@@ -162,32 +167,22 @@ function file({ path, title, excerpt }) {
  * @param {string} path
  * @param {string} name
  */
-function look(path, name) {
-  const button = h('button', { type: 'button', class: 'button small file-look', 'aria-label': `Preview ${name}` });
-  button.addEventListener('click', () =>
-    button.dispatchEvent(new CustomEvent('sprite:preview', { bubbles: true, detail: path })),
-  );
-  const words = h('span', null, 'Preview');
-  if (kindOf(path) !== 'image') {
-    button.append(words);
-    return button;
-  }
-  const picture = h('img', { class: 'file-thumb', loading: 'lazy', alt: '', src: previewAddress(path) ?? '' });
-  // Moved, deleted or damaged: the dialog explains more than a broken image.
-  picture.addEventListener('error', () => picture.replaceWith(words));
-  button.append(picture);
-  return button;
+function preview(path, name) {
+  /** @param {Event} event */
+  const open = ({ currentTarget }) =>
+    currentTarget?.dispatchEvent(new CustomEvent('sprite:preview', { bubbles: true, detail: path }));
+  /** @param {Event} event */
+  const failed = ({ target }) => /** @type {HTMLElement} */ (target).replaceWith('Preview');
+  const src = previewAddress(path) ?? '';
+  // A picture that was moved, deleted or damaged: the dialog explains more than a broken image.
+  return html`<button type="button" class="button small file-look" aria-label="Preview ${name}" @click=${open}>${
+    kindOf(path) === 'image'
+      ? html`<img class="file-thumb" loading="lazy" alt="" src=${src} @error=${failed} />`
+      : 'Preview'
+  }</button>`;
 }
 
-/** @type {Record<string, (data: BlockData) => HTMLElement>} */
-const DRAWINGS = {
-  heading,
-  stat,
-  'key-value': keyValue,
-  badge,
-  progress,
-  text,
-  separator,
-  document: file,
-  note,
-};
+const separator = () => html`<hr />`;
+
+/** @type {Record<string, (data: BlockData, edit: Edit | null) => unknown>} */
+const DRAWINGS = { heading, stat, 'key-value': keyValue, badge, progress, text, separator, document: file, note };

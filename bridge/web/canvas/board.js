@@ -2,15 +2,17 @@
 //
 // A card that is dragged, or moved by keys, is never moved by other code.
 
-import { h } from '../dom.js';
+import { elementOf, itself } from '../template.js';
+import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
 import { CardView } from './card_view.js';
 import { Drag } from './drag.js';
+import { Highlights } from './highlights.js';
+import { KeyboardMove } from './keyboard_move.js';
 import { Moves } from './moves.js';
-import { News } from './news.js';
-import { Nudge } from './nudge.js';
 import { bounded, columnsOf, NARROW, pack, UNIT, widthOf } from './packing.js';
 
-/** @import { Card, Grip, Page, Place } from '../types/page.js' */
+/** @import { Grip, Page, Place } from '../types/page.js' */
 /** @import { Columns, Item } from './packing.js' */
 
 /** Largest height of a card without a chosen size; its content scrolls. */
@@ -26,10 +28,8 @@ const CALM_MS = 120;
 /** @typedef {{ view: CardView, width: number }} Asked */
 
 export class Board {
-  /** @type {Page} */
   #page;
-  /** @type {(view: CardView) => void} */
-  #archive;
+  #hands;
   /** @type {Map<string, CardView>} */
   #views = new Map();
   /** @type {string | null} */
@@ -44,16 +44,12 @@ export class Board {
   #heldFrom = null;
   #visible = false;
   #frame = 0;
-  /** @type {Set<string>} */
   #touched;
-  #drag;
-  #nudge;
   #sheet;
-  #news;
+  #highlights;
   #width = 0;
   #resizing = false;
-  /** @type {number | undefined} */
-  #calming;
+  #calming = 0;
 
   /**
    * `archive(view)` is called when the person archives a card; `touched` are the ids of cards that the agent has just
@@ -64,23 +60,23 @@ export class Board {
    */
   constructor(page, archive, touched) {
     this.#page = page;
-    this.#archive = archive;
+    this.#hands = { archive, drag: new Drag(this), keys: new KeyboardMove(page, this) };
     this.#touched = touched;
     this.narrow = false;
-    this.moves = new Moves(page, () => this.#soon());
-    this.#drag = new Drag(this);
-    this.#nudge = new Nudge(page, this);
-    this.#sheet = h('div', { class: 'board-sheet' });
-    this.scroller = h('div', { class: 'board scroll', id: 'canvas-board', role: 'tabpanel', tabIndex: 0 }, this.#sheet);
-    this.#news = new News(this.scroller, (view) => this.focus(view.card.card_id));
-    this.element = h('div', { class: 'board-frame' }, this.scroller, this.#news.element);
+    this.moves = new Moves(page, () => this.follow());
+    this.#sheet = elementOf(html`<div class="board-sheet"></div>`);
+    this.scroller = elementOf(
+      html`<div class="board scroll" id="canvas-board" role="tabpanel" tabindex="0">${this.#sheet}</div>`,
+    );
+    this.#highlights = new Highlights(this.scroller, (view) => this.focus(view.card.card_id));
+    this.element = elementOf(html`<div class="board-frame">${this.scroller}${this.#highlights.element}</div>`);
     new ResizeObserver(() => this.#resized()).observe(this.scroller);
   }
 
   /** @param {boolean} visible */
   show(visible) {
     this.#visible = visible;
-    if (visible) this.#soon();
+    if (visible) this.follow();
     else this.#letGo();
   }
 
@@ -92,18 +88,13 @@ export class Board {
     if (stackId === this.#stackId) return;
     this.#letGo();
     this.#stackId = stackId;
-    for (const view of this.#views.values()) view.leave();
+    for (const view of this.#views.values()) view.body.leave();
     this.#views.clear();
     this.#columnOf.clear();
-    this.#sheet.replaceChildren();
-    this.#news.hide();
+    this.#arrange();
+    this.#highlights.hide();
     this.scroller.scrollTo(0, 0);
-    this.#soon();
-  }
-
-  /** Schedules an update from the store; call it whenever cards may have changed. */
-  follow() {
-    this.#soon();
+    this.follow();
   }
 
   /** The cards of this stack, in order of creation. */
@@ -136,7 +127,7 @@ export class Board {
   hold(view) {
     this.#held = view;
     this.#heldFrom = view.place;
-    view.hold(true);
+    view.element.classList.add('held');
   }
 
   /**
@@ -168,27 +159,27 @@ export class Board {
 
   /** @param {CardView} view */
   #free(view) {
-    view.hold(false);
+    view.element.classList.remove('held');
     if (this.#held === view) this.#held = null;
   }
 
   #letGo() {
-    this.#drag.cancel();
-    this.#nudge.keep();
+    this.#hands.drag.cancel();
+    this.#hands.keys.keep();
   }
 
   /** During a resize, cards follow in coarse steps and keep their heights; afterwards they are measured. */
   #resized() {
     const before = this.#width;
     this.#width = this.scroller.clientWidth;
-    this.#soon();
+    this.follow();
     // Becoming visible is no change of width, and must not move cards.
     if (before === 0 || this.#width === 0 || before === this.#width) return;
     clearTimeout(this.#calming);
     this.#setResizing(true);
     this.#calming = setTimeout(() => {
       this.#setResizing(false);
-      this.#soon();
+      this.follow();
     }, CALM_MS);
   }
 
@@ -200,7 +191,8 @@ export class Board {
 
   // --- drawing ---
 
-  #soon() {
+  /** Schedules an update from the store; call it whenever cards may have changed. */
+  follow() {
     if (this.#frame || !this.#visible) return;
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0;
@@ -216,7 +208,6 @@ export class Board {
     const cards = this.cards;
     this.#drop(new Set(cards.map((card) => card.card_id)));
     const lit = [];
-    let behind = null;
     let left = false;
     for (const card of cards) {
       let view = this.#views.get(card.card_id);
@@ -225,33 +216,26 @@ export class Board {
           left = true;
           break;
         }
-        view = this.#make(card, behind);
+        view = new CardView(this.#page, card, this.#hands);
+        this.#views.set(card.card_id, view);
         if (this.#touched.has(card.card_id)) lit.push(view);
       } else if (view.card !== card && view.update(card) && this.#touched.has(card.card_id)) {
         lit.push(view);
       }
-      behind = view;
     }
+    this.#arrange();
     this.#layout(deadline);
-    if (left) this.#soon();
+    if (left) this.follow();
     else this.#touched.clear();
     for (const view of lit) view.flash();
     const last = lit.at(-1);
-    if (last) this.#news.tell(last);
+    if (last) this.#highlights.tell(last);
   }
 
-  /**
-   * @param {Card} card
-   * @param {CardView | null} behind
-   */
-  #make(card, behind) {
-    const view = new CardView(this.#page, card, this.#archive);
-    this.#drag.attach(view);
-    this.#nudge.attach(view);
-    this.#views.set(card.card_id, view);
-    if (behind === null) this.#sheet.prepend(view.element);
-    else behind.element.after(view.element);
-    return view;
+  /** Puts the cards' elements into their order; drawn cards stay where they are. */
+  #arrange() {
+    const elements = repeat(this.#inOrder(), itself, (view) => view.element);
+    render(elements, this.#sheet);
   }
 
   /** @param {Set<string>} ids */
@@ -261,8 +245,7 @@ export class Board {
       if (this.#held === view) this.#letGo();
       const focused = view.element.contains(document.activeElement);
       this.#views.delete(id);
-      view.leave();
-      view.element.remove();
+      view.body.leave();
       if (focused) this.scroller.focus({ preventScroll: true });
     }
   }
@@ -290,10 +273,7 @@ export class Board {
     for (const view of this.#views.values()) view.put(null);
   }
 
-  /**
-   * @param {Columns} columns
-   * @param {number} deadline
-   */
+  /** @param {Columns} columns @param {number} deadline */
   #pack(columns, deadline) {
     if (columns.count !== this.#columns?.count) this.#columnOf.clear();
     this.#columns = columns;
@@ -336,7 +316,7 @@ export class Board {
     const rest = asked.filter((each) => !urgent.includes(each));
     let at = 0;
     for (; at < rest.length && performance.now() < deadline; at += AT_ONCE) this.#measure(rest.slice(at, at + AT_ONCE));
-    if (at < rest.length) this.#soon();
+    if (at < rest.length) this.follow();
   }
 
   /**
@@ -354,11 +334,7 @@ export class Board {
     return this.moves.of(view.card.card_id) ?? view.card.size;
   }
 
-  /**
-   * @param {CardView} view
-   * @param {Columns} columns
-   * @returns {Item}
-   */
+  /** @param {CardView} view @param {Columns} columns @returns {Item} */
   #item(view, columns) {
     const { card } = view;
     const natural = Math.min(HIGHEST, Math.max(LOWEST, Math.ceil(view.measured.height / UNIT) * UNIT));

@@ -1,13 +1,10 @@
 // The canvas panel: tabs, the board, and a placeholder for an empty canvas. The board and the code that draws cards are
 // not part of the first load: they are loaded with the first card.
-//
-// All elements are made with h(): cards, tables and tabs keep their elements while their content changes, with scroll
-// position, focus and drags, and ten thousand rows stay data until they are drawn.
 
-import { h } from '../dom.js';
 import { drafts } from '../drafts.js';
 import { plural } from '../format.js';
-import { Instead } from './instead.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { placeholder } from './placeholder.js';
 import { archivedOf, Stacks } from './stacks.js';
 import { Tabs } from './tabs.js';
 
@@ -16,22 +13,14 @@ import { Tabs } from './tabs.js';
 /** @import { NoteForm } from './note_form.js' */
 
 /**
- * Builds the panel in `root`; types/page.d.ts describes `page` and the returned object.
+ * Builds the panel in `root`.
  * @param {HTMLElement} root
  * @param {Page} page
  */
-export function mountCanvas(root, page) {
-  const canvas = new Canvas(root, page);
-  return {
-    shown: () => canvas.show(true),
-    hidden: () => canvas.show(false),
-    /** @param {string} cardId */
-    openCard: (cardId) => canvas.openCard(cardId),
-  };
-}
+export const mountCanvas = (root, page) => new Canvas(root, page);
 
 class Canvas {
-  /** @type {Page} */
+  #root;
   #page;
   #visible = false;
   /** @type {Board | null} */
@@ -42,29 +31,23 @@ class Canvas {
    */
   #touched = new Set();
   #tabs;
-  #instead;
   /** @type {Promise<Board> | null} */
   #loading = null;
-  /** @type {Promise<NoteForm> | null} */
+  /** @type {NoteForm | null} */
   #note = null;
   /** Id of a note that was just written, until its card arrives. */
   #awaited = '';
 
-  /**
-   * @param {HTMLElement} root
-   * @param {Page} page
-   */
+  /** @param {HTMLElement} root @param {Page} page */
   constructor(root, page) {
+    this.#root = root;
     this.#page = page;
     this.stacks = new Stacks(page, () => this.#draw());
-    const head = h('div', { class: 'canvas-head' });
-    this.#tabs = new Tabs(head, this.stacks, {
+    this.#tabs = new Tabs(this.stacks, {
       showArchived: () => void this.#showArchived(),
       writeNote: () => void this.#writeNote(),
     });
-    this.#instead = new Instead({ draft: (text) => page.draft(text), writeNote: () => void this.#writeNote() });
     root.classList.add('canvas');
-    root.append(h('h2', { class: 'visually-hidden' }, 'Canvas'), head, this.#instead.element);
     page.store.subscribe(['stacks', 'cards', 'loaded', 'link'], () => this.#draw());
     page.store.listen('canvas_update', (update) => this.#heard(update));
     this.#addCommands();
@@ -72,11 +55,15 @@ class Canvas {
     if (drafts.get('note') !== null) void this.#writeNote(false);
   }
 
-  /** @param {boolean} visible */
-  show(visible) {
-    this.#visible = visible;
-    this.#board?.show(visible);
-    if (visible) this.#draw();
+  shown() {
+    this.#visible = true;
+    this.#board?.show(true);
+    this.#draw();
+  }
+
+  hidden() {
+    this.#visible = false;
+    this.#board?.show(false);
   }
 
   /**
@@ -112,7 +99,7 @@ class Canvas {
     if (command === 'close_card') return;
     if (cardId === this.#awaited) this.#showNote(cardId);
     const agent = this.#page.store.state.session.running_mission_id !== null;
-    if (stackId !== this.stacks.active?.stack_id) this.stacks.news.add(stackId);
+    if (stackId !== this.stacks.active?.stack_id) this.stacks.unseen.add(stackId);
     if (agent) this.#touched.add(cardId);
   }
 
@@ -122,20 +109,15 @@ class Canvas {
    */
   async #writeNote(focus = true) {
     if (focus) this.#page.openPanel('canvas');
-    this.#note ??= this.#makeNote().catch((error) => {
-      this.#note = null;
+    const form = await import('./note_form.js').catch(() => null);
+    if (form === null) {
       this.#page.toast({ kind: 'error', text: 'The form could not be loaded. Is the bridge running?' });
-      throw error;
-    });
-    (await this.#note).show(focus);
-  }
-
-  async #makeNote() {
-    const { NoteForm } = await import('./note_form.js');
-    const active = () => this.stacks.active?.stack_id ?? null;
-    const note = new NoteForm(this.#page, active, (cardId) => this.#showNote(cardId));
-    this.#tabs.element.after(note.element);
-    return note;
+      return;
+    }
+    const stackId = () => this.stacks.active?.stack_id ?? null;
+    this.#note ??= new form.NoteForm(this.#page, stackId, (cardId) => this.#showNote(cardId));
+    this.#draw();
+    this.#note.show(focus);
   }
 
   /**
@@ -161,7 +143,6 @@ class Canvas {
   async #makeBoard() {
     const { Board } = await import('./board.js');
     this.#board = new Board(this.#page, (view) => this.stacks.archiveCard(view.card), this.#touched);
-    this.#instead.element.before(this.#board.element);
     this.#board.show(this.#visible);
     this.#draw();
     return this.#board;
@@ -183,22 +164,29 @@ class Canvas {
     for (const card of state.cards.values()) {
       if (!card.archived) counts.set(card.stack_id, (counts.get(card.stack_id) ?? 0) + 1);
     }
-    this.stacks.news.delete(stackId);
-    this.#tabs.draw(archived.stacks.length + archived.cards.length, counts);
+    this.stacks.unseen.delete(stackId);
     const count = counts.get(stackId) ?? 0;
     if (count > 0 && this.#board === null) this.#loadBoard().catch(() => null);
-    const instead = this.#insteadOfCards(count, state.cards.size > 0);
-    this.#instead.show(instead, state.link.detail, state.link.offer === 'restore');
+    const reason = this.#reason(count, state.cards.size > 0);
+    const acts = { draft: (/** @type {string} */ text) => this.#page.draft(text), writeNote: () => this.#writeNote() };
+    render(
+      html`<h2 class="visually-hidden">Canvas</h2>
+        ${this.#tabs.element}${this.#note?.element ?? nothing}${this.#board?.element ?? nothing}
+        ${reason === null ? nothing : placeholder(reason, state.link, acts)}`,
+      this.#root,
+    );
+    this.#tabs.draw(archived.stacks.length + archived.cards.length, counts);
     if (this.#board === null) return;
-    this.#board.element.hidden = instead !== null;
+    this.#board.element.hidden = reason !== null;
     this.#board.follow();
   }
 
   /**
+   * Returns why there are no cards; null if there are.
    * @param {number} count
    * @param {boolean} experienced
    */
-  #insteadOfCards(count, experienced) {
+  #reason(count, experienced) {
     const { loaded, link } = this.#page.store.state;
     if (!loaded) return link.state === 'offline' || link.state === 'unavailable' ? 'unreachable' : 'loading';
     if (count > 0) return this.#board === null ? 'loading' : null;
@@ -208,21 +196,16 @@ class Canvas {
   #addCommands() {
     const { commands } = this.#page;
     const active = () => this.#page.store.state.loaded && this.stacks.active !== null;
-    /**
-     * @param {string} id
-     * @param {string} title
-     * @param {() => unknown} run
-     * @param {Partial<Command>} [more]
-     */
+    /** @param {string} id @param {string} title @param {() => unknown} run @param {Partial<Command>} [more] */
     const command = (id, title, run, more = {}) =>
       commands.add({ id: `canvas.${id}`, title, group: 'Canvas', run, ...more });
     command('new-note', 'New note', () => this.#writeNote(), { keys: 'n n' });
     const focused = () => this.#board?.focused ?? null;
     const edit = { keys: 'F2', when: () => focused() !== null };
-    command('edit', 'Edit the card that has the keyboard', () => focused()?.edit(), edit);
+    command('edit', 'Edit the card that has the keyboard', () => focused()?.body.begin(), edit);
     command('new-stack', 'New stack', () => this.stacks.create(), { keys: 'n s' });
-    command('rename-stack', 'Rename this stack', () => this.stacks.renameActive(), { when: active });
-    command('archive-stack', 'Archive this stack', () => this.stacks.archiveActive(), { when: active });
+    command('rename-stack', 'Rename this stack', () => this.stacks.rename(), { when: active });
+    command('archive-stack', 'Archive this stack', () => this.stacks.archive(), { when: active });
     command('next-stack', 'Next stack', () => this.#step(1), { keys: ']', when: active });
     command('previous-stack', 'Previous stack', () => this.#step(-1), { keys: '[', when: active });
     command('archived', 'Archived stacks and cards', () => void this.#showArchived());

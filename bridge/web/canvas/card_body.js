@@ -1,45 +1,37 @@
-/**
- * The blocks of one card. An unchanged block keeps its element, with scroll position, sort order and selection. A block
- * that is being edited keeps its element whatever changes.
- */
+// The blocks of one card. An unchanged block keeps its elements, with scroll position, sort order and selection. A
+// block that is being edited keeps its field whatever changes.
 
-import { h } from '../dom.js';
 import { evenOutline } from '../outline.js';
-import { authorOf, BlockFrame } from './block_frame.js';
+import { byKey, elementOf } from '../template.js';
+import { guard } from '../vendor/lit-html/directives/guard.js';
+import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
+import { authorOf, blockFrame, firstAddress, focusAddress } from './block_frame.js';
 import { drawBlock, SIDE_BY_SIDE, undrawable } from './blocks.js';
+import { NAMES } from './cell_address.js';
 import { draftOf, Edit } from './edit.js';
-import { NAMES } from './spots.js';
 import { TableView } from './table.js';
 
 /** @import { Block, Page } from '../types/page.js' */
+/** @import { Address } from './cell_address.js' */
 /** @import { Draft } from './edit.js' */
-/** @import { Spot } from './spots.js' */
 
 /** The level of a card's title. */
 const CARD_HEADING = 3;
 
 /**
- * @typedef {object} Drawn
- * @property {string} json
- * @property {number} place
- * @property {Block} block
- * @property {HTMLElement} element
- * @property {TableView | null} table
- * @property {BlockFrame | null} frame
- * @property {Edit | null} edit
+ * `key` is the block's id, also of its place if two blocks have the same.
+ * @typedef {{ key: string, json: string, place: number, block: Block, table: TableView | null,
+ *   edit: Edit | null }} Drawn
  */
 
 export class CardBody {
-  /** @type {Page} */
-  #page;
-  #cardId;
-  /** @type {() => void} */
-  #grew;
   /** @type {Map<string, Drawn>} */
   #drawn = new Map();
   /** @type {Block[]} */
   #blocks = [];
   #title = '';
+  element = elementOf(html`<div class="card-body scroll"></div>`);
 
   /**
    * `grew()` is called when an edit needs another height.
@@ -48,10 +40,9 @@ export class CardBody {
    * @param {() => void} grew
    */
   constructor(page, cardId, grew) {
-    this.#page = page;
-    this.#cardId = cardId;
-    this.#grew = grew;
-    this.element = h('div', { class: 'card-body scroll' });
+    this.page = page;
+    this.cardId = cardId;
+    this.grew = grew;
   }
 
   /**
@@ -65,32 +56,27 @@ export class CardBody {
     const before = this.#drawn;
     this.#drawn = new Map();
     let changed = before.size !== blocks.length;
-    let place = 0;
-    for (const block of blocks) {
+    blocks.forEach((block, place) => {
       const key = this.#drawn.has(block.id) ? `${block.id}/${place}` : block.id;
       const known = before.get(key);
       const json = JSON.stringify(block);
-      const same = known?.json === json;
-      changed ||= !same || known.place !== place;
-      this.#drawn.set(key, { ...(same ? known : this.#draw(key, block, known)), json, place });
-      place += 1;
-    }
+      changed ||= known?.json !== json || known.place !== place;
+      this.#drawn.set(key, known?.json === json ? { ...known, place } : this.#made(key, block, known, json, place));
+    });
     // An unfinished edit of a removed block stays until the person ends it.
     for (const [key, drawn] of before) if (drawn.edit && !this.#drawn.has(key)) this.#drawn.set(key, drawn);
-    if (changed) {
-      this.#arrange(this.#drawn.size > 0 ? this.#grouped() : [h('p', { class: 'muted' }, 'An empty card')]);
-      evenOutline(this.element, CARD_HEADING);
-    }
+    if (changed) this.#draw();
     return changed;
   }
 
   /** Begins an edit at the keyboard focus, or in the first editable block; returns false if there is none. */
   begin() {
-    const drawn = [...this.#drawn.values()];
-    const focused = drawn.find(({ element }) => element.contains(document.activeElement));
-    const chosen = focused?.frame || focused?.table ? focused : drawn.find(({ frame, table }) => frame || table);
+    const all = [...this.#drawn.values()].filter(({ block, table }) => table || NAMES.has(block.type));
+    const key = document.activeElement?.closest('[data-key]')?.getAttribute('data-key');
+    const chosen = (this.element.contains(document.activeElement) && all.find((each) => each.key === key)) || all[0];
     if (chosen?.edit) chosen.edit.focus();
-    else (chosen?.frame ?? chosen?.table)?.begin();
+    else if (chosen?.table) chosen.table.begin();
+    else if (chosen) this.#begin(chosen.key, firstAddress(chosen.block.type));
     return chosen !== undefined;
   }
 
@@ -103,36 +89,76 @@ export class CardBody {
    * @param {string} key
    * @param {Block} block
    * @param {Drawn | undefined} known
+   * @param {string} json
+   * @param {number} place
    * @returns {Drawn}
    */
-  #draw(key, block, known) {
-    const bare = { json: '', place: 0, block, table: null, frame: null, edit: null };
-    if (block.type === 'table') return { ...bare, ...this.#table(key, block, known) };
-    // Its element holds the field.
-    if (known?.edit && known.block.type === block.type) return { ...known, block };
-    known?.edit?.leave();
-    if (!NAMES.has(block.type)) return { ...bare, element: drawBlock(block) };
-    const frame = new BlockFrame(block, this.#title, (spot) => this.#begin(key, spot));
-    const drawn = { ...bare, element: frame.element, frame };
-    return { ...drawn, edit: this.#resumed(key, block, (edit) => frame.show(edit)) };
+  #made(key, block, known, json, place) {
+    const table = block.type === 'table' ? this.#table(key, block, known?.table) : null;
+    const isEditable = block.type === 'table' ? table !== null : NAMES.has(block.type);
+    const kept = isEditable && known?.block.type === block.type ? known.edit : null;
+    if (known?.edit !== kept) known?.edit?.leave();
+    return { key, json, place, block, table, edit: kept ?? (isEditable ? this.#resumed(key, block) : null) };
   }
 
   /**
+   * Returns the view of a table; null if the data is no table.
    * @param {string} key
    * @param {Block} block
-   * @param {Drawn | undefined} known
+   * @param {TableView | null} [known]
    */
   #table(key, block, known) {
-    const begin = (/** @type {Spot} */ spot) => this.#begin(key, spot);
-    const table = known?.table ?? new TableView(this.#page, `Table in ${this.#title}`, begin);
+    const table = known ?? new TableView(this.page, `Table in ${this.#title}`, (address) => this.#begin(key, address));
     try {
       table.update(block.data ?? {}, authorOf(block));
+      table.element.dataset.key = key;
+      return table;
     } catch {
-      known?.edit?.leave();
-      return { element: undrawable('A table block whose data does not fit', block.data) };
+      return null;
     }
-    const edit = known?.edit ?? this.#resumed(key, block, (made) => table.show(made));
-    return { element: table.element, table, edit };
+  }
+
+  // --- drawing ---
+
+  #draw() {
+    const { activeElement: focused } = document;
+    const rows = repeat(this.#rows(), byKey, (row) => this.#row(row));
+    render(this.#drawn.size ? rows : html`<p class="muted">An empty card</p>`, this.element);
+    evenOutline(this.element, CARD_HEADING);
+    // A block that has moved has lost the focus.
+    if (focused instanceof HTMLElement && focused !== document.activeElement && this.element.contains(focused))
+      focused.focus({ preventScroll: true });
+  }
+
+  /** Groups stats beside stats and badges beside badges; other blocks stand alone. */
+  #rows() {
+    /** @type {{ key: string, type: string, blocks: Drawn[] }[]} */
+    const rows = [];
+    for (const drawn of this.#drawn.values()) {
+      const { type } = drawn.block;
+      const last = rows.at(-1);
+      if (SIDE_BY_SIDE.has(type) && last?.type === type) last.blocks.push(drawn);
+      else rows.push({ key: drawn.key, type, blocks: [drawn] });
+    }
+    return rows;
+  }
+
+  /** @param {{ type: string, blocks: Drawn[] }} row */
+  #row({ type, blocks }) {
+    const drawn = blocks.map((block) => this.#block(block));
+    return SIDE_BY_SIDE.has(type) ? html`<div class="run ${type}s">${drawn}</div>` : drawn[0];
+  }
+
+  /** @param {Drawn} drawn */
+  #block({ key, json, block, table, edit }) {
+    table?.show(edit);
+    if (table) return table.element;
+    // Drawn as the person saw it while they write.
+    return guard(edit ? [edit] : [json], () => {
+      if (block.type === 'table') return undrawable('A table block whose data does not fit', block.data);
+      if (!NAMES.has(block.type)) return drawBlock(block);
+      return blockFrame(key, block, this.#title, edit, (address) => this.#begin(key, address));
+    });
   }
 
   // --- writing ---
@@ -141,100 +167,42 @@ export class CardBody {
    * Restores an unfinished edit from before a reload.
    * @param {string} key
    * @param {Block} block
-   * @param {(edit: Edit) => void} show
    */
-  #resumed(key, block, show) {
-    const draft = draftOf(this.#cardId, block.id);
+  #resumed(key, block) {
+    const draft = draftOf(this.cardId, block.id);
     if (draft === null) return null;
-    const edit = this.#edit(key, block, draft.spot, draft);
-    show(edit);
+    const edit = this.#edit(key, block, draft.address, draft);
     requestAnimationFrame(() => edit.fit());
     return edit;
   }
 
-  /**
-   * @param {string} key
-   * @param {Spot} spot
-   */
-  #begin(key, spot) {
+  /** @param {string} key @param {Address} address */
+  #begin(key, address) {
     const drawn = this.#drawn.get(key);
     if (!drawn) return;
-    if (drawn.edit) {
-      drawn.edit.focus();
-      return;
+    if (!drawn.edit) {
+      drawn.edit = this.#edit(key, drawn.block, address);
+      this.#draw();
     }
-    const edit = this.#edit(key, drawn.block, spot);
-    this.#drawn.set(key, { ...drawn, edit });
-    (drawn.frame ?? drawn.table)?.show(edit);
-    edit.focus();
+    drawn.edit.focus();
   }
 
-  /**
-   * @param {string} key
-   * @param {Block} block
-   * @param {Spot} spot
-   * @param {Draft | null} [draft]
-   */
-  #edit(key, block, spot, draft = null) {
-    const ended = (/** @type {boolean} */ focused) => this.#ended(key, spot, focused);
-    return new Edit(this.#page, this.#cardId, block, spot, { ended, grew: this.#grew }, draft);
+  /** @param {string} key @param {Block} block @param {Address} address @param {Draft | null} [draft] */
+  #edit(key, block, address, draft = null) {
+    const ended = (/** @type {boolean} */ focused) => this.#ended(key, address, focused);
+    return new Edit(this.page, this.cardId, block, address, { ended, grew: this.grew }, draft);
   }
 
-  /**
-   * @param {string} key
-   * @param {Spot} spot
-   * @param {boolean} focused
-   */
-  #ended(key, spot, focused) {
+  /** @param {string} key @param {Address} address @param {boolean} focused */
+  #ended(key, address, focused) {
     const drawn = this.#drawn.get(key);
     if (!drawn) return;
-    drawn.edit?.element.remove();
-    drawn.table?.hide();
-    this.#drawn.set(key, { ...drawn, edit: null, json: '' });
-    const card = this.#page.store.state.cards.get(this.#cardId);
-    this.update(card?.blocks ?? this.#blocks, this.#title);
-    this.#grew();
+    Object.assign(drawn, { edit: null, json: '' });
+    this.update(this.page.store.state.cards.get(this.cardId)?.blocks ?? this.#blocks, this.#title);
+    this.grew();
     if (!focused) return;
     const now = this.#drawn.get(key);
-    (now?.frame ?? now?.table)?.focus(spot);
-  }
-
-  // --- places ---
-
-  /**
-   * Arranges the rows in order; it does not touch rows that are already in place, or the field with the focus.
-   * @param {HTMLElement[]} rows
-   */
-  #arrange(rows) {
-    const focused = this.element.contains(document.activeElement) ? document.activeElement : null;
-    const wanted = new Set(rows);
-    for (const there of [...this.element.children]) if (!wanted.has(/** @type {HTMLElement} */ (there))) there.remove();
-    rows.forEach((row, place) => {
-      const there = this.element.children[place] ?? null;
-      if (there !== row) this.element.insertBefore(row, there);
-    });
-    if (focused instanceof HTMLElement && focused !== document.activeElement) focused.focus({ preventScroll: true });
-  }
-
-  /** Groups stats beside stats and badges beside badges; other blocks stand alone. */
-  #grouped() {
-    /** @type {HTMLElement[]} */
-    const rows = [];
-    /** @type {HTMLElement | null} */
-    let run = null;
-    let runOf = '';
-    for (const { block, element } of this.#drawn.values()) {
-      if (!SIDE_BY_SIDE.has(block.type)) {
-        run = null;
-        rows.push(element);
-      } else if (run !== null && runOf === block.type) {
-        run.append(element);
-      } else {
-        run = h('div', { class: `run ${block.type}s` }, element);
-        runOf = block.type;
-        rows.push(run);
-      }
-    }
-    return rows;
+    if (now?.table) now.table.focus(address);
+    else if (now) focusAddress(this.element.querySelector(`[data-key="${CSS.escape(key)}"]`), address);
   }
 }

@@ -1,10 +1,13 @@
-// One card on the board: its frame, handles and place. drag.js and nudge.js move it.
+// One card on the board: its frame, handles and place. drag.js and keyboard_move.js move it.
 
-import { h } from '../dom.js';
-import { iconElement } from '../icons.js';
+import { icon } from '../icons.js';
+import { elementOf, iconButton } from '../template.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
 import { CardBody } from './card_body.js';
 
-/** @import { Block, Card, Page, Place } from '../types/page.js' */
+/** @import { Block, Card, Grip, Page, Place } from '../types/page.js' */
+/** @import { Drag } from './drag.js' */
+/** @import { KeyboardMove } from './keyboard_move.js' */
 
 /** @type {Record<string, string>} */
 const ICONS = { table: 'table', document: 'document', notes: 'note' };
@@ -15,51 +18,30 @@ const WIDE_TABLE = 5;
 let made = 0;
 
 export class CardView {
-  #body;
-  #icon;
-  #title;
-  #named;
-  /** @type {number | undefined} */
-  #flashing;
+  #id;
+  #hands;
+  #flashing = 0;
 
   /**
-   * `archive(view)` is called when the person archives the card.
+   * `hands` act on the card for the person.
    * @param {Page} page
    * @param {Card} card
-   * @param {(view: CardView) => void} archive
+   * @param {{ archive: (view: CardView) => void, drag: Drag, keys: KeyboardMove }} hands
    */
-  constructor(page, card, archive) {
+  constructor(page, card, hands) {
     made += 1;
-    const id = `card-title-${made}`;
+    this.#id = `card-title-${made}`;
+    this.#hands = hands;
     this.card = card;
     this.place = null;
     /** Natural height in pixels, and the width at which it was measured: 0 if it must be measured before display. */
     this.measured = { height: 0, width: 0 };
-    this.#body = new CardBody(page, card.card_id, () => {
+    this.body = new CardBody(page, card.card_id, () => {
       this.measured.width = 0;
       page.store.touch('cards');
     });
-    this.#icon = h('span', { class: 'card-icon' });
-    this.#title = h('h3', { id, class: 'cut' });
-    this.mover = this.#button('move', 'icon-button small mover', 'Move');
-    this.sizer = this.#button('resize', 'sizer', 'Resize');
-    const off = this.#button('archive', 'icon-button small', 'Archive');
-    off.addEventListener('click', () => archive(this));
-    this.#named = { Move: this.mover, Resize: this.sizer, Archive: off };
-    this.head = h(
-      'header',
-      { class: 'card-head' },
-      this.#icon,
-      this.#title,
-      h('div', { class: 'card-tools' }, this.mover, off),
-    );
-    this.element = h(
-      'article',
-      { class: 'canvas-card', tabIndex: -1, 'aria-labelledby': id, dataset: { cardId: card.card_id } },
-      this.head,
-      this.#body.element,
-      this.sizer,
-    );
+    this.element = elementOf(html`<article class="canvas-card" tabindex="-1" aria-labelledby=${this.#id}
+      data-card-id=${card.card_id}></article>`);
     /** The browser skips the rendering of distant cards; measuring their content would undo that. */
     this.skipped = true;
     this.element.addEventListener('contentvisibilityautostatechange', (event) => {
@@ -67,19 +49,8 @@ export class CardView {
       this.skipped = event.skipped;
       if (!event.skipped) this.markScrolling();
     });
-    this.#drawFrame(card);
-    this.#body.update(card.blocks, card.title);
-  }
-
-  /**
-   * @param {string} name
-   * @param {string} look
-   * @param {string} verb
-   */
-  #button(name, look, verb) {
-    const button = h('button', { type: 'button', class: look }, iconElement(name, true));
-    button.title = verb;
-    return button;
+    this.#drawFrame();
+    this.body.update(card.blocks, card.title);
   }
 
   /**
@@ -90,19 +61,42 @@ export class CardView {
     const before = this.card;
     this.card = card;
     const renamed = before.title !== card.title || before.card_type !== card.card_type;
-    if (renamed) this.#drawFrame(card);
-    const changed = this.#body.update(card.blocks, card.title) || renamed;
+    if (renamed) this.#drawFrame();
+    const changed = this.body.update(card.blocks, card.title) || renamed;
     if (changed) this.measured.width = 0;
     return changed;
   }
 
-  /** @param {Card} card */
-  #drawFrame(card) {
-    this.#title.textContent = card.title;
-    this.#title.title = card.title;
-    this.#icon.replaceChildren(iconElement(ICONS[card.card_type] ?? 'canvas', true));
-    for (const [verb, button] of Object.entries(this.#named))
-      button.setAttribute('aria-label', `${verb} ${card.title}`);
+  #drawFrame() {
+    const { title, card_type: type } = this.card;
+    const { archive, drag } = this.#hands;
+    render(
+      html`<header class="card-head" @pointerdown=${(/** @type {PointerEvent} */ event) => drag.pressHead(event, this)}>
+          <span class="card-icon">${icon(ICONS[type] ?? 'canvas', true)}</span>
+          <h3 id=${this.#id} class="cut" title=${title}>${title}</h3>
+          <div class="card-tools">
+            ${this.#handle('move', 'icon-button small mover', 'Move')}
+            ${iconButton('archive', `Archive ${title}`, () => archive(this), { title: 'Archive' })}
+          </div>
+        </header>
+        ${this.body.element} ${this.#handle('resize', 'sizer', 'Resize')}`,
+      this.element,
+    );
+  }
+
+  /**
+   * Returns a button by which the card is moved or resized, by pointer and by keys.
+   * @param {Grip} kind
+   * @param {string} look
+   * @param {string} verb
+   */
+  #handle(kind, look, verb) {
+    const { drag, keys } = this.#hands;
+    return html`<button type="button" class=${look} title=${verb} aria-label="${verb} ${this.card.title}"
+      @pointerdown=${(/** @type {PointerEvent} */ event) => drag.press(event, this, kind)}
+      @keydown=${(/** @type {KeyboardEvent} */ event) => keys.key(event, this, kind)}
+      @blur=${() => keys.keep()}
+      @click=${() => keys.explain()}>${icon(kind, true)}</button>`;
   }
 
   /** The number of board columns for the card. */
@@ -151,16 +145,6 @@ export class CardView {
     if (this.place !== null) this.place = { ...this.place, width: NaN, height: NaN };
   }
 
-  /** Begins an edit at the keyboard focus; returns false if the card has no editable block. */
-  edit() {
-    return this.#body.begin();
-  }
-
-  /** Removes it from the board; unfinished edits are kept as drafts. */
-  leave() {
-    this.#body.leave();
-  }
-
   /** Highlights the card briefly. */
   flash() {
     const { classList } = this.element;
@@ -170,15 +154,10 @@ export class CardView {
     this.#flashing = setTimeout(() => classList.remove('flash'), FLASH_MS);
   }
 
-  /** @param {boolean} held */
-  hold(held) {
-    this.element.classList.toggle('held', held);
-  }
-
   /** Notes whether its content overflows: then its body can be scrolled by keys. */
   markScrolling() {
     if (this.skipped) return;
-    const body = this.#body.element;
+    const body = this.body.element;
     const cut = body.scrollHeight > body.clientHeight + 1;
     if (cut === body.hasAttribute('tabindex')) return;
     if (cut) {

@@ -13,21 +13,11 @@ const EDGE = 48;
 const SPEED = 18;
 
 /**
- * @typedef {object} Held
- * @property {CardView} view
- * @property {Grip} kind
- * @property {HTMLElement} handle
- * @property {AbortController} ending
- * @property {number} pointer
- * @property {Place} origin
- * @property {Point} from
- * @property {Point} at
- * @property {boolean} moved
- * @property {number} frame
+ * @typedef {{ view: CardView, kind: Grip, handle: HTMLElement, ending: AbortController, pointer: number,
+ *   origin: Place, from: Point, at: Point, moved: boolean, frame: number }} Held
  */
 
 export class Drag {
-  /** @type {Board} */
   #board;
   /** @type {Held | null} */
   #grip = null;
@@ -37,29 +27,24 @@ export class Drag {
     this.#board = board;
   }
 
-  /** The card being dragged, or null. */
-  get view() {
-    return this.#grip?.moved ? this.#grip.view : null;
-  }
-
-  /** @param {CardView} view */
-  attach(view) {
-    view.head.addEventListener('pointerdown', (event) => {
-      // A finger on the head scrolls the board; it drags by the button.
-      const onButton = event.target instanceof Element && event.target.closest('button');
-      if (event.pointerType !== 'touch' && !onButton) this.#press(event, view, 'move', view.head);
-    });
-    view.mover.addEventListener('pointerdown', (event) => this.#press(event, view, 'move', view.mover));
-    view.sizer.addEventListener('pointerdown', (event) => this.#press(event, view, 'resize', view.sizer));
+  /**
+   * Begins to move a card by its head. A finger on the head scrolls the board; it drags by the button.
+   * @param {PointerEvent} event
+   * @param {CardView} view
+   */
+  pressHead(event, view) {
+    const onButton = event.target instanceof Element && event.target.closest('button');
+    if (event.pointerType !== 'touch' && !onButton) this.press(event, view, 'move');
   }
 
   /**
+   * Begins to move or resize a card by the element that was pressed.
    * @param {PointerEvent} event
    * @param {CardView} view
    * @param {Grip} kind
-   * @param {HTMLElement} handle
    */
-  #press(event, view, kind, handle) {
+  press(event, view, kind) {
+    const handle = /** @type {HTMLElement} */ (event.currentTarget);
     if (event.button !== 0 || this.#grip || this.#board.narrow || view.place === null) return;
     handle.setPointerCapture(event.pointerId);
     const { scroller } = this.#board;
@@ -132,17 +117,11 @@ export class Drag {
     return { ...origin, x: Math.max(0, origin.x + across), y: Math.max(0, origin.y + down) };
   }
 
-  /**
-   * @param {Point} at
-   * @param {DOMRect} edges
-   */
+  /** @param {Point} at @param {DOMRect} edges */
   #scrollAlong(at, edges) {
     const { scroller } = this.#board;
     const before = scroller.scrollTop + scroller.scrollLeft;
-    /**
-     * @param {number} near
-     * @param {number} far
-     */
+    /** @param {number} near @param {number} far */
     const pull = (near, far) => (near < EDGE ? near - EDGE : far < EDGE ? EDGE - far : 0);
     /** @param {number} distance */
     const step = (distance) => Math.max(-SPEED, Math.min(SPEED, distance / 3));

@@ -1,21 +1,23 @@
-// An edit at one spot of a card. It survives a reload, a lost link and changes by others, and never overwrites a
+// An edit at one address of a card. It survives a reload, a lost link and changes by others, and never overwrites a
 // version that the person has not seen.
 
-import { copyText, h } from '../dom.js';
+import { copyText } from '../dom.js';
 import { drafts } from '../drafts.js';
 import { codeOf, Problem, wordsOf } from '../problem.js';
+import { elementOf } from '../template.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
+import { hasLines, NAMES, surroundings, withWords, wordsAt } from './cell_address.js';
 import { chosen } from './edit_choice.js';
-import { hasLines, NAMES, surroundings, withWords, wordsAt } from './spots.js';
 
 /** @import { Block, Page } from '../types/page.js' */
-/** @import { Spot } from './spots.js' */
+/** @import { Address } from './cell_address.js' */
 
 /** As long as a sprite may take to wake; the bridge keeps the message. */
 const ANSWER_MS = 10 * 60_000;
 /** Others may change other cells of a table repeatedly; after this many tries the person is asked. */
 const TRIES = 5;
 
-/** @typedef {{ text: string, spot: Spot, seen: number, around: string }} Draft */
+/** @typedef {{ text: string, address: Address, seen: number, around: string }} Draft */
 
 /**
  * Returns the unsaved draft for a block, or null.
@@ -25,21 +27,14 @@ const TRIES = 5;
  */
 export const draftOf = (cardId, blockId) => drafts.get(keyOf(cardId, blockId));
 
-/**
- * @param {string} cardId
- * @param {string} blockId
- */
+/** @param {string} cardId @param {string} blockId */
 const keyOf = (cardId, blockId) => `block/${cardId}/${blockId}`;
 
 export class Edit {
-  /** @type {Page} */
   #page;
   #cardId;
-  #block;
-  /** @type {Spot} */
-  #spot;
   #key;
-  /** The version that the person has seen, and the surroundings of the spot in it. */
+  /** The version that the person has seen, and the surroundings of the address in it. */
   #seen;
   #around;
   /**
@@ -48,18 +43,11 @@ export class Edit {
    */
   #refusedFor = null;
   #field;
-  #words;
-  #buttons;
-  #compare;
   #saving = false;
   #waiting = false;
   #over = false;
   #told = '';
-  /** @type {(focused: boolean) => void} */
-  #ended;
-  /** @type {() => void} */
-  #grew;
-  /** @type {(() => unknown)[]} */
+  #hooks;
   #listening;
 
   /**
@@ -68,38 +56,26 @@ export class Edit {
    * @param {Page} page
    * @param {string} cardId
    * @param {Block} block
-   * @param {Spot} spot
+   * @param {Address} address
    * @param {{ ended: (focused: boolean) => void, grew: () => void }} hooks
    * @param {Draft | null} [draft]
    */
-  constructor(page, cardId, block, spot, { ended, grew }, draft = null) {
+  constructor(page, cardId, block, address, hooks, draft = null) {
     this.#page = page;
     this.#cardId = cardId;
-    this.#block = block;
-    this.#spot = spot;
-    this.#ended = ended;
-    this.#grew = grew;
+    /** The block as the person saw it when they began, or chose to overwrite it. */
+    this.block = block;
+    this.address = address;
+    this.#hooks = hooks;
     this.#key = keyOf(cardId, block.id);
     this.#seen = draft?.seen ?? block.version ?? 1;
-    this.#around = draft?.around ?? surroundings(block, spot);
-    const name = spot.kind === 'cell' ? this.#cellName(spot) : (NAMES.get(block.type) ?? block.type);
-    const title = page.store.state.cards.get(cardId)?.title ?? '';
-    this.#field = h('textarea', {
-      class: 'input',
-      rows: 1,
-      spellcheck: true,
-      value: draft?.text ?? wordsAt(block, spot) ?? '',
-      'aria-label': `Edit ${name} in ${title}`,
-    });
-    this.#field.addEventListener('input', () => this.#typed());
-    this.#words = h('span', { class: 'edit-words grow', role: 'status' });
-    this.#compare = this.#button('Compare…', () => void this.#choose());
-    const save = this.#button('Save', () => void this.save(), 'primary');
-    this.#buttons = [this.#button('Cancel', () => this.cancel(), 'quiet'), save];
-    const foot = h('div', { class: 'edit-foot' }, this.#words, this.#compare, ...this.#buttons);
-    this.element = h('div', { class: `block-edit ${spot.kind}` }, this.#field, foot);
+    this.#around = draft?.around ?? surroundings(block, address);
+    this.element = elementOf(html`<div class="block-edit ${address.kind}"></div>`);
     this.element.addEventListener('keydown', (event) => this.#keyed(event));
     this.element.addEventListener('focusout', () => setTimeout(() => this.#left()));
+    this.#draw();
+    this.#field = /** @type {HTMLTextAreaElement} */ (this.element.querySelector('textarea'));
+    this.#field.value = draft?.text ?? wordsAt(block, address) ?? '';
     this.#listening = [
       page.store.subscribe('cards', () => this.#look()),
       page.store.listen('auth_ok', () => this.#waiting && void this.save()),
@@ -107,8 +83,43 @@ export class Edit {
     this.#look();
   }
 
-  get spot() {
-    return this.#spot;
+  #draw() {
+    const isConflict = !this.#unchanged;
+    const title = this.#page.store.state.cards.get(this.#cardId)?.title ?? '';
+    this.element.classList.toggle('conflict', isConflict);
+    render(
+      html`<textarea class="input" rows="1" spellcheck="true" aria-label="Edit ${this.#name} in ${title}"
+          @input=${() => this.#typed()}></textarea>
+        <div class="edit-foot">
+          <span class="edit-words grow" role="status">${this.#told}</span>
+          ${this.#button(this.#present === null ? 'Copy' : 'Compare…', () => this.#choose(), '', !isConflict)}
+          ${this.#button('Cancel', () => this.cancel(), 'quiet', false, this.#saving)}
+          ${this.#button('Save', () => this.save(), 'primary', false, this.#saving)}
+        </div>`,
+      this.element,
+    );
+  }
+
+  /**
+   * A button that does not take the focus from the field on mousedown, so that its click counts.
+   * @param {string} label
+   * @param {() => unknown} act
+   * @param {string} look
+   * @param {boolean} hidden
+   * @param {boolean} [disabled]
+   */
+  #button(label, act, look, hidden, disabled = false) {
+    return html`<button type="button" class="button small ${look}" ?hidden=${hidden} ?disabled=${disabled}
+      @click=${act} @mousedown=${(/** @type {Event} */ event) => event.preventDefault()}>${label}</button>`;
+  }
+
+  /** The accessible name of the edited part. */
+  get #name() {
+    const { block, address } = this;
+    if (address.kind !== 'cell') return NAMES.get(block.type) ?? block.type;
+    const { columns } = block.data;
+    const name = Array.isArray(columns) ? columns[address.column] : '';
+    return `${name || `column ${address.column + 1}`}, row ${address.row + 1},`;
   }
 
   /** Focuses the field, with the cursor at its end. */
@@ -125,26 +136,7 @@ export class Edit {
     const before = style.height;
     style.height = 'auto';
     style.height = `${this.#field.scrollHeight + 2}px`;
-    if (style.height !== before) this.#grew();
-  }
-
-  /** @param {{ row: number, column: number }} cell */
-  #cellName({ row, column }) {
-    const { columns } = this.#block.data;
-    const name = Array.isArray(columns) ? columns[column] : '';
-    return `${name || `column ${column + 1}`}, row ${row + 1},`;
-  }
-
-  /**
-   * A button that does not take the focus from the field on mousedown, so that its click counts.
-   * @param {string} label
-   * @param {() => void} act
-   * @param {string} [look]
-   */
-  #button(label, act, look = '') {
-    const button = h('button', { type: 'button', class: `button small ${look}`, onclick: act }, label);
-    button.addEventListener('mousedown', (event) => event.preventDefault());
-    return button;
+    if (style.height !== before) this.#hooks.grew();
   }
 
   // --- the current block ---
@@ -152,19 +144,19 @@ export class Edit {
   /** @returns {Block | null} */
   get #present() {
     const card = this.#page.store.state.cards.get(this.#cardId);
-    const known = card?.blocks.find((block) => block.id === this.#block.id) ?? null;
+    const known = card?.blocks.find((block) => block.id === this.block.id) ?? null;
     const refused = this.#refusedFor;
     return refused && known && (refused.version ?? 1) > (known.version ?? 1) ? refused : known;
   }
 
-  /** Whether the current block may be overwritten: it is the version seen, or equal around the spot. */
+  /** Whether the current block may be overwritten: it is the version seen, or equal around the address. */
   get #unchanged() {
     const present = this.#present;
-    return present !== null && (present.version === this.#seen || surroundings(present, this.#spot) === this.#around);
+    return present !== null && (present.version === this.#seen || surroundings(present, this.address) === this.#around);
   }
 
   get #changed() {
-    return this.#field.value !== (wordsAt(this.#block, this.#spot) ?? '');
+    return this.#field.value !== (wordsAt(this.block, this.address) ?? '');
   }
 
   #look() {
@@ -188,27 +180,18 @@ export class Edit {
    * @param {string} words
    */
   #tell(words) {
-    const conflict = this.#present === null || !this.#unchanged;
-    this.#compare.hidden = !conflict;
-    this.#compare.textContent = this.#present === null ? 'Copy' : 'Compare…';
-    for (const button of this.#buttons) button.disabled = this.#saving;
-    this.element.classList.toggle('conflict', conflict);
-    if (words === this.#told) return;
+    const grew = words !== this.#told;
     this.#told = words;
-    this.#words.textContent = words;
-    this.#grew();
+    this.#draw();
+    if (grew) this.#hooks.grew();
   }
 
   // --- typing ---
 
   #typed() {
     this.#waiting = false;
-    drafts.keep(this.#key, {
-      text: this.#field.value,
-      spot: this.#spot,
-      seen: this.#seen,
-      around: this.#around,
-    });
+    const text = this.#field.value;
+    drafts.keep(this.#key, { text, address: this.address, seen: this.#seen, around: this.#around });
     this.fit();
     this.#look();
   }
@@ -217,7 +200,7 @@ export class Edit {
   #keyed(event) {
     if (event.isComposing) return;
     const enter = event.key === 'Enter' && event.target === this.#field;
-    const saves = enter && (event.ctrlKey || event.metaKey || (!hasLines(this.#block.type) && !event.shiftKey));
+    const saves = enter && (event.ctrlKey || event.metaKey || (!hasLines(this.block.type) && !event.shiftKey));
     if (saves) void this.save();
     else if (event.key === 'Escape') this.cancel();
     else return;
@@ -247,7 +230,7 @@ export class Edit {
     this.#over = true;
     drafts.drop(this.#key);
     for (const stop of this.#listening) stop();
-    this.#ended(this.element.contains(document.activeElement));
+    this.#hooks.ended(this.element.contains(document.activeElement));
   }
 
   /** Ends the use of the elements; the draft stays. */
@@ -283,7 +266,7 @@ export class Edit {
   async #sent() {
     for (let tries = 0; tries < TRIES; tries += 1) {
       const present = this.#present;
-      const data = present && withWords(present, this.#spot, this.#field.value);
+      const data = present && withWords(present, this.address, this.#field.value);
       if (!present || !data) return new Problem('not_found', 'This is no longer on the card.');
       if (!this.#unchanged) break;
       try {
@@ -315,7 +298,7 @@ export class Edit {
   async #choose() {
     const present = this.#present;
     if (present === null) return this.#copy();
-    const theirs = wordsAt(present, this.#spot);
+    const theirs = wordsAt(present, this.address);
     if (theirs === null) {
       this.#tell('The row that this stood in is gone. Copy what you typed, or cancel.');
       return this.#copy();
@@ -332,9 +315,9 @@ export class Edit {
    * @param {Block} present
    */
   async #keepMine(present) {
-    this.#block = present;
+    this.block = present;
     this.#seen = present.version ?? 1;
-    this.#around = surroundings(present, this.#spot);
+    this.#around = surroundings(present, this.address);
     await this.save();
   }
 

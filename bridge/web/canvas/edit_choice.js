@@ -1,7 +1,7 @@
 // Ask the person which of two versions of a text to keep.
 
-import { h } from '../dom.js';
 import { loadStyle } from '../style.js';
+import { html } from '../vendor/lit-html/lit-html.js';
 
 /** @import { Page } from '../types/page.js' */
 
@@ -16,10 +16,13 @@ import { loadStyle } from '../style.js';
  * @returns {Promise<Choice | null>}
  */
 export async function chosen(page, who, theirs, mine) {
-  const words = h('p', null, `It was changed by ${who} while you were writing. What shall stand?`);
+  const shown = await difference(theirs, mine);
   return page.dialog({
     title: 'This has changed meanwhile',
-    body: h('div', { class: 'edit-choice' }, words, await difference(theirs, mine)),
+    body: html`<div class="edit-choice">
+      <p>It was changed by ${who} while you were writing. What shall stand?</p>
+      ${shown}
+    </div>`,
     actions: [
       { label: 'Copy mine', value: 'copy' },
       { label: 'Take theirs', value: 'theirs', danger: true },
@@ -33,17 +36,12 @@ export async function chosen(page, who, theirs, mine) {
  * Returns the difference line by line; both versions if the diff code cannot be loaded.
  * @param {string} theirs
  * @param {string} mine
- * @returns {Promise<HTMLElement>}
  */
 async function difference(theirs, mine) {
   try {
     const [{ diffElement, diffOf }] = await Promise.all([import('../memory/diff.js'), loadStyle('memory.css')]);
     return diffElement(await diffOf(theirs, mine), 'From what stands there now to what you typed');
   } catch {
-    const part = (/** @type {string} */ name, /** @type {string} */ text) => [
-      h('h3', null, name),
-      h('pre', null, text),
-    ];
-    return h('div', null, part('There now', theirs), part('Yours', mine));
+    return html`<div><h3>There now</h3><pre>${theirs}</pre><h3>Yours</h3><pre>${mine}</pre></div>`;
   }
 }

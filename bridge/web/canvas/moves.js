@@ -4,14 +4,10 @@ import { wordsOf } from '../problem.js';
 
 /** @import { Card, Page, Place } from '../types/page.js' */
 
-/** @typedef {{ place: Place }} Move */
-
 export class Moves {
-  /** @type {Page} */
   #page;
-  /** @type {() => void} */
   #answered;
-  /** @type {Map<string, Move>} */
+  /** @type {Map<string, Place>} */
   #pending = new Map();
 
   /**
@@ -29,7 +25,7 @@ export class Moves {
    * @param {string} cardId
    */
   of(cardId) {
-    return this.#pending.get(cardId)?.place;
+    return this.#pending.get(cardId);
   }
 
   /**
@@ -37,32 +33,23 @@ export class Moves {
    * @param {Card} card
    * @param {Place} place
    */
-  async keep(card, place) {
-    const move = { place };
-    this.#pending.set(card.card_id, move);
+  async keep({ card_id, title }, place) {
+    this.#pending.set(card_id, place);
     const position = { x: place.x, y: place.y };
     const size = { width: place.width, height: place.height };
-    const { connection, store } = this.#page;
+    const { connection, store, toast } = this.#page;
+    let problem = null;
     try {
-      await connection.ask('canvas_interaction', { action: 'move_card', card_id: card.card_id, position, size });
-      const known = store.state.cards.get(card.card_id);
-      if (this.#isNewest(card, move) && known) store.setCard({ ...known, position, size });
-    } catch (problem) {
-      if (this.#isNewest(card, move)) {
-        this.#page.toast({ kind: 'error', text: `“${card.title}” went back to its place: ${wordsOf(problem)}` });
-      }
+      await connection.ask('canvas_interaction', { action: 'move_card', card_id, position, size });
+    } catch (error) {
+      problem = error;
     }
-    if (this.#isNewest(card, move)) {
-      this.#pending.delete(card.card_id);
-      this.#answered();
-    }
-  }
-
-  /**
-   * @param {Card} card
-   * @param {Move} move
-   */
-  #isNewest(card, move) {
-    return this.#pending.get(card.card_id) === move;
+    // A newer move of the card has its own answer.
+    if (this.#pending.get(card_id) !== place) return;
+    const known = store.state.cards.get(card_id);
+    if (problem) toast({ kind: 'error', text: `“${title}” went back to its place: ${wordsOf(problem)}` });
+    else if (known) store.setCard({ ...known, position, size });
+    this.#pending.delete(card_id);
+    this.#answered();
   }
 }

@@ -2,9 +2,10 @@
 // often it is sent.
 
 import { makeId } from '../connection.js';
-import { h } from '../dom.js';
 import { drafts } from '../drafts.js';
 import { codeOf, wordsOf } from '../problem.js';
+import { button, elementOf } from '../template.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
 
 /** @import { Page } from '../types/page.js' */
 
@@ -19,22 +20,13 @@ const LONGEST_TITLE = 200;
  */
 
 export class NoteForm {
-  /** @type {Page} */
-  #page;
-  /** @type {() => string | null} */
-  #stackId;
-  /** @type {(cardId: string) => void} */
-  #made;
-  /** @type {string | null} */
-  #id;
+  /** @type {Draft | null} */
+  #draft = drafts.get(KEY);
+  #id = this.#draft?.id ?? null;
   /** Whether to send the note as soon as possible. */
-  #pending;
+  #pending = this.#draft?.pending ?? false;
   #sending = false;
-  #title;
-  #text;
-  #words;
-  #drop;
-  #add;
+  element = elementOf(html`<form class="note-form" aria-label="New note" hidden></form>`);
 
   /**
    * `stackId()` returns the active stack; `made(cardId)` is called when a note is on the canvas.
@@ -43,40 +35,9 @@ export class NoteForm {
    * @param {(cardId: string) => void} made
    */
   constructor(page, stackId, made) {
-    this.#page = page;
-    this.#stackId = stackId;
-    this.#made = made;
-    /** @type {Draft | null} */
-    const draft = drafts.get(KEY);
-    this.#id = draft?.id ?? null;
-    this.#pending = draft?.pending ?? false;
-    this.#title = h('input', {
-      class: 'input',
-      type: 'text',
-      maxLength: LONGEST_TITLE,
-      placeholder: 'Title (optional)',
-      autocomplete: 'off',
-      value: draft?.title ?? '',
-      'aria-label': 'Title of the note',
-    });
-    this.#text = h('textarea', {
-      class: 'input',
-      rows: 4,
-      spellcheck: true,
-      placeholder: 'Write something. Markdown works.',
-      value: draft?.text ?? '',
-      'aria-label': 'Text of the note',
-    });
-    this.#words = h('span', { class: 'edit-words grow', role: 'status' });
-    this.#drop = h('button', { type: 'button', class: 'button small quiet', onclick: () => this.#dropped() });
-    this.#add = h('button', { type: 'submit', class: 'button small primary' }, 'Add note');
-    this.element = h(
-      'form',
-      { class: 'note-form', 'aria-label': 'New note', hidden: true },
-      this.#title,
-      this.#text,
-      h('div', { class: 'edit-foot' }, this.#words, this.#drop, this.#add),
-    );
+    this.page = page;
+    this.stackId = stackId;
+    this.made = made;
     this.element.addEventListener('input', () => this.#typed());
     this.element.addEventListener('keydown', (event) => this.#keyed(event));
     this.element.addEventListener('submit', (event) => {
@@ -85,6 +46,10 @@ export class NoteForm {
     });
     page.store.listen('auth_ok', () => this.#pending && void this.#send());
     this.#draw('');
+    this.title = /** @type {HTMLInputElement} */ (this.element.querySelector('input'));
+    this.text = /** @type {HTMLTextAreaElement} */ (this.element.querySelector('textarea'));
+    this.title.value = this.#draft?.title ?? '';
+    this.text.value = this.#draft?.text ?? '';
     if (this.#pending) void this.#send();
   }
 
@@ -92,13 +57,13 @@ export class NoteForm {
   show(focus = true) {
     this.element.hidden = false;
     this.#fit();
-    if (focus) this.#text.focus();
+    if (focus) this.text.focus();
   }
 
   #fit() {
-    const { style } = this.#text;
+    const { style } = this.text;
     style.height = 'auto';
-    style.height = `${this.#text.scrollHeight + 2}px`;
+    style.height = `${this.text.scrollHeight + 2}px`;
   }
 
   #typed() {
@@ -109,7 +74,7 @@ export class NoteForm {
   }
 
   #keep() {
-    const draft = { title: this.#title.value, text: this.#text.value, id: this.#id, pending: this.#pending };
+    const draft = { title: this.title.value, text: this.text.value, id: this.#id, pending: this.#pending };
     if (draft.title || draft.text) drafts.keep(KEY, draft);
     else drafts.drop(KEY);
   }
@@ -125,18 +90,28 @@ export class NoteForm {
   }
 
   #close() {
-    const kept = this.#title.value !== '' || this.#text.value !== '';
+    const kept = this.title.value !== '' || this.text.value !== '';
     this.element.hidden = true;
-    if (kept) this.#page.announce('What you wrote is kept. New note brings it back.');
+    if (kept) this.page.announce('What you wrote is kept. New note brings it back.');
   }
 
   /** @param {string} words */
   #draw(words) {
-    this.#words.textContent = words;
-    this.#title.readOnly = this.#text.readOnly = this.#pending;
-    this.#drop.textContent = this.#pending ? 'Take back' : 'Discard';
-    this.#drop.disabled = this.#sending;
-    this.#add.disabled = this.#pending;
+    render(
+      html`<input class="input" type="text" maxlength=${LONGEST_TITLE} placeholder="Title (optional)" autocomplete="off"
+          aria-label="Title of the note" ?readonly=${this.#pending} />
+        <textarea class="input" rows="4" spellcheck="true" placeholder="Write something. Markdown works."
+          aria-label="Text of the note" ?readonly=${this.#pending}></textarea>
+        <div class="edit-foot">
+          <span class="edit-words grow" role="status">${words}</span>
+          ${button(this.#pending ? 'Take back' : 'Discard', () => this.#dropped(), {
+            look: 'quiet',
+            disabled: this.#sending,
+          })}
+          <button type="submit" class="button small primary" ?disabled=${this.#pending}>Add note</button>
+        </div>`,
+      this.element,
+    );
   }
 
   /** Clears the form; a note that waits to be sent becomes editable again first. */
@@ -154,34 +129,34 @@ export class NoteForm {
   #empty() {
     this.#id = null;
     this.#pending = false;
-    this.#title.value = this.#text.value = '';
+    this.title.value = this.text.value = '';
     drafts.drop(KEY);
     this.#draw('');
   }
 
   async #send() {
     if (this.#sending) return;
-    const content = this.#text.value;
-    if (!content.trim() && !this.#title.value.trim()) {
+    const content = this.text.value;
+    if (!content.trim() && !this.title.value.trim()) {
       this.#draw('Write something first.');
-      this.#text.focus();
+      this.text.focus();
       return;
     }
     this.#id ??= makeId();
     this.#pending = true;
     this.#keep();
     this.#sending = true;
-    const { state } = this.#page.store.state.link;
+    const { state } = this.page.store.state.link;
     this.#draw(state === 'ready' ? 'Sending…' : 'It goes out as soon as your sprite is there.');
     const options = { id: this.#id, timeout: ANSWER_MS };
     try {
-      const ack = await this.#page.connection.ask('canvas_interaction', this.#card(content), options);
+      const ack = await this.page.connection.ask('canvas_interaction', this.#card(content), options);
       this.#sending = false;
       this.#empty();
       const here = !this.element.hidden;
       this.element.hidden = true;
-      this.#page.announce('The note is on the canvas.');
-      if (here && ack.card_id) this.#made(ack.card_id);
+      this.page.announce('The note is on the canvas.');
+      if (here && ack.card_id) this.made(ack.card_id);
     } catch (problem) {
       this.#sending = false;
       if (codeOf(problem) === 'offline') {
@@ -196,9 +171,9 @@ export class NoteForm {
 
   /** @param {string} content */
   #card(content) {
-    const stackId = this.#stackId();
+    const stackId = this.stackId();
     const blocks = [{ type: 'text', data: { content } }];
-    const card = { action: /** @type {const} */ ('create_card'), title: this.#title.value, blocks };
+    const card = { action: /** @type {const} */ ('create_card'), title: this.title.value, blocks };
     return stackId === null ? card : { ...card, stack_id: stackId };
   }
 }

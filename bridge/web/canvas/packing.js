@@ -33,17 +33,9 @@ export const snap = (pixels) => Math.round(pixels / UNIT) * UNIT;
  * @returns {Place}
  */
 export function bounded({ x, y, width, height }) {
-  /**
-   * @param {number} value
-   * @param {number} least
-   */
+  /** @param {number} value @param {number} least */
   const within = (value, least) => Math.min(FARTHEST, Math.max(least, Number.isFinite(value) ? value : least));
-  return {
-    x: within(x, 0),
-    y: within(y, 0),
-    width: within(width, LEAST.width),
-    height: within(height, LEAST.height),
-  };
+  return { x: within(x, 0), y: within(y, 0), width: within(width, LEAST.width), height: within(height, LEAST.height) };
 }
 
 /**
@@ -127,12 +119,7 @@ function insert(taken, place) {
   taken.splice(taken.findLastIndex((other) => other.y <= place.y) + 1, 0, place);
 }
 
-/**
- * @param {Place[]} taken
- * @param {number} x
- * @param {number} width
- * @param {number} height
- */
+/** @param {Place[]} taken @param {number} x @param {number} width @param {number} height */
 function firstFree(taken, x, width, height) {
   let y = 0;
   for (const place of taken) {
@@ -141,13 +128,4 @@ function firstFree(taken, x, width, height) {
   }
   // A place chosen by a person may lie between two units.
   return Math.ceil(y / UNIT) * UNIT;
-}
-
-/**
- * Whether two places overlap.
- * @param {Place} a
- * @param {Place} b
- */
-export function overlap(a, b) {
-  return a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
 }

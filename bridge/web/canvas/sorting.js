@@ -55,10 +55,7 @@ function sorted(keys, isEmpty, compare) {
   return entries.map(({ index }) => index);
 }
 
-/**
- * @param {string[]} keys
- * @returns {(a: string, b: string) => number}
- */
+/** @param {string[]} keys @returns {(a: string, b: string) => number} */
 function comparison(keys) {
   if (keys.every((key) => PLAIN.test(key))) return (a, b) => (a < b ? -1 : Number(a > b));
   return collator.compare;

@@ -7,9 +7,7 @@ import { wordsOf } from '../problem.js';
 const REMEMBERED = 'sprite.stack';
 
 export class Stacks {
-  /** @type {Page} */
   #page;
-  /** @type {(stackId: string | null) => void} */
   #opened;
   /** @type {string | null} */
   #active;
@@ -22,9 +20,9 @@ export class Stacks {
   constructor(page, opened) {
     this.#page = page;
     this.#opened = opened;
-    this.#active = remembered();
+    this.#active = localStorage.getItem(REMEMBERED);
     /** Stacks with changes that the person has not seen. */
-    this.news = new Set();
+    this.unseen = new Set();
   }
 
   get all() {
@@ -47,9 +45,9 @@ export class Stacks {
    */
   choose(stackId) {
     this.#active = stackId;
-    remember(stackId);
-    this.news.delete(stackId);
+    this.unseen.delete(stackId);
     this.#opened(stackId);
+    localStorage.setItem(REMEMBERED, stackId);
   }
 
   /**
@@ -76,25 +74,16 @@ export class Stacks {
     this.choose(id);
   }
 
-  async renameActive() {
-    if (this.active) await this.rename(this.active);
-  }
-
-  async archiveActive() {
-    if (this.active) await this.archive(this.active);
-  }
-
-  /** @param {Stack} stack */
-  async rename(stack) {
+  async rename(stack = this.active) {
+    if (!stack) return;
     const asked = { title: 'Rename stack', label: 'Name', value: stack.name, confirm: 'Rename', maxlength: 200 };
     const name = await this.#page.prompt(asked);
     if (name === null || name === stack.name) return;
     if (await this.#tell({ action: 'rename_stack', stack_id: stack.stack_id, name })) this.#set({ ...stack, name });
   }
 
-  /** @param {Stack} stack */
-  async archive(stack) {
-    if (!(await this.#tell({ action: 'archive_stack', stack_id: stack.stack_id }))) return;
+  async archive(stack = this.active) {
+    if (!stack || !(await this.#tell({ action: 'archive_stack', stack_id: stack.stack_id }))) return;
     this.#set({ ...stack, archived: true });
     this.#opened(this.active?.stack_id ?? null);
     const action = { label: 'Undo', run: () => this.restore({ ...stack, archived: true }) };
@@ -147,10 +136,7 @@ export class Stacks {
     this.#page.store.setStacks(known ? merged : [...merged, changed]);
   }
 
-  /**
-   * @param {Card} card
-   * @param {boolean} archived
-   */
+  /** @param {Card} card @param {boolean} archived */
   #setCard(card, archived) {
     const known = this.#page.store.state.cards.get(card.card_id);
     if (known) this.#page.store.setCard({ ...known, archived });
@@ -167,21 +153,4 @@ export function archivedOf({ stacks, cards }) {
     stacks: stacks.filter((stack) => stack.archived),
     cards: [...cards.values()].filter((card) => card.archived && !gone.has(card.stack_id)),
   };
-}
-
-function remembered() {
-  try {
-    return localStorage.getItem(REMEMBERED);
-  } catch {
-    return null; // the browser keeps nothing for this page
-  }
-}
-
-/** @param {string} stackId */
-function remember(stackId) {
-  try {
-    localStorage.setItem(REMEMBERED, stackId);
-  } catch {
-    // Then the newest stack is active after a reload.
-  }
 }

@@ -1,12 +1,11 @@
-/**
- * A table block: sorts by its column heads, copies as CSV, and draws only the visible rows of a long table. A person
- * edits a cell by a click, or with the arrow keys and Enter.
- *
- * Built without templates: ten thousand rows stay data, not elements.
- */
+// A table block: sorts by its column heads, copies as CSV, and draws only the visible rows of a long table. A person
+// edits a cell by a click, or with the arrow keys and Enter.
 
-import { copyText, h } from '../dom.js';
+import { copyText } from '../dom.js';
 import { number, plural } from '../format.js';
+import { button, elementOf, itself } from '../template.js';
+import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { csvOf } from './csv.js';
 import { aligned, cellText, decimalsOf, isFigures } from './figures.js';
 import { nextSort, orderOf } from './sorting.js';
@@ -14,7 +13,7 @@ import { nextSort, orderOf } from './sorting.js';
 /** @import { BlockData, Page } from '../types/page.js' */
 /** @import { Edit } from './edit.js' */
 /** @import { Sort } from './sorting.js' */
-/** @import { Spot } from './spots.js' */
+/** @import { Address } from './cell_address.js' */
 
 /** Up to this size every row is an element, may be as high as its text, and the browser's find sees it. */
 const ALL_ROWS = 150;
@@ -31,65 +30,43 @@ const FIELD = 232;
 /** @type {Record<string, [down: number, across: number]>} */
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
+/** @typedef {{ name: string, isNumeric: boolean, decimals: number, width: number }} Column */
+
 export class TableView {
-  /** @type {Page} */
-  #page;
   /** @type {Sort | null} */
   #sort = null;
   #drawn = '';
   #frame = 0;
-  #group;
-  #head;
-  #body;
-  #table;
-  #scroller;
-  #count;
-  #copy;
-  /** @type {string[]} */
+  /** @type {Column[]} */
   #columns = [];
   /** @type {unknown[][]} */
   #rows = [];
-  /** @type {boolean[]} */
-  #figures = [];
-  /** @type {number[]} */
-  #decimals = [];
   #windowed = false;
   /** @type {number[]} */
   #order = [];
   /** The cell with the keyboard focus: its row in the current order, and its column. */
   #current = { place: 0, column: 0 };
-  /** @type {(spot: Spot) => void} */
-  #begin;
   /** @type {Edit | null} */
   #edit = null;
-  #author;
+  #author = '';
+  element = elementOf(html`<div class="table-block"></div>`);
 
   /**
-   * `page` announces and shows messages; `name` is the table's accessible name; `begin(spot)` is called when the person
-   * wants to edit a cell.
+   * `page` announces and shows messages; `name` is the table's accessible name; `begin(address)` is called when the
+   * person wants to edit a cell.
    * @param {Page} page
    * @param {string} name
-   * @param {(spot: Spot) => void} begin
+   * @param {(address: Address) => void} begin
    */
   constructor(page, name, begin) {
-    this.#page = page;
-    this.#begin = begin;
-    this.#group = h('colgroup');
-    this.#head = h('tr');
-    this.#body = h('tbody');
-    this.#body.addEventListener('click', (event) => this.#clicked(event));
-    this.#body.addEventListener('keydown', (event) => this.#keyed(event));
-    this.#table = h('table', null, this.#group, h('thead', null, this.#head), this.#body);
-    this.#scroller = h('div', { class: 'table-scroll scroll', role: 'region', tabIndex: 0, 'aria-label': name });
-    this.#scroller.append(this.#table);
-    this.#scroller.addEventListener('scroll', () => this.#soon(), { passive: true });
-    new ResizeObserver(() => this.#soon()).observe(this.#scroller);
-    this.#count = h('span', { class: 'tabular' });
-    this.#copy = h('button', { type: 'button', class: 'button quiet small' }, 'Copy as CSV');
-    this.#copy.addEventListener('click', () => this.#copyAll());
-    this.element = h('div', { class: 'table-block' }, this.#scroller);
-    this.#author = h('span', { class: 'block-author grow' });
-    this.element.append(h('div', { class: 'table-foot' }, this.#count, this.#author, this.#copy));
+    this.page = page;
+    this.name = name;
+    this.onEdit = begin;
+    new ResizeObserver(() => this.#soon()).observe(this.element);
+  }
+
+  get #scroller() {
+    return /** @type {HTMLElement} */ (this.element.firstElementChild);
   }
 
   /**
@@ -102,68 +79,38 @@ export class TableView {
     if (!Array.isArray(columns) || !Array.isArray(rows)) throw new TypeError('no table');
     const names = columns.map(cellText);
     const listed = rows.map((row) => (Array.isArray(row) ? row : columns.map((column) => row?.[column])));
-    if (this.#sort !== null && names[this.#sort.column] !== this.#columns[this.#sort.column]) this.#sort = null;
-    this.#columns = names;
+    if (this.#sort !== null && names[this.#sort.column] !== this.#columns[this.#sort.column]?.name) this.#sort = null;
     this.#rows = listed;
-    this.#figures = names.map((_, column) => isFigures(listed, column));
-    this.#decimals = names.map((_, column) => (this.#figures[column] ? decimalsOf(listed, column) : 0));
     this.#windowed = listed.length > ALL_ROWS;
-    this.element.classList.toggle('windowed', this.#windowed);
-    this.#table.setAttribute('aria-rowcount', String(listed.length + 1));
-    this.#count.textContent = plural(listed.length, 'row');
-    this.#author.textContent = author;
-    this.#copy.hidden = listed.length === 0;
+    this.#columns = names.map((name, column) => {
+      const isNumeric = isFigures(listed, column);
+      const decimals = isNumeric ? decimalsOf(listed, column) : 0;
+      return { name, isNumeric, decimals, width: this.#windowed ? widthOf(name, listed, column) : 0 };
+    });
+    this.#author = author;
     const { place, column } = this.#current;
     this.#current = {
       place: Math.max(0, Math.min(place, listed.length - 1)),
       column: Math.max(0, Math.min(column, names.length - 1)),
     };
-    this.#drawHead();
     this.#arrange();
-  }
-
-  #drawHead() {
-    this.#head.replaceChildren(...this.#columns.map((name, column) => this.#heading(name, column)));
-    this.#group.replaceChildren(...(this.#windowed ? this.#columns.map((_, column) => this.#column(column)) : []));
-  }
-
-  /**
-   * @param {string} name
-   * @param {number} column
-   */
-  #heading(name, column) {
-    const button = h('button', { type: 'button', class: 'sort' }, h('span', null, name || `Column ${column + 1}`));
-    button.addEventListener('click', () => this.#sortBy(column));
-    return h('th', { scope: 'col', class: this.#figures[column] ? 'figure' : '' }, button);
-  }
-
-  /**
-   * Fixes the widths of the columns, because the visible rows change during scrolling.
-   * @param {number} column
-   */
-  #column(column) {
-    const longest = this.#rows
-      .slice(0, SAMPLE)
-      .reduce((most, row) => Math.max(most, cellText(row[column]).length), (this.#columns[column]?.length ?? 0) + 2);
-    const element = h('col');
-    element.style.width = `${Math.min(WIDEST, Math.max(NARROWEST, longest)) + 3}ch`;
-    return element;
   }
 
   /** @param {number} column */
   #sortBy(column) {
     this.#sort = nextSort(this.#sort, column);
     this.#arrange();
-    const how = this.#sort === null ? 'in their own order' : `by ${this.#columns[column]}, ${this.#sort.direction}`;
-    this.#page.announce(`Rows ${how}`);
+    const how =
+      this.#sort === null ? 'in their own order' : `by ${this.#columns[column]?.name}, ${this.#sort.direction}`;
+    this.page.announce(`Rows ${how}`);
   }
 
   #arrange() {
-    this.#order = orderOf(this.#rows, this.#sort, this.#sort !== null && this.#figures[this.#sort.column] === true);
-    [...this.#head.children].forEach((head, column) => {
-      if (this.#sort?.column === column) head.setAttribute('aria-sort', this.#sort.direction);
-      else head.removeAttribute('aria-sort');
-    });
+    this.#order = orderOf(
+      this.#rows,
+      this.#sort,
+      this.#sort !== null && this.#columns[this.#sort.column]?.isNumeric === true,
+    );
     this.#drawn = '';
     this.#draw();
   }
@@ -177,30 +124,63 @@ export class TableView {
   }
 
   #draw() {
-    const total = this.#order.length;
-    if (total === 0) {
-      const none = h('td', { class: 'none', colSpan: Math.max(1, this.#columns.length) }, 'No rows');
-      this.#body.replaceChildren(h('tr', null, none));
-      return;
-    }
-    if (!this.#windowed) {
-      this.#put(this.#order.map((_, place) => this.#row(place)));
-      return;
-    }
-    const above = Math.floor(this.#scroller.scrollTop / ROW);
-    const shown = Math.ceil((this.#scroller.clientHeight || 480) / ROW);
-    const first = Math.max(0, Math.min(above, total - shown) - SPARE);
-    const last = Math.min(total, first + shown + 2 * SPARE);
+    const [first, last] = this.#windowed ? this.#window() : [0, this.#order.length];
     const drawn = `${first}-${last}`;
     if (drawn === this.#drawn) return;
     this.#drawn = drawn;
-    const rows = [];
-    for (let index = first; index < last; index += 1) {
-      const row = this.#row(index, true);
-      row.setAttribute('aria-rowindex', String(index + 2));
-      rows.push(row);
-    }
-    this.#put([spacer(first), ...rows, spacer(total - last)]);
+    const isEditing = this.#edit !== null;
+    const columns = this.#columns.map(({ width }) => html`<col .style=${`width: ${width}ch`} />`);
+    const isFocused = this.#cellAt(this.#current) === document.activeElement;
+    this.element.classList.toggle('windowed', this.#windowed);
+    render(
+      html`<div class="table-scroll scroll ${isEditing ? 'editing' : ''}" role="region" tabindex="0"
+          aria-label=${this.name} @scroll=${{ handleEvent: () => this.#soon(), passive: true }}>
+          <table aria-rowcount=${this.#rows.length + 1}>
+            <colgroup>${this.#windowed ? columns : nothing}</colgroup>
+            <thead><tr>${this.#columns.map((each, column) => this.#heading(each, column))}</tr></thead>
+            <tbody
+              @click=${(/** @type {Event} */ event) => this.#clicked(event)}
+              @keydown=${(/** @type {KeyboardEvent} */ event) => this.#keyed(event)}
+            >${this.#body(first, last)}</tbody>
+          </table>
+          ${this.#edit?.element ?? nothing}
+        </div>
+        <div class="table-foot">
+          <span class="tabular">${plural(this.#rows.length, 'row')}</span>
+          <span class="block-author grow">${this.#author}</span>
+          ${button('Copy as CSV', () => this.#copyAll(), { look: 'quiet', hidden: this.#rows.length === 0 })}
+        </div>`,
+      this.element,
+    );
+    if (isFocused) this.#cellAt(this.#current)?.focus({ preventScroll: true });
+  }
+
+  /** @param {Column} heading @param {number} column */
+  #heading({ name, isNumeric }, column) {
+    const direction = this.#sort?.column === column ? this.#sort.direction : nothing;
+    return html`<th scope="col" class=${isNumeric ? 'figure' : ''} aria-sort=${direction}>
+      <button type="button" class="sort" @click=${() => this.#sortBy(column)}>
+        <span>${name || `Column ${column + 1}`}</span>
+      </button>
+    </th>`;
+  }
+
+  /** Returns the first row to draw, and the one after the last. */
+  #window() {
+    const total = this.#order.length;
+    const above = Math.floor((this.#scroller?.scrollTop ?? 0) / ROW);
+    const shown = Math.ceil((this.#scroller?.clientHeight || 480) / ROW);
+    const first = Math.max(0, Math.min(above, total - shown) - SPARE);
+    return /** @type {const} */ ([first, Math.min(total, first + shown + 2 * SPARE)]);
+  }
+
+  /** @param {number} first @param {number} last */
+  #body(first, last) {
+    const total = this.#order.length;
+    if (total === 0) return html`<tr><td class="none" colspan=${Math.max(1, this.#columns.length)}>No rows</td></tr>`;
+    const places = Array.from({ length: last - first }, (_, index) => first + index);
+    const rows = repeat(places, itself, (place) => this.#row(place));
+    return this.#windowed ? [spacer(first), rows, spacer(total - last)] : rows;
   }
 
   /**
@@ -211,34 +191,18 @@ export class TableView {
     return this.#rows[this.#order[place] ?? -1] ?? [];
   }
 
-  /**
-   * Replaces the rows; a focused cell keeps the focus.
-   * @param {HTMLElement[]} rows
-   */
-  #put(rows) {
-    const focused = this.#body.contains(document.activeElement);
-    this.#body.replaceChildren(...rows);
-    if (focused) this.#cellAt(this.#current)?.focus({ preventScroll: true });
-  }
-
-  /**
-   * @param {number} place
-   * @param {boolean} [cut]
-   */
-  #row(place, cut = false) {
-    const cells = this.#cells(place);
-    const row = document.createElement('tr');
-    row.dataset.place = String(place);
-    for (let column = 0; column < this.#columns.length; column += 1) {
-      const cell = document.createElement('td');
-      const text = cellText(cells[column]);
-      cell.textContent = aligned(text, this.#decimals[column] ?? 0);
-      if (this.#figures[column]) cell.className = 'figure';
-      else if (cut && text.length > WIDEST) cell.title = text;
-      cell.tabIndex = place === this.#current.place && column === this.#current.column ? 0 : -1;
-      row.append(cell);
-    }
-    return row;
+  /** @param {number} place */
+  #row(place) {
+    const values = this.#cells(place);
+    const cells = this.#columns.map(({ isNumeric, decimals }, column) => {
+      const text = cellText(values[column]);
+      const tab = place === this.#current.place && column === this.#current.column ? 0 : -1;
+      const shown = aligned(text, decimals);
+      if (isNumeric) return html`<td class="figure" tabindex=${tab}>${shown}</td>`;
+      const title = this.#windowed && text.length > WIDEST ? text : nothing;
+      return html`<td tabindex=${tab} title=${title}>${shown}</td>`;
+    });
+    return html`<tr data-place=${place} aria-rowindex=${this.#windowed ? place + 2 : nothing}>${cells}</tr>`;
   }
 
   // --- editing a cell ---
@@ -251,43 +215,38 @@ export class TableView {
   /** @param {{ place: number, column: number }} cell */
   #beginAt({ place, column }) {
     const row = this.#order[place];
-    if (row !== undefined) this.#begin({ kind: 'cell', row, column });
+    if (row !== undefined) this.onEdit({ kind: 'cell', row, column });
   }
 
   /**
-   * Puts the field over its cell: the rows below may be redrawn.
-   * @param {Edit} edit
+   * Puts the field of an edit over its cell, because the rows below may be redrawn; null removes it.
+   * @param {Edit | null} edit
    */
   show(edit) {
+    if (edit === this.#edit) return;
     this.#edit = edit;
-    this.#scroller.append(edit.element);
-    this.#scroller.classList.add('editing');
+    this.#drawn = '';
+    this.#draw();
     this.#anchor();
     // A new card has no size yet.
     requestAnimationFrame(() => this.#anchor());
   }
 
-  /** Forgets the field. */
-  hide() {
-    this.#edit = null;
-    this.#scroller.classList.remove('editing');
-  }
-
   /**
    * Moves the keyboard focus back to a cell.
-   * @param {Spot} spot
+   * @param {Address} address
    */
-  focus(spot) {
-    if (spot.kind !== 'cell') return;
-    this.#go({ place: Math.max(0, this.#order.indexOf(spot.row)), column: spot.column });
+  focus(address) {
+    if (address.kind !== 'cell') return;
+    this.#go({ place: Math.max(0, this.#order.indexOf(address.row)), column: address.column });
   }
 
   #anchor() {
-    const spot = this.#edit?.spot;
-    if (!this.#edit || spot?.kind !== 'cell') return;
+    const address = this.#edit?.address;
+    if (!this.#edit || address?.kind !== 'cell') return;
     const { style } = this.#edit.element;
-    const place = this.#order.indexOf(spot.row);
-    const cell = this.#cellAt({ place, column: spot.column })?.getBoundingClientRect();
+    const place = this.#order.indexOf(address.row);
+    const cell = this.#cellAt({ place, column: address.column })?.getBoundingClientRect();
     const all = this.#scroller.getBoundingClientRect();
     const { scrollLeft, scrollTop, clientWidth } = this.#scroller;
     const width = Math.min(clientWidth, Math.max(FIELD, cell?.width ?? 0));
@@ -299,7 +258,7 @@ export class TableView {
 
   /** @param {{ place: number, column: number }} cell */
   #cellAt({ place, column }) {
-    const cell = this.#body.querySelector(`tr[data-place="${place}"]`)?.children[column];
+    const cell = this.element.querySelector(`tr[data-place="${place}"]`)?.children[column];
     return cell instanceof HTMLElement ? cell : null;
   }
 
@@ -352,18 +311,17 @@ export class TableView {
   }
 
   async #copyAll() {
-    const { text, formulas } = csvOf(
-      this.#columns,
-      this.#order.map((_, place) => this.#cells(place)),
-    );
+    const names = this.#columns.map(({ name }) => name);
+    const rows = this.#order.map((_, place) => this.#cells(place));
+    const { text, formulas } = csvOf(names, rows);
     const copied = await copyText(text);
     if (copied === false) {
-      this.#page.toast({ kind: 'error', text: 'The browser does not allow copying here.' });
+      this.page.toast({ kind: 'error', text: 'The browser does not allow copying here.' });
       return;
     }
-    const rows = `Copied ${plural(this.#order.length, 'row')}.`;
-    if (formulas === 0) this.#page.toast({ kind: 'success', text: rows });
-    else this.#page.toast({ kind: 'info', text: `${rows} ${formulasSaid(formulas)}` });
+    const copies = `Copied ${plural(rows.length, 'row')}.`;
+    if (formulas === 0) this.page.toast({ kind: 'success', text: copies });
+    else this.page.toast({ kind: 'info', text: `${copies} ${formulasSaid(formulas)}` });
   }
 }
 
@@ -377,8 +335,15 @@ function formulasSaid(count) {
  * Returns a spacer for rows that are not drawn.
  * @param {number} rows
  */
-function spacer(rows) {
-  const row = h('tr', { class: 'spacer', 'aria-hidden': 'true' });
-  row.style.height = `${rows * ROW}px`;
-  return row;
+const spacer = (rows) => html`<tr class="spacer" aria-hidden="true" .style=${`height: ${rows * ROW}px`}></tr>`;
+
+/**
+ * Returns the fixed width of a column in characters, because the visible rows change during scrolling.
+ * @param {string} name
+ * @param {unknown[][]} rows
+ * @param {number} column
+ */
+function widthOf(name, rows, column) {
+  const lengths = rows.slice(0, SAMPLE).map((row) => cellText(row[column]).length);
+  return Math.min(WIDEST, Math.max(NARROWEST, name.length + 2, ...lengths)) + 3;
 }

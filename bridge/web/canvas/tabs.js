@@ -1,48 +1,33 @@
 // The row above the board: a tab for each stack, and actions for the active one.
 
-import { h } from '../dom.js';
-import { iconElement } from '../icons.js';
+import { button, elementOf, iconButton } from '../template.js';
+import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
 /** @import { Stack } from '../types/page.js' */
 /** @import { Stacks } from './stacks.js' */
 
 /** @type {Record<string, 1 | -1>} */
 const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
-
 const BOARD = 'canvas-board';
+const byId = (/** @type {Stack} */ { stack_id: id }) => id;
 
 export class Tabs {
-  /** @type {Stacks} */
-  #stacks;
-  /** @type {Map<string, Tab>} */
-  #tabs = new Map();
-  #list;
-  #rename;
-  #archive;
-  #archived;
-  /** @type {string | null} */
+  element = elementOf(html`<div class="canvas-head"></div>`);
+  /**
+   * The stack that was last scrolled into view.
+   * @type {string | null}
+   */
   #seen = null;
 
   /**
    * `showArchived()` opens the list of archived items, `writeNote()` the note form.
-   * @param {HTMLElement} root
    * @param {Stacks} stacks
    * @param {{ showArchived: () => void, writeNote: () => void }} acts
    */
-  constructor(root, stacks, { showArchived, writeNote }) {
-    this.#stacks = stacks;
-    this.element = root;
-    this.#list = h('div', { class: 'stack-tabs scroll', role: 'tablist', 'aria-label': 'Stacks' });
-    this.#list.addEventListener('keydown', (event) => this.#key(event));
-    this.#rename = tool('edit', () => stacks.renameActive());
-    this.#archive = tool('archive', () => stacks.archiveActive());
-    this.#archived = h('button', { type: 'button', class: 'button quiet small', onclick: showArchived });
-    const create = tool('add', () => stacks.create());
-    name(create, 'New stack');
-    const note = tool('note', writeNote);
-    name(note, 'New note');
-    const tools = [note, create, this.#rename, this.#archive, this.#archived];
-    root.append(this.#list, h('div', { class: 'stack-tools' }, tools));
+  constructor(stacks, acts) {
+    this.stacks = stacks;
+    this.acts = acts;
   }
 
   /**
@@ -51,20 +36,25 @@ export class Tabs {
    * @param {Map<string, number>} counts
    */
   draw(archived, counts) {
-    const { open, active } = this.#stacks;
-    this.#drop(new Set(open.map((stack) => stack.stack_id)));
-    open.forEach((stack, place) => {
-      const { element } = this.#drawn(stack, stack === active, counts.get(stack.stack_id) ?? 0);
-      const there = this.#list.children[place] ?? null;
-      if (there !== element) this.#list.insertBefore(element, there);
-    });
-    this.#rename.hidden = this.#archive.hidden = active === null;
-    if (active) {
-      name(this.#rename, `Rename stack ${active.name}`);
-      name(this.#archive, `Archive stack ${active.name}`);
-    }
-    this.#archived.hidden = archived === 0;
-    this.#archived.replaceChildren('Archived ', h('span', { class: 'tabular' }, String(archived)));
+    const { stacks, acts } = this;
+    const { open, active } = stacks;
+    const hidden = active === null;
+    render(
+      html`<div class="stack-tabs scroll" role="tablist" aria-label="Stacks"
+          @keydown=${(/** @type {KeyboardEvent} */ event) => this.#key(event)}>
+          ${repeat(open, byId, (stack) => this.#tab(stack, counts.get(stack.stack_id) ?? 0))}
+        </div>
+        <div class="stack-tools">
+          ${iconButton('note', 'New note', acts.writeNote)} ${iconButton('add', 'New stack', () => stacks.create())}
+          ${iconButton('edit', `Rename stack ${active?.name}`, () => stacks.rename(), { hidden })}
+          ${iconButton('archive', `Archive stack ${active?.name}`, () => stacks.archive(), { hidden })}
+          ${button(html`Archived <span class="tabular">${archived}</span>`, acts.showArchived, {
+            look: 'quiet',
+            hidden: archived === 0,
+          })}
+        </div>`,
+      this.element,
+    );
     // With many stacks, scroll the active one into view.
     if (active !== null && active.stack_id !== this.#seen) {
       this.#seen = active.stack_id;
@@ -74,111 +64,40 @@ export class Tabs {
 
   /** @returns {HTMLElement | null} */
   get #front() {
-    return this.#list.querySelector('[aria-selected="true"]');
+    return this.element.querySelector('[aria-selected="true"]');
   }
 
-  /** @param {Set<string>} ids */
-  #drop(ids) {
-    for (const [id, tab] of this.#tabs) {
-      if (ids.has(id)) continue;
-      tab.element.remove();
-      this.#tabs.delete(id);
-    }
-  }
-
-  /**
-   * @param {Stack} stack
-   * @param {boolean} selected
-   * @param {number} count
-   */
-  #drawn(stack, selected, count) {
-    const id = stack.stack_id;
-    const tab = this.#tabs.get(id) ?? new Tab(this.#stacks, stack);
-    this.#tabs.set(id, tab);
-    tab.update(stack, selected, count, this.#stacks.news.has(id));
-    return tab;
+  /** @param {Stack} stack @param {number} count */
+  #tab(stack, count) {
+    const { stack_id: id, name } = stack;
+    const isActive = stack === this.stacks.active;
+    // The board is loaded with the first card.
+    return html`<button type="button" role="tab" class="stack-tab" data-stack-id=${id} aria-selected=${isActive}
+      tabindex=${isActive ? 0 : -1} aria-controls=${document.getElementById(BOARD) ? BOARD : nothing}
+      title="${name} (double click to rename)"
+      @click=${() => this.stacks.choose(id)} @dblclick=${() => this.stacks.rename(stack)}>
+      <span class="cut">${name}</span>
+      ${
+        count > 0
+          ? html`<span class="stack-count tabular"
+              >${count}<span class="visually-hidden">${count === 1 ? ' card' : ' cards'}</span></span
+            >`
+          : nothing
+      }
+      ${
+        this.stacks.unseen.has(id)
+          ? html`<span class="stack-unseen"><span class="visually-hidden">, new</span></span>`
+          : nothing
+      }
+    </button>`;
   }
 
   /** @param {KeyboardEvent} event */
   #key(event) {
     const step = ARROWS[event.key];
-    if (event.key === 'F2' && this.#stacks.active) {
-      void this.#stacks.renameActive();
-    } else if (step && this.#stacks.step(step)) {
-      this.#front?.focus();
-    } else {
-      return;
-    }
+    if (event.key === 'F2' && this.stacks.active) void this.stacks.rename();
+    else if (step && this.stacks.step(step)) this.#front?.focus();
+    else return;
     event.preventDefault();
   }
-}
-
-class Tab {
-  /** @type {Stack} */
-  #stack;
-  #shown = '';
-
-  /**
-   * @param {Stacks} stacks
-   * @param {Stack} stack
-   */
-  constructor(stacks, stack) {
-    const id = stack.stack_id;
-    this.#stack = stack;
-    this.element = h('button', {
-      type: 'button',
-      role: 'tab',
-      class: 'stack-tab',
-      dataset: { stackId: id },
-      onclick: () => stacks.choose(id),
-      ondblclick: () => stacks.rename(this.#stack),
-    });
-  }
-
-  /**
-   * @param {Stack} stack
-   * @param {boolean} selected
-   * @param {number} count
-   * @param {boolean} isNew
-   */
-  update(stack, selected, count, isNew) {
-    this.#stack = stack;
-    this.element.setAttribute('aria-selected', String(selected));
-    this.element.tabIndex = selected ? 0 : -1;
-    // The board is loaded with the first card.
-    if (document.getElementById(BOARD)) this.element.setAttribute('aria-controls', BOARD);
-    const shown = JSON.stringify([stack.name, count, isNew]);
-    if (shown === this.#shown) return;
-    this.#shown = shown;
-    this.element.title = `${stack.name} (double click to rename)`;
-    const pieces = [h('span', { class: 'cut' }, stack.name)];
-    if (count > 0) pieces.push(h('span', { class: 'stack-count tabular' }, String(count), unseen(cards(count))));
-    if (isNew) pieces.push(h('span', { class: 'stack-news' }, unseen(', new')));
-    this.element.replaceChildren(...pieces);
-  }
-}
-
-/** @param {number} count */
-const cards = (count) => (count === 1 ? ' card' : ' cards');
-
-/**
- * Text for screen readers only.
- * @param {string} words
- */
-const unseen = (words) => h('span', { class: 'visually-hidden' }, words);
-
-/**
- * @param {string} icon
- * @param {() => unknown} act
- */
-const tool = (icon, act) =>
-  h('button', { type: 'button', class: 'icon-button small', onclick: act }, iconElement(icon, true));
-
-/**
- * @param {HTMLButtonElement} button
- * @param {string} words
- */
-function name(button, words) {
-  button.setAttribute('aria-label', words);
-  button.title = words;
 }

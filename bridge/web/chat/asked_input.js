@@ -1,8 +1,8 @@
 // The whole input of a tool call that needs permission: each field exactly as it will run.
 
-import { h } from '../dom.js';
-import { exactText, exactWords } from '../exact.js';
+import { escapeVisible, escapeVisibleBlock } from '../escape_visible.js';
 import { number, plural } from '../format.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { tellingField } from './tools.js';
 
 /** @import { PermissionPart } from '../types/page.js' */
@@ -12,32 +12,33 @@ const LONG_CHARS = 600;
 const LONG_LINES = 10;
 
 /**
- * @typedef {object} Field
- * @property {string} name
- * @property {string} text
- * @property {boolean} isTelling  whether it is what runs, and is read from left to right whatever its letters
+ * `isTelling` says whether the field is what runs: then it is read from left to right whatever its letters.
+ * @typedef {{ name: string, text: string, isTelling: boolean }} Field
  */
 
 /** @param {PermissionPart} part */
 export function askedInput(part) {
   const fields = fieldsOf(part);
   const [only, ...others] = fields;
-  const body =
-    only && !others.length && only.isTelling
-      ? [block(only)]
-      : [h('dl', {}, ...fields.flatMap((each) => [h('dt', {}, exactWords(each.name)), h('dd', {}, block(each))]))];
   const chars = fields.reduce((sum, { text }) => sum + text.length, 0);
   const lines = fields.reduce((sum, { text }) => sum + text.split('\n').length, 0);
-  const isLong = chars > LONG_CHARS || lines > LONG_LINES;
-  const words = `${number(chars)} characters in ${plural(lines, 'line')}: scroll to read all of it before you answer.`;
-  return [
-    h('div', { class: 'asked scroll', tabIndex: 0, role: 'group', 'aria-label': 'What it would do' }, ...body),
-    isLong && h('p', { class: 'small-text asked-length' }, words),
-  ];
+  return html`<div class="asked scroll" tabindex="0" role="group" aria-label="What it would do">${
+    only?.isTelling && !others.length
+      ? block(only)
+      : html`<dl>${fields.map((each) => html`<dt>${escapeVisible(each.name)}</dt><dd>${block(each)}</dd>`)}</dl>`
+  }</div>
+  ${
+    chars > LONG_CHARS || lines > LONG_LINES
+      ? html`<p class="small-text asked-length">
+          ${number(chars)} characters in ${plural(lines, 'line')}: scroll to read all of it before you answer.
+        </p>`
+      : nothing
+  }`;
 }
 
 /** @param {Field} field */
-const block = ({ text, isTelling }) => h('pre', { class: isTelling ? 'in-order' : '' }, exactText(text));
+const block = ({ text, isTelling }) =>
+  html`<pre class=${isTelling ? 'in-order' : ''}>${escapeVisibleBlock(text)}</pre>`;
 
 /**
  * Returns the fields: short ones before long ones, and the effect of a call before the agent's description of it.

@@ -1,97 +1,40 @@
-// The chat region: the thread, the status line, and the composer.
-//
-// All elements are made with h(): a reply grows hundreds of times a minute, and only its last block is redrawn.
+// The chat region: the thread, the status lines, and the composer.
 
-import { h } from '../dom.js';
-import { iconElement } from '../icons.js';
+import { icon } from '../icons.js';
 import { wordsOf } from '../problem.js';
-import { BackgroundLine } from './background.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { Composer } from './composer.js';
-import { PausedLine } from './paused.js';
 import { showPermissions } from './permissions.js';
-import { RunStateLine } from './run_state.js';
+import { StatusLines } from './run_state.js';
 import { Thread } from './thread.js';
-import { Unsent } from './unsent.js';
 
-/** @import { Page } from '../types/page.js' */
+/** @import { Command, Page } from '../types/page.js' */
 
-const STARTERS = [
-  { title: 'Draw a card', text: 'Make a table of apples 3, pears 5 and plums 12.' },
-  { title: 'Tell it something to remember', text: 'My name is Ada, and I prefer tea to coffee.' },
-  { title: 'See what it remembers', text: 'What do you remember about me?' },
-];
-
-/**
- * @param {HTMLElement} root
- * @param {Page} page
- */
+/** @param {HTMLElement} root @param {Page} page */
 export function mountChat(root, page) {
   const { store, outbox, commands } = page;
-  const unsent = new Unsent(page);
-  const empty = welcome();
-  const thread = new Thread(page, { empty, unsent: unsent.element });
-  const line = new RunStateLine(page, () => thread.showQuestion());
-  const background = new BackgroundLine(page);
-  const paused = new PausedLine(page);
+  const thread = new Thread(page);
   const composer = new Composer(page, { onSent: () => thread.follow(), onEditQueued: editQueued });
-  root.append(
-    h('h2', { class: 'visually-hidden' }, 'Chat'),
-    thread.element,
-    h('div', { class: 'chat-foot' }, background.element, paused.element, line.element, composer.element),
-    signedOut(),
-  );
+  const lines = new StatusLines(page, () => thread.showQuestion(), composer.element);
+  let isSignedOut = false;
 
-  function welcome() {
-    const examples = STARTERS.map(({ title, text }) =>
-      h(
-        'button',
-        { class: 'starter', type: 'button', onclick: () => chat.draft(text) },
-        h('strong', null, title),
-        h('span', null, text),
-      ),
-    );
-    return h(
-      'div',
-      { class: 'welcome', hidden: true },
-      h('h2', null, 'What shall we work on?'),
-      h(
-        'p',
-        { class: 'muted' },
-        'Sprite works on its own computer, draws what it finds on the canvas, and remembers what you tell it. ' +
-          'Pick a line to start with, or write your own.',
-      ),
-      h('div', { class: 'starters' }, examples),
+  function draw() {
+    render(
+      html`<h2 class="visually-hidden">Chat</h2>${thread.element}${lines.element}${isSignedOut ? SIGNED_OUT : nothing}`,
+      root,
     );
   }
 
-  function signedOut() {
-    const panel = h(
-      'div',
-      { class: 'signed-out', hidden: true, role: 'alertdialog', 'aria-label': 'Signed out' },
-      h(
-        'div',
-        { class: 'empty card-surface' },
-        iconElement('alert'),
-        h('h2', null, 'You are signed out'),
-        h(
-          'p',
-          null,
-          'This login has ended or was revoked. Nothing is lost: your agent goes on, and what you typed is kept ' +
-            'here. Open a new login link to come back.',
-        ),
-        h('button', { class: 'button primary', type: 'button', onclick: () => location.reload() }, 'Sign in again'),
-      ),
-    );
-    store.subscribe('link', () => {
-      const isOut = store.state.link.state === 'signed-out';
-      if (isOut !== panel.hidden) return;
-      panel.hidden = !isOut;
-      if (!isOut) return;
-      // On a narrow screen another panel may be in its place.
-      page.openPanel('chat');
-      panel.querySelector('button')?.focus();
-    });
-    return panel;
+  function followLink() {
+    if (isSignedOut === (store.state.link.state === 'signed-out')) return;
+    isSignedOut = !isSignedOut;
+    draw();
+    if (!isSignedOut) return;
+    // On a narrow screen another panel may be in its place.
+    page.openPanel('chat');
+    /** @type {HTMLElement | null} */
+    const again = root.querySelector('.signed-out button');
+    again?.focus();
   }
 
   function editQueued() {
@@ -148,54 +91,25 @@ export function mountChat(root, page) {
     void composer.addFiles([...(event.dataTransfer?.files ?? [])]);
   });
 
-  store.subscribe(['chat', 'loaded'], () => {
-    empty.hidden = !store.state.loaded || store.state.chat.length > 0 || outbox.items.length > 0;
-    thread.draw();
-  });
-  store.subscribe(['outbox', 'link', 'chat'], () => {
-    unsent.draw();
-    if (outbox.items.length) empty.hidden = true;
-  });
-  store.subscribe(['link', 'loaded', 'chat', 'session', 'permissions', 'status'], () => line.draw());
-  store.subscribe(['link', 'chat', 'session'], () => background.draw());
-  store.subscribe(['link', 'session'], () => paused.draw());
-  line.draw();
+  draw();
+  store.subscribe(['chat', 'loaded', 'outbox', 'link'], () => thread.draw());
+  store.subscribe(['link', 'loaded', 'chat', 'session', 'permissions', 'status'], () => lines.draw());
+  store.subscribe('link', followLink);
+  lines.draw();
 
   const isHere = () => document.activeElement === document.body || root.contains(document.activeElement);
-  commands.add({
-    id: 'write',
-    title: 'Write a message',
-    group: 'Chat',
-    keys: 'c',
-    run: () => {
-      page.openPanel('chat');
-      composer.focus();
-    },
-  });
-  commands.add({
-    id: 'stop',
-    title: 'Stop the agent',
-    group: 'Chat',
-    keys: 'Escape',
-    when: () => line.isRunning,
-    run: () => void line.interrupt(),
-  });
-  commands.add({ id: 'new-session', title: 'New session', group: 'Chat', keys: 'g n', run: () => void newSession() });
-  commands.add({ id: 'attach', title: 'Attach files', group: 'Chat', keys: 'g f', run: () => composer.picker.click() });
-  commands.add({
-    id: 'permissions',
-    title: 'What runs without asking',
-    group: 'Chat',
-    run: () => void showPermissions(page),
-  });
-  commands.add({
-    id: 'latest',
-    title: 'Jump to the latest message',
-    group: 'Chat',
-    keys: 'End',
-    when: isHere,
-    run: () => thread.jumpToEnd(),
-  });
+  /** @param {string} id @param {string} title @param {() => unknown} run @param {Partial<Command>} [more] */
+  const command = (id, title, run, more = {}) => commands.add({ id, title, group: 'Chat', run, ...more });
+  const write = () => {
+    page.openPanel('chat');
+    composer.focus();
+  };
+  command('write', 'Write a message', write, { keys: 'c' });
+  command('stop', 'Stop the agent', () => lines.interrupt(), { keys: 'Escape', when: () => lines.isRunning });
+  command('new-session', 'New session', newSession, { keys: 'g n' });
+  command('attach', 'Attach files', () => composer.picker.click(), { keys: 'g f' });
+  command('permissions', 'What runs without asking', () => showPermissions(page));
+  command('latest', 'Jump to the latest message', () => thread.jumpToEnd(), { keys: 'End', when: isHere });
 
   const chat = {
     shown: () => thread.draw(),
@@ -217,3 +131,15 @@ export function mountChat(root, page) {
   };
   return chat;
 }
+
+const SIGNED_OUT = html`<div class="signed-out" role="alertdialog" aria-label="Signed out">
+  <div class="empty card-surface">
+    ${icon('alert')}
+    <h2>You are signed out</h2>
+    <p>
+      This login has ended or was revoked. Nothing is lost: your agent goes on, and what you typed is kept here. Open a
+      new login link to come back.
+    </p>
+    <button type="button" class="button primary" @click=${() => location.reload()}>Sign in again</button>
+  </div>
+</div>`;

@@ -1,7 +1,9 @@
 // The composer: a draft that survives a reload, attached files, Enter to send.
 
-import { h } from '../dom.js';
-import { iconElement } from '../icons.js';
+import { number } from '../format.js';
+import { icon } from '../icons.js';
+import { elementOf } from '../template.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
 /** @import { Page } from '../types/page.js' */
 /** @import { Uploads } from './uploads.js' */
@@ -17,81 +19,61 @@ export class Composer {
   #timer = 0;
   /** @type {Uploads | null} */
   #uploads = null;
-
-  field = h('textarea', {
-    id: 'composer-text',
-    class: 'composer-text',
-    rows: 1,
-    placeholder: 'Message Sprite',
-    'aria-label': 'Message',
-    'aria-describedby': 'composer-note',
-    enterKeyHint: 'send',
-    spellcheck: true,
-  });
-  note = h('p', { id: 'composer-note', class: 'composer-note', role: 'alert', hidden: true });
-  picker = h('input', {
-    type: 'file',
-    multiple: true,
-    hidden: true,
-    'aria-label': 'Choose files',
-    onchange: () => {
-      void this.addFiles([...(this.picker.files ?? [])]);
-      this.picker.value = '';
-    },
-  });
-  attach = h(
-    'button',
-    {
-      class: 'icon-button',
-      type: 'button',
-      'aria-label': 'Attach files',
-      title: 'Attach files',
-      onclick: () => this.picker.click(),
-    },
-    iconElement('attach'),
-  );
-  send = h(
-    'button',
-    { class: 'icon-button send', type: 'submit', 'aria-label': 'Send', title: 'Send (Enter)' },
-    iconElement('send'),
-  );
-  element = h(
-    'form',
-    {
-      class: 'composer',
-      autocomplete: 'off',
-      onsubmit: (event) => {
-        event.preventDefault();
-        this.submit();
-      },
-    },
-    h('div', { class: 'composer-row' }, this.attach, this.picker, this.field, this.send),
-    this.note,
+  /** The words below the field, empty for none. */
+  #note = '';
+  element = elementOf(
+    html`<form class="composer" autocomplete="off" @submit=${(/** @type {Event} */ event) => {
+      event.preventDefault();
+      this.submit();
+    }}></form>`,
   );
 
-  /**
-   * @param {Page} page
-   * @param {{ onSent: () => void, onEditQueued: () => boolean }} heard
-   */
+  /** @param {Page} page @param {{ onSent: () => void, onEditQueued: () => boolean }} heard */
   constructor(page, { onSent, onEditQueued }) {
     this.page = page;
     this.onSent = onSent;
     this.onEditQueued = onEditQueued;
-    this.#listen();
+    this.#draw(true);
+    this.field = /** @type {HTMLTextAreaElement} */ (this.element.querySelector('textarea'));
+    this.picker = /** @type {HTMLInputElement} */ (this.element.querySelector('input'));
     this.field.value = sessionStorage.getItem(DRAFT_KEY) ?? localStorage.getItem(DRAFT_KEY) ?? '';
     this.#changed();
+    addEventListener('pagehide', () => this.#keep());
   }
 
-  #listen() {
-    this.field.addEventListener('input', () => this.#changed());
-    this.field.addEventListener('keydown', (event) => this.#key(event));
-    this.field.addEventListener('paste', (event) => {
-      const files = [...(event.clipboardData?.files ?? [])];
-      if (!files.length) return;
-      event.preventDefault();
-      void this.addFiles(files);
-    });
-    addEventListener('pagehide', () => this.#keep());
+  /** @param {boolean} isBlank */
+  #draw(isBlank) {
+    render(
+      html`${this.#uploads?.list() ?? nothing}
+        <div class="composer-row">
+          <button type="button" class="icon-button" aria-label="Attach files" title="Attach files"
+            @click=${() => this.picker.click()}>${icon('attach')}</button>
+          <input type="file" multiple hidden aria-label="Choose files" @change=${() => this.#picked()} />
+          <textarea id="composer-text" class="composer-text" rows="1" placeholder="Message Sprite" aria-label="Message"
+            aria-describedby="composer-note" enterkeyhint="send" spellcheck="true"
+            @input=${() => this.#changed()}
+            @keydown=${(/** @type {KeyboardEvent} */ event) => this.#key(event)}
+            @paste=${(/** @type {ClipboardEvent} */ event) => this.#paste(event)}></textarea>
+          <button type="submit" class="icon-button send" aria-label="Send" title="Send (Enter)" ?disabled=${isBlank}>
+            ${icon('send')}
+          </button>
+        </div>
+        <p id="composer-note" class="composer-note" role="alert" ?hidden=${this.#note === ''}>${this.#note}</p>`,
+      this.element,
+    );
+  }
+
+  #picked() {
+    void this.addFiles([...(this.picker.files ?? [])]);
+    this.picker.value = '';
+  }
+
+  /** @param {ClipboardEvent} event */
+  #paste(event) {
+    const files = [...(event.clipboardData?.files ?? [])];
+    if (!files.length) return;
+    event.preventDefault();
+    void this.addFiles(files);
   }
 
   /**
@@ -112,10 +94,7 @@ export class Composer {
   async addFiles(files) {
     if (!files.length) return;
     const { Uploads } = await import('./uploads.js');
-    if (!this.#uploads) {
-      this.#uploads = new Uploads(this.page, () => this.#check());
-      this.element.prepend(this.#uploads.element);
-    }
+    this.#uploads ??= new Uploads(this.page, () => this.#check());
     this.#uploads.add(files);
   }
 
@@ -165,22 +144,19 @@ export class Composer {
   #check() {
     const limit = this.page.store.state.limits.mission_chars;
     const { length } = this.field.value;
-    const isBlank = !this.field.value.trim() && !this.#uploads?.paths.length;
-    this.send.disabled = isBlank;
-    if (length > limit)
-      this.#say(
-        `${length.toLocaleString()} characters; a message may have ${limit.toLocaleString()}. ` +
-          'Shorten it, or attach it as a file.',
-      );
-    else if (length > NEAR_LIMIT * limit)
-      this.#say(`${length.toLocaleString()} of ${limit.toLocaleString()} characters.`);
-    else this.note.hidden = true;
+    this.#say(
+      length > limit
+        ? `${number(length)} characters; a message may have ${number(limit)}. Shorten it, or attach it as a file.`
+        : length > NEAR_LIMIT * limit
+          ? `${number(length)} of ${number(limit)} characters.`
+          : '',
+    );
   }
 
   /** @param {string} words */
   #say(words) {
-    this.note.textContent = words;
-    this.note.hidden = false;
+    this.#note = words;
+    this.#draw(!this.field.value.trim() && !this.#uploads?.paths.length);
   }
 
   #keep() {

@@ -99,10 +99,7 @@ export class Conversation {
     this.entries.splice(this.entries.indexOf(entry), 1);
   }
 
-  /**
-   * @param {AgentEvent} event
-   * @param {number} timestamp
-   */
+  /** @param {AgentEvent} event @param {number} timestamp */
   event(event, timestamp) {
     const known = event.mission_id ? this.#byMission.get(event.mission_id) : this.#byItself();
     if (event.event === 'interrupted' && (!known || WAITING.has(known.status))) {
@@ -186,24 +183,11 @@ export class Conversation {
 
   /** @param {Partial<Exchange> & Pick<Exchange, 'missionId' | 'at' | 'status'>} given */
   #add(given) {
+    const said = { origin: /** @type {const} */ ('person'), askedBy: null, text: null, rowId: null };
+    const reply = { parts: [], error: null, cost: null, ms: null, startedAt: null };
+    const flags = { compacting: false, isBegunAgain: false, version: 0 };
     /** @type {Exchange} */
-    const entry = {
-      kind: 'exchange',
-      key: this.#key(),
-      origin: 'person',
-      askedBy: null,
-      text: null,
-      parts: [],
-      error: null,
-      cost: null,
-      ms: null,
-      startedAt: null,
-      compacting: false,
-      isBegunAgain: false,
-      rowId: null,
-      version: 0,
-      ...given,
-    };
+    const entry = { kind: 'exchange', key: this.#key(), ...said, ...reply, ...flags, ...given };
     this.entries.push(entry);
     if (entry.missionId) this.#byMission.set(entry.missionId, entry);
     return entry;
@@ -223,10 +207,7 @@ export class Conversation {
     return null;
   }
 
-  /**
-   * @param {ChatMessage} row
-   * @param {Map<string, Exchange>} before
-   */
+  /** @param {ChatMessage} row @param {Map<string, Exchange>} before */
   #row(row, before) {
     const known = before.get(row.mission_id ?? '');
     const entry =
@@ -259,10 +240,7 @@ export class Conversation {
       entry.parts.push({ kind: 'text', key: this.#key(), text: row.text, done: true });
   }
 
-  /**
-   * @param {Running} running
-   * @param {Exchange | undefined} known
-   */
+  /** @param {Running} running @param {Exchange | undefined} known */
   #resume({ mission_id: missionId, events, partial }, known) {
     const entry = this.#byMission.get(missionId) ?? this.#add({ missionId, at: Date.now() / 1000, status: 'running' });
     const tools = (known?.parts ?? []).filter((part) => part.kind === 'tool');
@@ -285,11 +263,7 @@ export class Conversation {
     this.entries.splice(index < 0 ? this.entries.length : index, 0, notice);
   }
 
-  /**
-   * @param {Exchange} entry
-   * @param {AgentEvent} event
-   * @param {number} timestamp
-   */
+  /** @param {Exchange} entry @param {AgentEvent} event @param {number} timestamp */
   #apply(entry, event, timestamp) {
     const last = entry.parts.at(-1);
     const open = last?.kind === 'text' && !last.done ? last : null;
@@ -391,22 +365,8 @@ export class Conversation {
   }
 }
 
-/**
- * @param {number} key
- * @param {string} name
- * @param {number} startedAt
- * @returns {ToolPart}
- */
-const newCall = (key, name, startedAt) => ({
-  kind: 'tool',
-  key,
-  toolUseId: '',
-  name,
-  input: {},
-  title: null,
-  startedAt,
-  endedAt: null,
-  summary: null,
-  isError: false,
-  stopped: false,
-});
+/** @param {number} key @param {string} name @param {number} startedAt @returns {ToolPart} */
+const newCall = (key, name, startedAt) => {
+  const outcome = { endedAt: null, summary: null, isError: false, stopped: false };
+  return { kind: 'tool', key, toolUseId: '', name, input: {}, title: null, startedAt, ...outcome };
+};

@@ -1,15 +1,19 @@
-// One exchange on the page: the person's message and everything that followed, drawn as it arrives.
+// One exchange: the person's message and everything that followed, drawn as it arrives.
 
-import { copyText, h } from '../dom.js';
+import { copyText } from '../dom.js';
 import { duration, iso, money, when } from '../format.js';
-import { iconElement } from '../icons.js';
+import { icon } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
+import { button, byKey, iconButton } from '../template.js';
+import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { isPersons } from './conversation.js';
-import { Question } from './question.js';
+import { question } from './question.js';
 import { TextPart } from './text_part.js';
-import { ToolRow } from './tool_row.js';
+import { toolRow } from './tool_row.js';
 
-/** @import { Exchange, Page, Part, View } from '../types/page.js' */
+/** @import { Exchange, Page, Part } from '../types/page.js' */
+/** @import * as Types from '../types/page.js' */
 
 /** A longer message of a person is folded. */
 const FOLD_CHARS = 1400;
@@ -17,263 +21,170 @@ const FOLD_CHARS = 1400;
 const LINE_CHARS = 160;
 /** The speaker of a reply; turns of a schedule or of the agent itself have no message. */
 const SPEAKERS = { person: 'Sprite', agent: 'Sprite, by itself', schedule: 'Sprite, as scheduled' };
-const STATES = { queued: 'Waits for its turn', sent: 'Sent' };
 
-export class ExchangeView {
-  #version = -1;
-  /** @type {string | null} */
-  #text = null;
-  /** @type {Map<number, View<Part>>} */
-  #parts = new Map();
-  #said = h('div', { class: 'said' });
-  #speaker = h('h3', { class: 'visually-hidden' }, SPEAKERS.person);
-  #body = h('div', { class: 'reply-body' });
-  #foot = h('div', { class: 'reply-foot' });
-  #footShown = '';
+/**
+ * The texts of replies keep their elements, because they are drawn piece by piece.
+ * @type {WeakMap<Types.TextPart, TextPart>}
+ */
+const texts = new WeakMap();
+/**
+ * Exchanges whose long message was unfolded.
+ * @type {WeakSet<Exchange>}
+ */
+const unfolded = new WeakSet();
 
-  /**
-   * @param {Exchange} entry
-   * @param {Page} page
-   */
-  constructor(entry, page) {
-    this.entry = entry;
-    this.page = page;
-    this.reply = h('div', { class: 'reply' }, this.#speaker, this.#body, this.#foot);
-    this.element = h(
-      'article',
-      { class: 'exchange', tabIndex: -1, 'aria-label': 'Message and reply' },
-      this.#said,
-      this.reply,
-    );
-  }
+/** @param {Exchange} entry @param {Page} page */
+export function exchange(entry, page) {
+  const redraw = () => {
+    entry.version += 1;
+    page.store.touch('chat');
+  };
+  const { origin, missionId, parts, status, text } = entry;
+  const isSaid = origin === 'person' || text !== null;
+  const foot = footOf(entry, page);
+  const hasReply = origin !== 'person' || parts.length > 0 || foot.length > 0;
+  return html`<article class="exchange" tabindex="-1" aria-label="Message and reply" data-status=${status}
+    data-mission=${missionId ?? nothing}>
+    <div class="said" ?hidden=${text === null}>${text === null ? nothing : said(entry, text, page, redraw)}</div>
+    <div class="reply" ?hidden=${!hasReply}>
+      <h3 class=${isSaid ? 'visually-hidden' : 'by-itself'}>${SPEAKERS[origin]}</h3>
+      <div class="reply-body">${repeat(parts, byKey, (part) => partOf(part, page, redraw))}</div>
+      <div class="reply-foot">${foot}</div>
+    </div>
+  </article>`;
+}
 
-  /** @param {Exchange} entry */
-  update(entry) {
-    this.entry = entry;
-    if (entry.version === this.#version) return;
-    this.#version = entry.version;
-    this.element.dataset.status = entry.status;
-    if (entry.missionId) this.element.dataset.mission = entry.missionId;
-    this.#speaker.textContent = SPEAKERS[entry.origin];
-    const isSaid = entry.origin === 'person' || entry.text !== null;
-    this.#speaker.className = isSaid ? 'visually-hidden' : 'by-itself';
-    this.#drawSaid(entry);
-    this.#drawParts(entry);
-    this.#drawFoot(entry);
-    this.reply.hidden = entry.origin === 'person' && entry.parts.length === 0 && this.#foot.childElementCount === 0;
-  }
+/** @param {Part} part @param {Page} page @param {() => void} redraw */
+function partOf(part, page, redraw) {
+  if (part.kind === 'tool') return toolRow(part, page, redraw);
+  if (part.kind === 'permission') return question(part, page, redraw);
+  const text = texts.get(part) ?? new TextPart();
+  texts.set(part, text);
+  text.update(part);
+  return text.element;
+}
 
-  /** @param {Exchange} entry */
-  #drawSaid(entry) {
-    const shown = `${entry.origin}|${entry.askedBy}|${entry.text}|${entry.status in STATES ? entry.status : ''}`;
-    if (this.#text === shown) return;
-    this.#text = shown;
-    this.#said.hidden = entry.text === null;
-    if (entry.text === null) return;
-    if (entry.origin === 'schedule' || entry.askedBy !== null) {
-      const line =
-        entry.askedBy === null
-          ? notTyped('clock', 'By schedule', entry.text)
-          : notTyped('tool', `${entry.askedBy} asks`, entry.text);
-      this.#said.replaceChildren(line, ...this.#queueTools(entry));
-      return;
-    }
-    const text = h('div', { class: 'bubble-text' }, entry.text);
-    const bubble = h('div', { class: 'bubble' }, text);
-    if (entry.text.length > FOLD_CHARS) {
-      text.classList.add('folded');
-      const more = h(
-        'button',
-        { class: 'button quiet small', type: 'button', 'aria-expanded': 'false' },
-        'Show all of it',
-      );
-      more.onclick = () => {
-        const folded = text.classList.toggle('folded');
-        more.textContent = folded ? 'Show all of it' : 'Show less';
-        more.setAttribute('aria-expanded', String(!folded));
-      };
-      bubble.append(more);
-    }
-    const time = h('time', { class: 'visually-hidden', dateTime: iso(entry.at) }, when(entry.at));
-    this.#said.replaceChildren(
-      h('h3', { class: 'visually-hidden' }, 'You, ', time),
-      bubble,
-      ...this.#queueTools(entry),
-    );
-  }
-
-  /** @param {Exchange} entry */
-  #queueTools(entry) {
-    const { missionId, text } = entry;
-    if (entry.status !== 'queued' || missionId === null) return [];
-    /** @param {boolean} edit */
-    const takeBack = async (edit) => {
-      try {
-        await this.page.outbox.takeBack(missionId);
-        if (edit) this.page.draft(text ?? '');
-        else this.page.announce('Message removed.');
-      } catch (problem) {
-        this.page.toast({
-          kind: 'error',
-          text:
-            codeOf(problem) === 'not_running' ? 'It is being worked on already. Stop it instead.' : wordsOf(problem),
-        });
+/** @param {Exchange} entry @param {string} text @param {Page} page @param {() => void} redraw */
+function said(entry, text, page, redraw) {
+  const queued =
+    entry.status === 'queued' && entry.missionId !== null ? queueTools(entry, entry.missionId, page) : nothing;
+  if (entry.askedBy !== null) return html`${notTyped('tool', `${entry.askedBy} asks`, text)}${queued}`;
+  if (entry.origin === 'schedule') return html`${notTyped('clock', 'By schedule', text)}${queued}`;
+  const isLong = text.length > FOLD_CHARS;
+  const isFolded = isLong && !unfolded.has(entry);
+  const toggle = () => {
+    if (!unfolded.delete(entry)) unfolded.add(entry);
+    redraw();
+  };
+  return html`<h3 class="visually-hidden">You, <time datetime=${iso(entry.at)}>${when(entry.at)}</time></h3>
+    <div class="bubble">
+      <div class="bubble-text ${isFolded ? 'folded' : ''}">${text}</div>
+      ${
+        isLong
+          ? html`<button type="button" class="button quiet small" aria-expanded=${!isFolded} @click=${toggle}>
+              ${isFolded ? 'Show all of it' : 'Show less'}
+            </button>`
+          : nothing
       }
-    };
-    return [
-      h(
-        'div',
-        { class: 'queue-tools row' },
-        h('span', { class: 'chip' }, iconElement('clock', true), STATES.queued),
-        isPersons(entry) &&
-          h(
-            'button',
-            {
-              class: 'button quiet small',
-              type: 'button',
-              dataset: { act: 'edit' },
-              onclick: () => void takeBack(true),
-            },
-            'Edit',
-          ),
-        h('button', { class: 'button quiet small', type: 'button', onclick: () => void takeBack(false) }, 'Remove'),
-      ),
-    ];
-  }
-
-  /** @param {Exchange} entry */
-  #drawParts(entry) {
-    const keys = new Set(entry.parts.map((part) => part.key));
-    for (const [key, view] of this.#parts) {
-      if (keys.has(key)) continue;
-      view.element.remove();
-      this.#parts.delete(key);
-    }
-    let at = null;
-    for (const part of entry.parts) {
-      let view = this.#parts.get(part.key);
-      if (!view) {
-        view = this.#made(part);
-        this.#parts.set(part.key, view);
-        if (at) at.after(view.element);
-        else this.#body.prepend(view.element);
-      }
-      view.update(part);
-      at = view.element;
-    }
-  }
-
-  /**
-   * @param {Part} part
-   * @returns {View<Part>}
-   */
-  #made(part) {
-    if (part.kind === 'tool') return new ToolRow(part, this.page);
-    return part.kind === 'permission' ? new Question(part, this.page) : new TextPart();
-  }
-
-  /** @param {Exchange} entry */
-  #drawFoot(entry) {
-    const shown = [entry.status, entry.error?.message, entry.ms, entry.compacting, entry.isBegunAgain].join('|');
-    if (shown === this.#footShown) return;
-    this.#footShown = shown;
-    const pieces = [];
-    if (entry.compacting)
-      pieces.push(
-        h('p', { class: 'muted small-text' }, 'Making room: the older part of this conversation is being summed up.'),
-      );
-    if (entry.isBegunAgain && entry.status === 'running')
-      pieces.push(
-        h('p', { class: 'muted small-text' }, 'Begun again: Sprite was stopped before it had done anything.'),
-      );
-    if (entry.status === 'interrupted')
-      pieces.push(h('p', { class: 'ended' }, iconElement('stop', true), 'Stopped.', this.#again(entry, 'Send again')));
-    if (entry.status === 'error') {
-      pieces.push(
-        h(
-          'div',
-          { class: 'problem', role: 'group', 'aria-label': 'Error' },
-          iconElement('alert', true),
-          h('p', { class: 'grow' }, problemWords(entry.error)),
-          this.#again(entry, 'Try again'),
-        ),
-      );
-    }
-    if (entry.status === 'complete' && entry.parts.some((part) => part.kind === 'text')) pieces.push(this.#meta(entry));
-    this.#foot.replaceChildren(...pieces);
-  }
-
-  /**
-   * @param {Exchange} entry
-   * @param {string} label
-   */
-  #again(entry, label) {
-    const { text } = entry;
-    // A schedule repeats its own turns; a program's message must not become the person's.
-    if (!text || !isPersons(entry)) return null;
-    // Sent unchanged, it would fail again.
-    if (entry.error?.retryable === false)
-      return h(
-        'button',
-        { class: 'button small', type: 'button', onclick: () => this.page.draft(text) },
-        iconElement('edit', true),
-        'Change it',
-      );
-    const again = () => {
-      const problem = this.page.outbox.submit(text, this.page.stackId());
-      if (problem) this.page.toast({ kind: 'error', text: problem });
-    };
-    return h('button', { class: 'button small', type: 'button', onclick: again }, iconElement('retry', true), label);
-  }
-
-  /** @param {Exchange} entry */
-  #meta(entry) {
-    const said = () =>
-      entry.parts
-        .filter((part) => part.kind === 'text')
-        .map((part) => part.text)
-        .join('\n\n');
-    const copy = async () => this.page.announce((await copyText(said())) ? 'Reply copied.' : 'It could not be copied.');
-    const figures = [
-      when(entry.at),
-      entry.ms !== null && entry.ms >= 1000 && duration(entry.ms),
-      entry.cost !== null && entry.cost > 0 && !this.page.isOffline() && money(entry.cost),
-    ].filter(Boolean);
-    return h(
-      'div',
-      { class: 'reply-meta row muted small-text tabular' },
-      h(
-        'button',
-        {
-          class: 'icon-button small',
-          type: 'button',
-          'aria-label': 'Copy the reply',
-          title: 'Copy the reply',
-          onclick: () => void copy(),
-        },
-        iconElement('copy', true),
-      ),
-      figures.join(' · '),
-    );
-  }
+    </div>
+    ${queued}`;
 }
 
 /**
  * Draws a message of a schedule or program: one line, which expands if there is more text.
- * @param {string} icon
+ * @param {string} name
  * @param {string} who
  * @param {string} text
  */
-function notTyped(icon, who, text) {
+function notTyped(name, who, text) {
   const [first = '', ...more] = text.trim().split('\n');
-  const line = [iconElement(icon, true), h('span', { class: 'grow' }, `${who}: ${first}`)];
-  if (more.length === 0 && first.length <= LINE_CHARS) return h('p', { class: 'notice by-schedule' }, ...line);
-  return h(
-    'details',
-    { class: 'notice by-schedule' },
-    h('summary', null, ...line, iconElement('chevron', true)),
-    h('p', { class: 'bubble-text' }, text),
-  );
+  const line = html`${icon(name, true)}<span class="grow">${who}: ${first}</span>`;
+  if (more.length === 0 && first.length <= LINE_CHARS) return html`<p class="notice by-schedule">${line}</p>`;
+  return html`<details class="notice by-schedule">
+    <summary>${line}${icon('chevron', true)}</summary>
+    <p class="bubble-text">${text}</p>
+  </details>`;
+}
+
+/**
+ * Draws the buttons of a message that waits for its turn.
+ * @param {Exchange} entry
+ * @param {string} missionId
+ * @param {Page} page
+ */
+function queueTools(entry, missionId, page) {
+  /** @param {boolean} edit */
+  const takeBack = async (edit) => {
+    try {
+      await page.outbox.takeBack(missionId);
+      if (edit) page.draft(entry.text ?? '');
+      else page.announce('Message removed.');
+    } catch (problem) {
+      const isRunning = codeOf(problem) === 'not_running';
+      const text = isRunning ? 'It is being worked on already. Stop it instead.' : wordsOf(problem);
+      page.toast({ kind: 'error', text });
+    }
+  };
+  return html`<div class="queue-tools row">
+    <span class="chip">${icon('clock', true)}Waits for its turn</span>
+    ${isPersons(entry) ? button('Edit', () => takeBack(true), { look: 'quiet' }) : nothing}
+    ${button('Remove', () => takeBack(false), { look: 'quiet' })}
+  </div>`;
+}
+
+/**
+ * Returns the lines below a reply: how it goes or ended.
+ * @param {Exchange} entry
+ * @param {Page} page
+ */
+function footOf(entry, page) {
+  const { status, parts } = entry;
+  const lines = [];
+  if (entry.compacting)
+    lines.push(html`<p class="muted small-text">
+      Making room: the older part of this conversation is being summed up.
+    </p>`);
+  if (entry.isBegunAgain && status === 'running')
+    lines.push(html`<p class="muted small-text">Begun again: Sprite was stopped before it had done anything.</p>`);
+  if (status === 'interrupted')
+    lines.push(html`<p class="ended">${icon('stop', true)}Stopped.${again(entry, 'Send again', page)}</p>`);
+  if (status === 'error')
+    lines.push(html`<div class="problem" role="group" aria-label="Error">
+      ${icon('alert', true)}
+      <p class="grow">${problemWords(entry.error)}</p>
+      ${again(entry, 'Try again', page)}
+    </div>`);
+  if (status === 'complete' && parts.some((part) => part.kind === 'text')) lines.push(meta(entry, page));
+  return lines;
+}
+
+/** @param {Exchange} entry @param {string} label @param {Page} page */
+function again(entry, label, page) {
+  const { text } = entry;
+  // A schedule repeats its own turns; a program's message must not become the person's.
+  if (!text || !isPersons(entry)) return nothing;
+  // Sent unchanged, it would fail again.
+  if (entry.error?.retryable === false) return button(html`${icon('edit', true)}Change it`, () => page.draft(text));
+  return button(html`${icon('retry', true)}${label}`, () => {
+    const problem = page.outbox.submit(text, page.stackId());
+    if (problem) page.toast({ kind: 'error', text: problem });
+  });
+}
+
+/** @param {Exchange} entry @param {Page} page */
+function meta({ parts, at, ms, cost }, page) {
+  const copy = async () => {
+    const reply = parts.filter((part) => part.kind === 'text').map((part) => part.text);
+    page.announce((await copyText(reply.join('\n\n'))) ? 'Reply copied.' : 'It could not be copied.');
+  };
+  const figures = [
+    when(at),
+    ms !== null && ms >= 1000 && duration(ms),
+    cost !== null && cost > 0 && !page.isOffline() && money(cost),
+  ];
+  return html`<div class="reply-meta row muted small-text tabular">
+    ${iconButton('copy', 'Copy the reply', copy)}${figures.filter(Boolean).join(' · ')}
+  </div>`;
 }
 
 /**

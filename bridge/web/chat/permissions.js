@@ -1,15 +1,16 @@
 // Permission rules of this session: list and revoke them.
 
-import { h } from '../dom.js';
-import { exactText, exactWords } from '../exact.js';
+import { escapeVisible, escapeVisibleBlock } from '../escape_visible.js';
 import { wordsOf } from '../problem.js';
+import { button, elementOf } from '../template.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
 /** @import { Page, StandingRule } from '../types/page.js' */
 
 /** @param {Page} page */
 export async function showPermissions(page) {
-  const body = h('div', { class: 'rules' });
-  const draw = () => body.replaceChildren(...listOf(page));
+  const body = elementOf(html`<div class="rules"></div>`);
+  const draw = () => render(listOf(page), body);
   const stop = page.store.subscribe('status', draw);
   draw();
   void ask(page, { action: 'status' });
@@ -17,10 +18,7 @@ export async function showPermissions(page) {
   stop();
 }
 
-/**
- * @param {Page} page
- * @param {{ action: 'status' | 'revoke', rule_id?: string }} payload
- */
+/** @param {Page} page @param {{ action: 'status' | 'revoke', rule_id?: string }} payload */
 async function ask(page, payload) {
   try {
     await page.connection.ask('system', payload);
@@ -33,25 +31,21 @@ async function ask(page, payload) {
 function listOf(page) {
   const { status } = page.store.state;
   const rules = status?.rules ?? [];
-  if (status?.permissions === 'bypass') return [h('p', {}, 'Sprite does as it sees fit here, and asks nobody.')];
-  if (!rules.length) return [h('p', {}, 'Nothing: Sprite asks each time. What you always allow is listed here.')];
-  return [
-    h('p', {}, 'Until this session ends, Sprite does not ask about:'),
-    h('ul', { class: 'plain' }, ...rules.map((rule) => row(page, rule))),
-  ];
+  if (status?.permissions === 'bypass') return html`<p>Sprite does as it sees fit here, and asks nobody.</p>`;
+  if (!rules.length) return html`<p>Nothing: Sprite asks each time. What you always allow is listed here.</p>`;
+  return html`<p>Until this session ends, Sprite does not ask about:</p>
+    <ul class="plain">${rules.map((rule) => row(page, rule))}</ul>`;
 }
 
-/**
- * @param {Page} page
- * @param {StandingRule} rule
- */
-function row(page, { rule_id, words, command }) {
-  const revoke = () => void ask(page, { action: 'revoke', rule_id });
-  const look = { class: 'asked in-order', tabIndex: 0, role: 'group', 'aria-label': 'The command' };
-  return h(
-    'li',
-    { class: 'rule-row' },
-    h('div', {}, exactWords(words), command !== '' && h('pre', look, exactText(command))),
-    h('button', { class: 'button small danger', type: 'button', onclick: revoke }, 'Ask again'),
-  );
-}
+/** @param {Page} page @param {StandingRule} rule */
+const row = (page, { rule_id, words, command }) =>
+  html`<li class="rule-row">
+    <div>${escapeVisible(words)}${
+      command === ''
+        ? nothing
+        : html`<pre class="asked in-order" tabindex="0" role="group" aria-label="The command">${escapeVisibleBlock(
+            command,
+          )}</pre>`
+    }</div>
+    ${button('Ask again', () => ask(page, { action: 'revoke', rule_id }), { look: 'danger' })}
+  </li>`;

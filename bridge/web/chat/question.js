@@ -1,10 +1,12 @@
 // The agent's permission request: the intended action, and the person's answers. "Always" is offered if its effect is
 // small enough to be named on a button.
 
-import { h } from '../dom.js';
-import { exactWords } from '../exact.js';
-import { iconElement } from '../icons.js';
+import { escapeVisible } from '../escape_visible.js';
+import { icon } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
+import { button } from '../template.js';
+import { guard } from '../vendor/lit-html/directives/guard.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { askedInput } from './asked_input.js';
 import { showPermissions } from './permissions.js';
 import { wants } from './tools.js';
@@ -12,88 +14,58 @@ import { wants } from './tools.js';
 /** @import { Decision, Page, PermissionPart } from '../types/page.js' */
 
 /** @type {Record<string, string>} */
-const ANSWERS = {
-  allow: 'Allowed',
-  deny: 'Not allowed',
-  null: 'Nobody answered in time',
-};
+const ANSWERS = { allow: 'Allowed', deny: 'Not allowed', null: 'Nobody answered in time' };
+/**
+ * Questions whose answer is being sent.
+ * @type {WeakSet<PermissionPart>}
+ */
+const answering = new WeakSet();
 
-export class Question {
-  /** @type {PermissionPart['decision']} */
-  #decision;
-  /** @type {HTMLButtonElement[]} */
-  #choices;
-  /** @type {HTMLButtonElement} */
-  #listed;
-  #buttons = h('div', { class: 'row question-buttons' });
-
-  /**
-   * @param {PermissionPart} part
-   * @param {Page} page
-   */
-  constructor(part, page) {
-    const id = `question-${part.key}`;
-    /** @param {Decision} decision */
-    const answer = (decision) => void this.#answer(part, page, decision);
-    this.#choices = [
-      h('button', { class: 'button primary small', type: 'button', onclick: () => answer('allow') }, 'Allow once'),
-      h('button', { class: 'button small danger', type: 'button', onclick: () => answer('deny') }, 'Don’t allow'),
-    ];
-    if (part.always) {
-      const words = `Always allow ${exactWords(part.always)}`;
-      const always = h('button', { class: 'button small', type: 'button', onclick: () => answer('always') }, words);
-      this.#choices.splice(1, 0, always);
+/**
+ * `redraw` draws the exchange again.
+ * @param {PermissionPart} part
+ * @param {Page} page
+ * @param {() => void} redraw
+ */
+export function question(part, page, redraw) {
+  const id = `question-${part.key}`;
+  const { decision } = part;
+  /** @param {string} words @param {Decision} choice @param {string} look */
+  const choice = (words, choice, look) =>
+    button(words, () => answer(part, page, choice, redraw), { look, disabled: answering.has(part) });
+  const isAlways = decision === 'always';
+  const words = isAlways ? `Always allowed: ${escapeVisible(part.always ?? '')}` : ANSWERS[String(decision)];
+  // The input is long, and never changes.
+  return html`<div class="question ${decision === undefined ? '' : 'answered'}" role="group" aria-labelledby=${id}>
+    <h4 id=${id}>${icon('alert', true)}May Sprite ${wants(part.tool)}?</h4>
+    ${guard([part], () => askedInput(part))}
+    ${
+      decision === undefined
+        ? html`<div class="row question-buttons">
+            ${choice('Allow once', 'allow', 'primary')}
+            ${part.always ? choice(`Always allow ${escapeVisible(part.always)}`, 'always', '') : nothing}
+            ${choice('Don’t allow', 'deny', 'danger')}
+          </div>`
+        : html`<p class="muted small-text">${words}</p>`
     }
-    this.#listed = h(
-      'button',
-      { class: 'button small quiet', type: 'button', hidden: true, onclick: () => void showPermissions(page) },
-      'What runs without asking',
-    );
-    this.#buttons.append(...this.#choices);
-    this.state = h('p', { class: 'muted small-text', hidden: true });
-    this.element = h(
-      'div',
-      { class: 'question', role: 'group', 'aria-labelledby': id },
-      h('h4', { id }, iconElement('alert', true), `May Sprite ${wants(part.tool)}?`),
-      ...askedInput(part),
-      this.#buttons,
-      this.state,
-      this.#listed,
-    );
-  }
+    ${isAlways ? button('What runs without asking', () => showPermissions(page), { look: 'quiet' }) : nothing}
+  </div>`;
+}
 
-  /** @param {PermissionPart} part */
-  update(part) {
-    if (this.#decision === part.decision) return;
-    this.#decision = part.decision;
-    const isOpen = part.decision === undefined;
-    this.element.classList.toggle('answered', !isOpen);
-    this.#buttons.hidden = !isOpen;
-    this.state.hidden = isOpen;
-    const isAlways = part.decision === 'always';
-    const words = isAlways ? `Always allowed: ${exactWords(part.always ?? '')}` : ANSWERS[String(part.decision)];
-    this.state.textContent = isOpen ? '' : (words ?? '');
-    this.#listed.hidden = !isAlways;
+/** @param {PermissionPart} part @param {Page} page @param {Decision} decision @param {() => void} redraw */
+async function answer(part, page, decision, redraw) {
+  const { connection, store } = page;
+  answering.add(part);
+  redraw();
+  try {
+    await connection.ask('permission', { request_id: part.request_id, decision });
+    store.conversation.resolved(part.request_id, decision);
+    store.state.permissions = store.conversation.openPermissions();
+  } catch (problem) {
+    if (codeOf(problem) === 'not_found') store.conversation.resolved(part.request_id, null);
+    else page.toast({ kind: 'error', text: wordsOf(problem) });
   }
-
-  /**
-   * @param {PermissionPart} part
-   * @param {Page} page
-   * @param {Decision} decision
-   */
-  async #answer(part, page, decision) {
-    for (const button of this.#choices) button.disabled = true;
-    try {
-      await page.connection.ask('permission', { request_id: part.request_id, decision });
-      page.store.conversation.resolved(part.request_id, decision);
-      page.store.state.permissions = page.store.conversation.openPermissions();
-      page.store.touch('chat', 'permissions');
-    } catch (problem) {
-      if (codeOf(problem) === 'not_found') page.store.conversation.resolved(part.request_id, null);
-      else page.toast({ kind: 'error', text: wordsOf(problem) });
-      page.store.touch('chat', 'permissions');
-    } finally {
-      for (const button of this.#choices) button.disabled = false;
-    }
-  }
+  answering.delete(part);
+  redraw();
+  store.touch('permissions');
 }

@@ -1,6 +1,5 @@
-// The button with which a person restores their agent from its replica, or chooses between the two.
+// Restore a person's agent from its replica, or choose between the two.
 
-import { h } from '../dom.js';
 import { moment } from '../format.js';
 import { wordsOf } from '../problem.js';
 
@@ -14,15 +13,11 @@ const EVERYTHING = 'everything that was said, remembered, drawn and filed';
 const STEPS = 'It takes a few minutes.';
 
 /**
- * Shows the button if the link makes an offer.
- * @param {HTMLButtonElement} button
+ * Returns the label of the button for the link's offer; null if there is none.
  * @param {Link} link
  */
-export function showOffer(button, { state, offer }) {
-  const isOffered = Boolean(offer) && (state === 'unavailable' || state === 'ready');
-  button.hidden = !isOffered;
-  if (isOffered && offer) button.textContent = LABELS[offer];
-}
+export const offerLabel = ({ state, offer }) =>
+  offer && (state === 'unavailable' || state === 'ready') ? LABELS[offer] : null;
 
 /**
  * Asks for the action; returns null for none.
@@ -68,40 +63,24 @@ async function chosen(page) {
 }
 
 /**
- * Creates the button; its owner shows it when the link makes an offer.
+ * Asks the person, and restores the agent as they choose.
  * @param {Page} page
  */
-export function restoreButton(page) {
-  const button = h(
-    'button',
-    { class: 'button small primary', type: 'button', hidden: true, onclick: () => void restore() },
-    LABELS.restore,
-  );
-
-  async function restore() {
-    const way = await chosen(page);
-    if (!way) return;
-    button.disabled = true;
-    page.announce(way === 'keep' ? 'Your agent goes on as it is.' : 'Your agent is being restored.');
-    try {
-      const response = await fetch(`/restore?how=${way}`, {
-        method: 'POST',
-        headers: { Accept: 'application/json' },
-        cache: 'no-store',
-      });
-      const answer = await response.json();
-      if (!response.ok) page.toast({ kind: 'error', text: answer.error.message });
-      else if (way === 'keep') page.toast({ text: 'Your agent goes on as it is.' });
-      // A list of missing files stays until the person closes it.
-      else if (answer.left_out) page.toast({ kind: 'error', text: `Your agent is restored. ${answer.left_out}` });
-      else page.toast({ text: 'Your agent is restored.' });
-    } catch (problem) {
-      // The restore continues at the bridge, and the status line shows its progress.
-      page.toast({ kind: 'error', text: `It is not known how the restore ended: ${wordsOf(problem)}` });
-    } finally {
-      button.disabled = false;
-    }
+export async function restore(page) {
+  const way = await chosen(page);
+  if (!way) return;
+  page.announce(way === 'keep' ? 'Your agent goes on as it is.' : 'Your agent is being restored.');
+  try {
+    const headers = { Accept: 'application/json' };
+    const response = await fetch(`/restore?how=${way}`, { method: 'POST', headers, cache: 'no-store' });
+    const answer = await response.json();
+    if (!response.ok) page.toast({ kind: 'error', text: answer.error.message });
+    else if (way === 'keep') page.toast({ text: 'Your agent goes on as it is.' });
+    // A list of missing files stays until the person closes it.
+    else if (answer.left_out) page.toast({ kind: 'error', text: `Your agent is restored. ${answer.left_out}` });
+    else page.toast({ text: 'Your agent is restored.' });
+  } catch (problem) {
+    // The restore continues at the bridge, and the status line shows its progress.
+    page.toast({ kind: 'error', text: `It is not known how the restore ended: ${wordsOf(problem)}` });
   }
-
-  return button;
 }

@@ -1,13 +1,14 @@
-// The status line: what the agent, the link or the person is being waited for, with a Stop button.
+// The lines above the composer: background work, the reason for a pause, and what is being waited for.
 
-import { h } from '../dom.js';
-import { clock } from '../format.js';
-import { iconElement } from '../icons.js';
+import { clock, when } from '../format.js';
+import { icon } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
-import { restoreButton, showOffer } from './restore.js';
+import { button, elementOf } from '../template.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { offerLabel, restore } from './restore.js';
 import { doing } from './tools.js';
 
-/** @import { Link, Page, State } from '../types/page.js' */
+/** @import { Link, Page, SessionState, State } from '../types/page.js' */
 
 /** @type {Record<Exclude<Link['state'], 'ready'>, string>} */
 const LINK = {
@@ -26,6 +27,8 @@ const OFFLINE = 'Offline model: a stand-in answers, by rules';
 /** Labels of work that takes longer than a minute. */
 const SLOW = { turn: 'turn running for', queue: 'message waiting for', model_call: 'model silent for' };
 const TICK_MS = 1000;
+/** Most background tasks that are named, so that the conversation keeps its space. */
+const NAMED = 3;
 /** A connection that is back within this time is not mentioned. */
 const PATIENCE_MS = 700;
 
@@ -40,13 +43,10 @@ export function runState({ link, loaded, chat, permissions, session }, stopping)
     // A lost machine needs a restore; a retry alone does not help.
     return { kind: 'bad', words: link.detail || LINK.unavailable, retry: link.offer !== 'restore' };
   if (link.state === 'signed-out') return { kind: 'bad', words: 'Signed out' };
-  if (link.state === 'offline')
-    return {
-      kind: 'link',
-      words: [LINK.offline, link.detail].filter(Boolean).join('. '),
-      since: link.since,
-      retry: true,
-    };
+  if (link.state === 'offline') {
+    const words = [LINK.offline, link.detail].filter(Boolean).join('. ');
+    return { kind: 'link', words, since: link.since, retry: true };
+  }
   if (link.state !== 'ready') return { kind: 'link', words: link.detail || LINK[link.state], since: link.since };
   if (!loaded) return { kind: 'link', words: 'Opening the conversation', since: link.since };
   const running = chat.filter((entry) => entry.kind === 'exchange').findLast((entry) => entry.status === 'running');
@@ -63,52 +63,29 @@ export function runState({ link, loaded, chat, permissions, session }, stopping)
   return { kind: 'busy', words: 'Thinking', since: (last?.kind === 'tool' && last.endedAt) || running.startedAt };
 }
 
-export class RunStateLine {
-  /** @type {string | null} */
+export class StatusLines {
+  /**
+   * The mission whose stop was requested.
+   * @type {string | null}
+   */
   #stopping = null;
+  /** Whether a request of a button waits for its answer. */
+  #isAsking = false;
+  #isPaused = false;
   #timer = 0;
-  #shown = '';
+  #announced = '';
+  element = elementOf(html`<div class="chat-foot"></div>`);
 
   /**
-   * `showQuestion` scrolls the waiting question into view.
+   * `showQuestion` scrolls the waiting question into view; `composer` stands below the lines.
    * @param {Page} page
    * @param {() => void} showQuestion
+   * @param {HTMLElement} composer
    */
-  constructor(page, showQuestion) {
+  constructor(page, showQuestion, composer) {
     this.page = page;
-    this.dot = h('span', { class: 'run-dot', 'aria-hidden': 'true' });
-    this.words = h('span', { class: 'run-words' });
-    this.clock = h('span', { class: 'run-clock tabular' });
-    this.slow = h('span', { class: 'run-slow muted tabular' });
-    this.retry = h(
-      'button',
-      { class: 'button small', type: 'button', hidden: true, onclick: () => page.connection.retry() },
-      'Try now',
-    );
-    this.restore = restoreButton(page);
-    // The question of a background agent belongs to an earlier turn, maybe far above.
-    this.show = h('button', { class: 'button small', type: 'button', hidden: true, onclick: showQuestion }, 'Show it');
-    this.stop = h(
-      'button',
-      { class: 'button small', type: 'button', hidden: true, onclick: () => void this.interrupt() },
-      iconElement('stop', true),
-      'Stop',
-    );
-    this.model = h('span', { class: 'run-model muted' });
-    this.element = h(
-      'div',
-      { class: 'run-state', role: 'group', 'aria-label': 'State of the agent' },
-      this.dot,
-      this.words,
-      this.show,
-      this.clock,
-      this.slow,
-      h('span', { class: 'grow' }),
-      this.model,
-      this.restore,
-      this.retry,
-      this.stop,
-    );
+    this.showQuestion = showQuestion;
+    this.composer = composer;
   }
 
   /** The turn in progress: seen on this page, or reported by the sprite. */
@@ -125,25 +102,136 @@ export class RunStateLine {
     const { state } = this.page.store;
     if (this.#stopping && this.#stopping !== this.#turn) this.#stopping = null;
     const now = runState(state, this.#stopping);
-    const waited = now.since ? (Date.now() - now.since) / 1000 : 0;
-    const isFlash = state.link.state === 'offline' && Date.now() - state.link.since < PATIENCE_MS;
-    this.element.dataset.kind = isFlash ? 'idle' : now.kind;
-    this.words.textContent = isFlash ? '' : now.words;
-    this.clock.textContent = waited >= 1 && now.kind === 'busy' ? clock(waited) : '';
-    const slow = state.session.slow ?? [];
-    this.slow.textContent = slow
-      .map((work) => `${SLOW[work.kind]} ${clock(Date.now() / 1000 - work.since)}`)
-      .join(' · ');
-    this.retry.hidden = !now.retry || (now.kind === 'link' && waited < 3);
-    showOffer(this.restore, state.link);
-    this.show.hidden = now.kind !== 'ask';
-    this.stop.hidden = !(state.link.state === 'ready' && this.isRunning);
-    this.stop.disabled = this.#stopping !== null;
-    this.model.textContent = now.kind !== 'idle' ? '' : this.page.isOffline() ? OFFLINE : (state.model ?? '');
-    this.#say(now);
+    const { background = [], paused = null, slow = [] } = state.session;
+    const working = background.length ? this.#background(background) : nothing;
+    const waiting = paused ? this.#paused(paused) : nothing;
+    render(html`${working}${waiting}${this.#state(now, slow)}${this.composer}`, this.element);
+    if (paused && !this.#isPaused) this.page.announce(`Paused. ${paused.why}`);
+    this.#isPaused = paused !== null;
+    this.#announce(now);
     clearTimeout(this.#timer);
-    const since = now.since ?? (slow.length ? 0 : null);
+    const since = now.since ?? (slow.length || background.length ? 0 : null);
     if (since !== null) this.#timer = setTimeout(() => this.draw(), TICK_MS - ((Date.now() - since) % TICK_MS) + 5);
+  }
+
+  /**
+   * Draws what is being waited for, with the buttons that fit.
+   * @param {RunState} now
+   * @param {NonNullable<SessionState['slow']>} slow
+   */
+  #state(now, slow) {
+    const { link, model } = this.page.store.state;
+    const waited = now.since ? (Date.now() - now.since) / 1000 : 0;
+    const isFlash = link.state === 'offline' && Date.now() - link.since < PATIENCE_MS;
+    const offer = offerLabel(link);
+    const mayRetry = now.retry && (now.kind !== 'link' || waited >= 3);
+    const mayStop = link.state === 'ready' && this.isRunning;
+    const modelWords = this.page.isOffline() ? OFFLINE : model;
+    const waiting = slow.map((work) => `${SLOW[work.kind]} ${clock(Date.now() / 1000 - work.since)}`).join(' · ');
+    const kind = isFlash ? 'idle' : now.kind;
+    // The question of a background agent belongs to an earlier turn, maybe far above: "Show it" leads there.
+    return html`<div class="run-state" role="group" aria-label="State of the agent" data-kind=${kind}>
+      <span class="run-dot" aria-hidden="true"></span>
+      <span class="run-words">${isFlash ? '' : now.words}</span>
+      ${button('Show it', this.showQuestion, { hidden: now.kind !== 'ask' })}
+      <span class="run-clock tabular">${waited >= 1 && now.kind === 'busy' ? clock(waited) : ''}</span>
+      <span class="run-slow muted tabular">${waiting}</span>
+      <span class="grow"></span>
+      <span class="run-model muted">${now.kind === 'idle' ? modelWords : ''}</span>
+      ${button(offer, () => this.#ask(() => restore(this.page)), {
+        look: 'primary',
+        hidden: offer === null,
+        disabled: this.#isAsking,
+      })}
+      ${button('Try now', () => this.page.connection.retry(), { hidden: !mayRetry })}
+      ${button(html`${icon('stop', true)}Stop`, () => this.interrupt(), {
+        hidden: !mayStop,
+        disabled: this.#stopping !== null,
+      })}
+    </div>`;
+  }
+
+  /**
+   * Draws the agent's background work: each task with its clock, the end of its lease, and Stop.
+   * @param {NonNullable<SessionState['background']>} work
+   */
+  #background(work) {
+    const { conversation, state } = this.page.store;
+    const now = Date.now() / 1000;
+    const until = state.session.held_until ?? null;
+    // While a person's mission runs, Stop would end that mission, which has its own Stop button.
+    const { running } = conversation;
+    const isPersons = running ? running.origin !== 'agent' : state.session.running_mission_id !== null;
+    // A background turn of the agent ends with it.
+    const [words, label] = running
+      ? ['Stop all', 'Stop all, the background too']
+      : ['Stop', 'Stop what goes on in the background'];
+    const awake = until === null ? '' : `, awake until ${when(until)}`;
+    return html`<div class="background" role="group" aria-label="In the background">
+      ${icon('clock', true)}
+      <div class="background-words">
+        <p class="small-text tabular">In the background${awake}</p>
+        <ul class="plain">
+          ${work
+            .slice(0, NAMED)
+            .map(
+              ({ title, since }) =>
+                html`<li><span class="cut">${title}</span> <span class="tabular">${clock(now - since)}</span></li>`,
+            )}
+          ${work.length > NAMED ? html`<li>and ${work.length - NAMED} more</li>` : nothing}
+        </ul>
+      </div>
+      ${button(html`${icon('stop', true)}<span>${words}</span>`, () => this.#ask(() => this.#stopBackground(work)), {
+        label,
+        hidden: isPersons || state.link.state !== 'ready',
+        disabled: this.#isAsking,
+      })}
+    </div>`;
+  }
+
+  /**
+   * Draws the reason why the agent waits for the person, with a button to continue.
+   * @param {NonNullable<SessionState['paused']>} paused
+   */
+  #paused({ by, why }) {
+    const isBudget = by === 'budget';
+    const goOn = () => this.page.connection.ask('system', { action: 'go_on', raise_limit: isBudget });
+    return html`<div class="background paused" role="group" aria-label="Paused">
+      ${icon('alert', true)}
+      <p class="background-words">${why}</p>
+      ${button(isBudget ? 'Raise today’s limit and go on' : 'Go on', () => this.#ask(goOn), {
+        disabled: this.#isAsking || this.page.store.state.link.state !== 'ready',
+      })}
+    </div>`;
+  }
+
+  /**
+   * Runs the request of a button; the buttons are disabled meanwhile.
+   * @param {() => Promise<unknown>} run
+   */
+  async #ask(run) {
+    this.#isAsking = true;
+    this.draw();
+    try {
+      await run();
+    } catch (problem) {
+      this.page.toast({ kind: 'error', text: wordsOf(problem) });
+    } finally {
+      this.#isAsking = false;
+      this.draw();
+    }
+  }
+
+  /** @param {NonNullable<SessionState['background']>} work */
+  async #stopBackground(work) {
+    const titles = new Map(work.map(({ id, title }) => [id, title]));
+    try {
+      const { stopped } = await this.page.connection.ask('interrupt', {});
+      const words = (stopped ?? []).map(({ id, kind }) => titles.get(id) ?? `the ${kind}`);
+      if (words.length) this.page.toast({ text: `Stopped: ${words.join(', ')}` });
+    } catch (problem) {
+      this.#notStopped(problem);
+    }
   }
 
   async interrupt() {
@@ -155,21 +243,26 @@ export class RunStateLine {
       await this.page.connection.ask('interrupt', { mission_id: id });
     } catch (problem) {
       this.#stopping = null;
-      if (codeOf(problem) !== 'not_running')
-        this.page.toast({ kind: 'error', text: `It could not be stopped: ${wordsOf(problem)}` });
+      this.#notStopped(problem);
       this.draw();
     }
+  }
+
+  /** @param {unknown} problem */
+  #notStopped(problem) {
+    if (codeOf(problem) !== 'not_running')
+      this.page.toast({ kind: 'error', text: `It could not be stopped: ${wordsOf(problem)}` });
   }
 
   /**
    * Announces beginnings and ends to screen readers, not every change in between.
    * @param {RunState} now
    */
-  #say(now) {
+  #announce(now) {
     const kind = now.kind === 'busy' ? 'busy' : `${now.kind} ${now.words}`;
-    if (kind === this.#shown) return;
-    const before = this.#shown;
-    this.#shown = kind;
+    if (kind === this.#announced) return;
+    const before = this.#announced;
+    this.#announced = kind;
     if (now.kind === 'busy') this.page.announce('Sprite is working.');
     else if (now.kind === 'idle' && before === 'busy') this.page.announce('Sprite has finished.');
     else if (now.kind === 'ask') this.page.announce('Sprite asks for your permission.');

@@ -1,7 +1,8 @@
 // The text of a growing reply: finished blocks are drawn once, only the last one is redrawn.
 
-import { h } from '../dom.js';
 import { renderToken, tokens } from '../markdown.js';
+import { elementOf } from '../template.js';
+import { html } from '../vendor/lit-html/lit-html.js';
 
 /** @import { Token } from 'marked' */
 /** @import * as Types from '../types/page.js' */
@@ -12,7 +13,7 @@ const DEFINES = /^ {0,3}\[[^\]]+\]:/m;
 const CHUNK_BLOCKS = 8;
 
 export class TextPart {
-  element = h('div', { class: 'prose' });
+  element = elementOf(html`<div class="prose"></div>`);
   #drawn = '';
   #frozenTo = 0;
   /** @type {(Element | Text)[]} */
@@ -60,7 +61,7 @@ export class TextPart {
     const nodes = renderToken(token);
     if (!nodes.length) return;
     if (!this.#chunk || this.#chunk.childElementCount >= CHUNK_BLOCKS) {
-      this.#chunk = h('div', { class: 'chunk' });
+      this.#chunk = elementOf(html`<div class="chunk"></div>`);
       this.element.append(this.#chunk);
     }
     this.#chunk.append(...nodes);

@@ -1,13 +1,21 @@
 // The scrolling list of exchanges: redraws changes, follows the end only while the person does, and pages backwards.
 
-import { h } from '../dom.js';
-import { iconElement } from '../icons.js';
+import { icon } from '../icons.js';
 import { wordsOf } from '../problem.js';
+import { button, byKey, elementOf } from '../template.js';
+import { guard } from '../vendor/lit-html/directives/guard.js';
+import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
-/** @import { Entry, Exchange, Page, View } from '../types/page.js' */
-/** @import { ExchangeView } from './exchange.js' */
-/** @import { NoticeView } from './notice.js' */
+/** @import { Entry, Exchange, OutboxItem, Page } from '../types/page.js' */
+/** @import { exchange } from './exchange.js' */
+/** @import { notice } from './notice.js' */
 
+const STARTERS = [
+  { title: 'Draw a card', text: 'Make a table of apples 3, pears 5 and plums 12.' },
+  { title: 'Tell it something to remember', text: 'My name is Ada, and I prefer tea to coffee.' },
+  { title: 'See what it remembers', text: 'What do you remember about me?' },
+];
 /** Entries in the document at first (a few screens), and the number added each time, small enough not to be felt. */
 const FIRST = 30;
 const MORE = 16;
@@ -16,11 +24,9 @@ const NEAR_PX = 32;
 const HISTORY_ROWS = 200;
 const FLASH_MS = 1600;
 
-/** @typedef {{ exchange: typeof ExchangeView, notice: typeof NoticeView }} Drawers */
+/** @typedef {{ exchange: typeof exchange, notice: typeof notice }} Drawers */
 
 export class Thread {
-  /** @type {Map<number, View<Entry>>} */
-  #views = new Map();
   #shown = FIRST;
   #follows = true;
   #lastTop = 0;
@@ -35,53 +41,47 @@ export class Thread {
   /** @type {Promise<void> | null} */
   #loadingDrawers = null;
 
-  /**
-   * @param {Page} page
-   * @param {{ empty: HTMLElement, unsent: HTMLElement }} around
-   */
-  constructor(page, { empty, unsent }) {
+  /** Stops to follow the end when a person opens a row, because they want to read it. */
+  #toggled = {
+    capture: true,
+    /** @param {Event} event */
+    handleEvent: ({ target, isTrusted }) => {
+      const opened = target instanceof HTMLDetailsElement && target.open;
+      if (opened && isTrusted && this.scroller.contains(document.activeElement)) this.#follows = false;
+    },
+  };
+
+  /** @param {Page} page */
+  constructor(page) {
     this.page = page;
-    this.earlier = h(
-      'button',
-      {
-        class: 'button quiet small earlier',
-        type: 'button',
-        hidden: true,
-        onclick: () => void this.#earlierFor(false),
-      },
-      'Earlier messages',
-    );
-    this.list = h('div', { class: 'thread-list' });
-    this.content = h('div', { class: 'thread-content' }, this.earlier, empty, this.list, unsent);
-    this.scroller = h(
-      'div',
-      { class: 'thread scroll', tabIndex: 0, role: 'region', 'aria-label': 'Conversation' },
-      this.content,
-    );
-    this.jump = h(
-      'button',
-      { class: 'button small jump', type: 'button', hidden: true, onclick: () => this.jumpToEnd() },
-      iconElement('down', true),
-      'Jump to latest',
-    );
-    this.element = h('div', { class: 'thread-frame' }, this.scroller, this.jump);
-    this.scroller.addEventListener('scroll', () => this.#scrolled(), { passive: true });
-    // A person who opens a row wants to read it, so stop following the end.
-    this.list.addEventListener(
-      'toggle',
-      (event) => {
-        const opened = event.target instanceof HTMLDetailsElement && event.target.open;
-        if (opened && event.isTrusted && this.scroller.contains(document.activeElement)) this.#follows = false;
-      },
-      true,
-    );
+    this.element = elementOf(html`<div class="thread-frame">
+      <div class="thread scroll" tabindex="0" role="region" aria-label="Conversation"
+        @scroll=${{ handleEvent: () => this.#scrolled(), passive: true }}>
+        <div class="thread-content"></div>
+      </div>
+      <button type="button" class="button small jump" hidden @click=${() => this.jumpToEnd()}>
+        ${icon('down', true)}Jump to latest
+      </button>
+    </div>`);
+    this.scroller = this.#part('.thread');
+    this.content = this.#part('.thread-content');
+    this.jump = this.#part('.jump');
+    this.draw();
+    this.earlier = this.#part('.earlier');
+    this.list = this.#part('.thread-list');
     // Content that grows by itself (late layout, an opening row) must not push the end out of view.
-    new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.content);
-    new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.scroller);
+    const growth = new ResizeObserver(() => this.#follows && this.#toEnd());
+    growth.observe(this.content);
+    growth.observe(this.scroller);
     new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && this.#earlierFor(true), {
       root: this.scroller,
       rootMargin: '400px 0px 0px',
     }).observe(this.earlier);
+  }
+
+  /** @param {string} selector */
+  #part(selector) {
+    return /** @type {HTMLElement} */ (this.element.querySelector(selector));
   }
 
   get entries() {
@@ -89,14 +89,86 @@ export class Thread {
   }
 
   draw() {
-    if (this.#drawers) this.#draw(this.#drawers);
-    else if (this.entries.length) void this.#load();
+    if (!this.#drawers && this.entries.length) void this.#load();
+    const { loaded } = this.page.store.state;
+    const { items } = this.page.outbox;
+    const visible = this.#drawers ? this.entries.slice(-this.#shown) : [];
+    const isComplete = this.entries.length <= this.#shown;
+    const isAll = isComplete && (this.#atStart || (this.page.store.conversation.oldestRow ?? 1) <= 1);
+    render(
+      html`${button('Earlier messages', () => this.#earlierFor(false), {
+        look: 'quiet earlier',
+        hidden: !loaded || isAll,
+      })}${loaded && !this.entries.length && !items.length ? this.#welcome() : nothing}
+        <div class="thread-list" @toggle=${this.#toggled}>
+          ${repeat(visible, byKey, (entry) => guard([entry, entry.version], () => this.#entry(entry)))}
+        </div>
+        <div class="unsent">${items.map((item) => this.#unsent(item))}</div>`,
+      this.content,
+    );
+    if (this.#follows) this.#toEnd();
+    else this.jump.hidden = false;
+  }
+
+  /** @param {Entry} entry */
+  #entry(entry) {
+    if (!this.#drawers) return nothing;
+    return entry.kind === 'exchange'
+      ? this.#drawers.exchange(entry, this.page)
+      : this.#drawers.notice(entry, this.page);
+  }
+
+  #welcome() {
+    return html`<div class="welcome">
+      <h2>What shall we work on?</h2>
+      <p class="muted">
+        Sprite works on its own computer, draws what it finds on the canvas, and remembers what you tell it. Pick a line
+        to start with, or write your own.
+      </p>
+      <div class="starters">
+        ${STARTERS.map(
+          ({ title, text }) =>
+            html`<button type="button" class="starter" @click=${() => this.page.draft(text)}>
+              <strong>${title}</strong><span>${text}</span>
+            </button>`,
+        )}
+      </div>
+    </div>`;
+  }
+
+  /**
+   * Draws a message that was submitted but not accepted yet: being sent, or refused with a reason and possible actions.
+   * @param {OutboxItem} item
+   */
+  #unsent({ id, text, state, problem }) {
+    const { outbox, store } = this.page;
+    const edit = () => {
+      outbox.remove(id);
+      this.page.draft(text);
+    };
+    const words = store.state.link.state === 'ready' ? 'Sending' : 'Will be sent when your agent is reachable';
+    return html`<article class="exchange unsent-item ${state}" aria-label="Message not sent yet">
+      <div class="said">
+        <div class="bubble"><div class="bubble-text folded">${text}</div></div>
+        <div class="queue-tools row">
+          ${
+            state === 'failed'
+              ? html`<span class="badge bad">${icon('alert', true)}Not sent</span>
+                  <span class="small-text muted">${problem}</span>
+                  ${button('Send again', () => outbox.retry(id), { look: 'quiet' })}
+                  ${button('Edit', edit, { look: 'quiet' })}
+                  ${button('Remove', () => outbox.remove(id), { look: 'quiet' })}`
+              : html`<span class="chip">${icon('clock', true)}${words}</span>`
+          }
+        </div>
+      </div>
+    </article>`;
   }
 
   #load() {
     this.#loadingDrawers ??= Promise.all([import('./exchange.js'), import('./notice.js')])
-      .then(([{ ExchangeView }, { NoticeView }]) => {
-        this.#drawers = { exchange: ExchangeView, notice: NoticeView };
+      .then(([{ exchange }, { notice }]) => {
+        this.#drawers = { exchange, notice };
         this.draw();
       })
       .catch(() => {
@@ -108,51 +180,6 @@ export class Thread {
         });
       });
     return this.#loadingDrawers;
-  }
-
-  /** @param {Drawers} drawers */
-  #draw(drawers) {
-    const entries = this.entries;
-    const from = Math.max(0, entries.length - this.#shown);
-    const visible = from ? entries.slice(from) : entries;
-    const keys = new Set(visible.map((entry) => entry.key));
-    for (const [key, view] of this.#views) {
-      if (keys.has(key)) continue;
-      view.element.remove();
-      this.#views.delete(key);
-    }
-    /** @type {HTMLElement | null} */
-    let at = null;
-    for (const entry of visible) {
-      let view = this.#views.get(entry.key);
-      if (!view) {
-        view = this.#made(entry, drawers);
-        this.#views.set(entry.key, view);
-      }
-      /** @type {Element | null} */
-      const next = at ? at.nextElementSibling : this.list.firstElementChild;
-      if (next !== view.element) {
-        if (at) at.after(view.element);
-        else this.list.prepend(view.element);
-      }
-      view.update(entry);
-      at = view.element;
-    }
-    this.earlier.hidden =
-      !this.page.store.state.loaded ||
-      (from === 0 && (this.#atStart || (this.page.store.conversation.oldestRow ?? 1) <= 1));
-    if (this.#follows) this.#toEnd();
-    else this.jump.hidden = false;
-  }
-
-  /**
-   * @param {Entry} entry
-   * @param {Drawers} drawers
-   * @returns {View<Entry>}
-   */
-  #made(entry, drawers) {
-    if (entry.kind === 'exchange') return new drawers.exchange(entry, this.page);
-    return new drawers.notice(entry, this.page);
   }
 
   jumpToEnd() {
@@ -202,8 +229,8 @@ export class Thread {
     this.#follows = false;
     this.#shown = Math.max(this.#shown, this.entries.length - index + 5);
     this.draw();
-    const element = this.#views.get(entry.key)?.element;
-    if (!element) return null;
+    const element = this.list.children[index - this.entries.length + this.list.children.length];
+    if (!(element instanceof HTMLElement)) return null;
     element.scrollIntoView({ block: 'start' });
     element.classList.add('flash');
     setTimeout(() => element.classList.remove('flash'), FLASH_MS);

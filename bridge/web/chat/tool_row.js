@@ -1,8 +1,9 @@
 // One tool call as a compact row that expands to its input and output.
 
-import { h } from '../dom.js';
 import { duration } from '../format.js';
-import { iconElement } from '../icons.js';
+import { icon } from '../icons.js';
+import { button } from '../template.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { describeCall, inputText, shortName } from './tools.js';
 
 /** @import { Page, ToolPart } from '../types/page.js' */
@@ -21,96 +22,67 @@ const ICONS = {
 const CARD_TOOLS = new Set(['create_card', 'update_card']);
 /** Shorter durations are not shown. */
 const WORTH_SAYING_MS = 1000;
+/**
+ * Calls whose rows were opened: the others have no body, because inputs and results may be long.
+ * @type {WeakSet<ToolPart>}
+ */
+const opened = new WeakSet();
 
-export class ToolRow {
-  #shown = '';
-  #opened = false;
-  #state = h('span', { class: 'tool-state muted' });
-  #body = h('div', { class: 'tool-body' });
+/**
+ * `redraw` draws the exchange again.
+ * @param {ToolPart} part
+ * @param {Page} page
+ * @param {() => void} redraw
+ */
+export function toolRow(part, page, redraw) {
+  const { words, detail } = describeCall(part.name, part.input, part.title);
+  const state = part.stopped ? 'stopped' : !part.endedAt ? 'running' : part.isError ? 'failed' : 'done';
+  const ms = (part.endedAt ?? part.startedAt) - part.startedAt;
+  const outcome = [state === 'done' ? '' : state, ms >= WORTH_SAYING_MS ? duration(ms) : ''];
+  /** @param {Event} event */
+  const toggled = ({ currentTarget }) => {
+    if (!(currentTarget instanceof HTMLDetailsElement) || !currentTarget.open || opened.has(part)) return;
+    opened.add(part);
+    redraw();
+  };
+  return html`<details class="tool" data-state=${state} @toggle=${toggled}>
+    <summary>
+      ${icon(ICONS[shortName(part.name)] ?? 'tool', true)}
+      <span class="tool-words">${words}</span>
+      <span class=${detail ? 'tool-detail mono cut' : 'grow'}>${detail}</span>
+      <span class="tool-state muted">${outcome.filter(Boolean).join(' · ')}</span>
+      ${icon('chevron', true)}
+    </summary>
+    <div class="tool-body">${opened.has(part) ? body(part, page) : nothing}</div>
+  </details>`;
+}
 
-  /**
-   * @param {ToolPart} part
-   * @param {Page} page
-   */
-  constructor(part, page) {
-    const { words, detail } = describeCall(part.name, part.input, part.title);
-    this.part = part;
-    this.page = page;
-    const row = h(
-      'summary',
-      null,
-      iconElement(ICONS[shortName(part.name)] ?? 'tool', true),
-      h('span', { class: 'tool-words' }, words),
-      detail ? h('span', { class: 'tool-detail mono cut' }, detail) : h('span', { class: 'grow' }),
-      this.#state,
-      iconElement('chevron', true),
-    );
-    this.element = h('details', { class: 'tool' }, row, this.#body);
-    this.element.addEventListener('toggle', () => {
-      if (this.element.open && !this.#opened) {
-        this.#opened = true;
-        this.#fill();
-      }
-    });
-  }
-
-  /** @param {ToolPart} part */
-  update(part) {
-    const shown = `${part.endedAt}|${part.isError}|${part.stopped}|${part.summary}`;
-    if (this.#shown === shown) return;
-    this.#shown = shown;
-    this.part = part;
-    const [state, words] = part.stopped
-      ? ['stopped', 'stopped']
-      : !part.endedAt
-        ? ['running', 'running']
-        : part.isError
-          ? ['failed', 'failed']
-          : ['done', ''];
-    this.element.dataset.state = state;
-    const took =
-      part.endedAt && part.endedAt - part.startedAt >= WORTH_SAYING_MS ? duration(part.endedAt - part.startedAt) : '';
-    this.#state.textContent = [words, took].filter(Boolean).join(' · ');
-    if (this.#opened) this.#fill();
-  }
-
-  #fill() {
-    const { part } = this;
-    /** @type {HTMLElement[]} */
-    const pieces = [
-      h('h4', null, 'Input'),
-      h(
-        'pre',
-        { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Input' },
-        (part.title ?? inputText(part.name, part.input)) || '(nothing)',
-      ),
-    ];
-    if (part.title !== null) {
-      pieces.push(h('p', { class: 'muted small-text' }, 'Memory’s timeline has the call and its result whole.'));
-    } else if (part.endedAt && !part.stopped && part.summary !== null) {
-      pieces.push(
-        h('h4', null, part.isError ? 'What went wrong' : 'Result'),
-        h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Result' }, part.summary || '(nothing)'),
-      );
+/** @param {ToolPart} part @param {Page} page */
+function body(part, page) {
+  const { name, input, title, summary, isError } = part;
+  const card = CARD_TOOLS.has(shortName(name)) && cardOf(part, page);
+  return html`<h4>Input</h4>
+    ${block('Input', title ?? inputText(name, input))}
+    ${
+      title !== null
+        ? html`<p class="muted small-text">Memory’s timeline has the call and its result whole.</p>`
+        : part.endedAt && !part.stopped && summary !== null
+          ? html`<h4>${isError ? 'What went wrong' : 'Result'}</h4>
+              ${block('Result', summary)}`
+          : nothing
     }
-    const card = CARD_TOOLS.has(shortName(part.name)) && this.#card();
-    if (card)
-      pieces.push(
-        h(
-          'button',
-          { class: 'button small', type: 'button', onclick: () => this.page.openCard(card.card_id) },
-          'Show the card',
-        ),
-      );
-    this.#body.replaceChildren(...pieces);
-  }
+    ${card ? button('Show the card', () => page.openCard(card.card_id)) : nothing}`;
+}
 
-  #card() {
-    const { input, title } = this.part;
-    const cards = this.page.store.state.cards;
-    return (
-      cards.get(String(input.card_id)) ??
-      [...cards.values()].findLast((card) => card.title === (title ?? input.title) && !card.archived)
-    );
-  }
+/** @param {string} label @param {string} text */
+const block = (label, text) =>
+  html`<pre class="scroll" tabindex="0" role="group" aria-label=${label}>${text || '(nothing)'}</pre>`;
+
+/** @param {ToolPart} part @param {Page} page */
+function cardOf({ input, title }, page) {
+  const { cards } = page.store.state;
+  return (
+    cards.get(String(input.card_id)) ??
+    [...cards.values()].findLast((card) => card.title === (title ?? input.title) && !card.archived)
+  );
 }

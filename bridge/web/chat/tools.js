@@ -2,55 +2,34 @@
 
 /** @import { ToolInput } from '../types/page.js' */
 
-/** @type {Record<string, [words: string, field: string | null]>} */
-const CALLS = {
-  Bash: ['Ran a command', 'command'],
-  Read: ['Read a file', 'file_path'],
-  Write: ['Wrote a file', 'file_path'],
-  Edit: ['Edited a file', 'file_path'],
-  MultiEdit: ['Edited a file', 'file_path'],
-  NotebookEdit: ['Edited a notebook', 'notebook_path'],
-  Glob: ['Looked for files', 'pattern'],
-  Grep: ['Searched in files', 'pattern'],
-  LS: ['Listed a folder', 'path'],
-  WebFetch: ['Read a web page', 'url'],
-  WebSearch: ['Searched the web', 'query'],
-  Task: ['Asked a helper', 'description'],
-  Agent: ['Asked a helper', 'description'],
-  TodoWrite: ['Kept its list of steps', null],
-  search_memory: ['Searched memory', 'query'],
-  create_card: ['Drew a card', 'title'],
-  update_card: ['Changed a card', 'title'],
-  close_card: ['Closed a card', null],
-};
-/** @type {Record<string, string>} */
-const DOING = {
-  Bash: 'running a command',
-  Read: 'reading a file',
-  Write: 'writing a file',
-  Edit: 'editing a file',
-  MultiEdit: 'editing a file',
-  Glob: 'looking for files',
-  Grep: 'searching in files',
-  WebFetch: 'reading a web page',
-  WebSearch: 'searching the web',
-  Task: 'asking a helper',
-  Agent: 'asking a helper',
-  search_memory: 'searching memory',
-  create_card: 'drawing a card',
-  update_card: 'changing a card',
-  close_card: 'closing a card',
-};
-/** @type {Record<string, string>} */
-const WANTS = {
-  Bash: 'run a command',
-  Write: 'write a file',
-  Edit: 'edit a file',
-  MultiEdit: 'edit a file',
-  NotebookEdit: 'edit a notebook',
-  WebFetch: 'read a web page',
-  WebSearch: 'search the web',
-  Read: 'read a file',
+/**
+ * The known tools: what each did, is doing, or wants to do, and the input field that describes the effect.
+ * @type {Record<string, { did: string, doing: string, wants: string, field?: string }>}
+ */
+const TOOLS = {
+  Bash: { did: 'Ran a command', doing: 'running a command', wants: 'run a command', field: 'command' },
+  Read: { did: 'Read a file', doing: 'reading a file', wants: 'read a file', field: 'file_path' },
+  Write: { did: 'Wrote a file', doing: 'writing a file', wants: 'write a file', field: 'file_path' },
+  Edit: { did: 'Edited a file', doing: 'editing a file', wants: 'edit a file', field: 'file_path' },
+  MultiEdit: { did: 'Edited a file', doing: 'editing a file', wants: 'edit a file', field: 'file_path' },
+  NotebookEdit: {
+    did: 'Edited a notebook',
+    doing: 'editing a notebook',
+    wants: 'edit a notebook',
+    field: 'notebook_path',
+  },
+  Glob: { did: 'Looked for files', doing: 'looking for files', wants: 'look for files', field: 'pattern' },
+  Grep: { did: 'Searched in files', doing: 'searching in files', wants: 'search in files', field: 'pattern' },
+  LS: { did: 'Listed a folder', doing: 'listing a folder', wants: 'list a folder', field: 'path' },
+  WebFetch: { did: 'Read a web page', doing: 'reading a web page', wants: 'read a web page', field: 'url' },
+  WebSearch: { did: 'Searched the web', doing: 'searching the web', wants: 'search the web', field: 'query' },
+  Task: { did: 'Asked a helper', doing: 'asking a helper', wants: 'ask a helper', field: 'description' },
+  Agent: { did: 'Asked a helper', doing: 'asking a helper', wants: 'ask a helper', field: 'description' },
+  TodoWrite: { did: 'Kept its list of steps', doing: 'keeping its list of steps', wants: 'keep its list of steps' },
+  search_memory: { did: 'Searched memory', doing: 'searching memory', wants: 'search memory', field: 'query' },
+  create_card: { did: 'Drew a card', doing: 'drawing a card', wants: 'draw a card', field: 'title' },
+  update_card: { did: 'Changed a card', doing: 'changing a card', wants: 'change a card', field: 'title' },
+  close_card: { did: 'Closed a card', doing: 'closing a card', wants: 'close a card' },
 };
 
 /**
@@ -67,24 +46,26 @@ export const shortName = (name) => name.split('__').at(-1) ?? name;
  * @param {string | null} [title]  what it was for, where the input is not kept
  */
 export function describeCall(name, input, title = null) {
-  const short = shortName(name);
-  const known = CALLS[short];
-  const field = known ? known[1] : Object.keys(input).find((key) => typeof input[key] === 'string');
+  const known = TOOLS[shortName(name)];
+  const field = known ? known.field : Object.keys(input).find((key) => typeof input[key] === 'string');
   const detail = title ?? (field && typeof input[field] === 'string' ? input[field] : '');
   const [line = ''] = detail.split('\n', 1);
-  return { words: known ? known[0] : `Used ${short.replaceAll('_', ' ')}`, detail: line.slice(0, 300) };
+  return { words: known?.did ?? `Used ${plainName(name)}`, detail: line.slice(0, 300) };
 }
+
+/** @param {string} name */
+const plainName = (name) => shortName(name).replaceAll('_', ' ');
 
 /**
  * Returns the input field that describes a call's effect; undefined if none is known.
  * @param {string} name
  */
-export const tellingField = (name) => CALLS[shortName(name)]?.[1];
+export const tellingField = (name) => TOOLS[shortName(name)]?.field;
 
 /** @param {string} name */
-export const doing = (name) => DOING[shortName(name)] ?? `using ${shortName(name).replaceAll('_', ' ')}`;
+export const doing = (name) => TOOLS[shortName(name)]?.doing ?? `using ${plainName(name)}`;
 /** @param {string} name */
-export const wants = (name) => WANTS[shortName(name)] ?? `use ${shortName(name).replaceAll('_', ' ')}`;
+export const wants = (name) => TOOLS[shortName(name)]?.wants ?? `use ${plainName(name)}`;
 
 /**
  * Returns a call's input as readable text: a command as it is, other input as its fields.

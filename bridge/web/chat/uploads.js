@@ -1,40 +1,31 @@
 // Uploads into the agent's documents/: in chunks, one after another, each with its progress and a cancel button.
 
 import { makeId } from '../connection.js';
-import { h } from '../dom.js';
 import { bytes } from '../format.js';
-import { iconElement } from '../icons.js';
+import { icon } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
+import { button, iconButton, itself } from '../template.js';
+import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
 
 /** @import { Page } from '../types/page.js' */
 
 const CHUNK_MS = 60_000;
 
 /**
- * @typedef {object} Item
- * @property {File} file
- * @property {number} sent  bytes that have arrived
- * @property {string | null} path  where it arrived
- * @property {'waiting' | 'sending' | 'done' | 'failed'} state
- * @property {string | null} problem
- * @property {boolean} mayRetry
- * @property {AbortController} abort
- * @property {HTMLElement} element
- * @property {string} shown
+ * `sent` are the bytes that have arrived, `path` where the file arrived.
+ * @typedef {{ file: File, sent: number, path: string | null, state: 'waiting' | 'sending' | 'done' | 'failed',
+ *   problem: string | null, mayRetry: boolean, abort: AbortController }} Item
  */
 
 export class Uploads {
   /** @type {Item[]} */
   #items = [];
 
-  /**
-   * @param {Page} page
-   * @param {() => void} onChange
-   */
+  /** @param {Page} page @param {() => void} onChange */
   constructor(page, onChange) {
     this.page = page;
     this.onChange = onChange;
-    this.element = h('ul', { class: 'plain uploads', 'aria-label': 'Files for the next message', hidden: true });
   }
 
   /** Paths of the uploaded files, as the agent finds them. */
@@ -49,7 +40,7 @@ export class Uploads {
   /** Removes the uploaded files, because they are part of the sent message now. */
   clear() {
     this.#items = this.#items.filter((item) => !item.path);
-    this.#drawAll();
+    this.onChange();
   }
 
   /** @param {File[]} files */
@@ -65,21 +56,19 @@ export class Uploads {
         problem: null,
         mayRetry: true,
         abort: new AbortController(),
-        element: h('li', { class: 'upload' }),
-        shown: '',
       };
       this.#items.push(item);
       if (file.size > limit) this.#fail(item, `${bytes(file.size)}: a file may have ${bytes(limit)}.`, false);
       else void this.#send(item);
     }
-    this.#drawAll();
+    this.onChange();
   }
 
   /** @param {Item} item */
   remove(item) {
     item.abort.abort();
     this.#items.splice(this.#items.indexOf(item), 1);
-    this.#drawAll();
+    this.onChange();
   }
 
   /** @param {Item} item */
@@ -102,7 +91,7 @@ export class Uploads {
         });
         item.sent = Math.min(item.file.size, (index + 1) * size);
         if (last) item.path = ack.path ?? null;
-        this.#draw(item);
+        this.onChange();
       }
       item.state = 'done';
       this.page.announce(`${item.file.name} was uploaded.`);
@@ -110,78 +99,47 @@ export class Uploads {
       if (codeOf(problem) === 'aborted') return;
       this.#fail(item, problem instanceof DOMException ? 'The file could not be read.' : wordsOf(problem), true);
     }
-    this.#drawAll();
-  }
-
-  /**
-   * @param {Item} item
-   * @param {string} words
-   * @param {boolean} mayRetry
-   */
-  #fail(item, words, mayRetry) {
-    Object.assign(item, { state: 'failed', problem: words, mayRetry });
-    this.page.announce(`${item.file.name}: ${words}`);
-    this.#drawAll();
-  }
-
-  #drawAll() {
-    this.element.hidden = this.#items.length === 0;
-    for (const item of this.#items) this.#draw(item);
-    this.element.replaceChildren(...this.#items.map((item) => item.element));
     this.onChange();
   }
 
+  /** @param {Item} item @param {string} words @param {boolean} mayRetry */
+  #fail(item, words, mayRetry) {
+    Object.assign(item, { state: 'failed', problem: words, mayRetry });
+    this.page.announce(`${item.file.name}: ${words}`);
+    this.onChange();
+  }
+
+  /** Returns the files as a list, nothing if there are none. */
+  list() {
+    if (!this.#items.length) return nothing;
+    return html`<ul class="plain uploads" aria-label="Files for the next message">
+      ${repeat(this.#items, itself, (item) => this.#item(item))}
+    </ul>`;
+  }
+
   /** @param {Item} item */
-  #draw(item) {
-    const percent = item.file.size ? Math.round((100 * item.sent) / item.file.size) : 100;
-    const state = { waiting: 'waiting', sending: `${percent} %`, done: bytes(item.file.size), failed: item.problem }[
-      item.state
-    ];
-    const shown = `${item.state}|${state}`;
-    if (item.shown === shown) return;
-    item.shown = shown;
-    item.element.dataset.state = item.state;
-    const bar = h('progress', {
-      class: 'upload-bar',
-      max: 100,
-      value: percent,
-      'aria-label': `Uploading ${item.file.name}`,
-      hidden: item.state !== 'sending',
-    });
-    const name = item.path?.split('/').at(-1) ?? item.file.name;
-    item.element.replaceChildren(
-      iconElement(item.state === 'failed' ? 'alert' : 'document', true),
-      h('span', { class: 'upload-name cut', title: name }, name),
-      h('span', { class: 'muted small-text tabular upload-state' }, state),
-      ...(item.state === 'failed' && item.mayRetry
-        ? [
-            h(
-              'button',
-              { class: 'button quiet small', type: 'button', onclick: () => void this.#retry(item) },
-              'Try again',
-            ),
-          ]
-        : []),
-      h(
-        'button',
-        {
-          class: 'icon-button small',
-          type: 'button',
-          'aria-label': `${item.state === 'sending' ? 'Cancel' : 'Remove'} ${name}`,
-          title: item.state === 'sending' ? 'Cancel' : 'Remove',
-          onclick: () => this.remove(item),
-        },
-        iconElement('close', true),
-      ),
-      bar,
-    );
+  #item(item) {
+    const { state, file, sent, problem } = item;
+    const percent = file.size ? Math.round((100 * sent) / file.size) : 100;
+    const words = { waiting: 'waiting', sending: `${percent} %`, done: bytes(file.size), failed: problem }[state];
+    const name = item.path?.split('/').at(-1) ?? file.name;
+    const verb = state === 'sending' ? 'Cancel' : 'Remove';
+    return html`<li class="upload" data-state=${state}>
+      ${icon(state === 'failed' ? 'alert' : 'document', true)}
+      <span class="upload-name cut" title=${name}>${name}</span>
+      <span class="muted small-text tabular upload-state">${words}</span>
+      ${state === 'failed' && item.mayRetry ? button('Try again', () => this.#retry(item), { look: 'quiet' }) : nothing}
+      ${iconButton('close', `${verb} ${name}`, () => this.remove(item), { title: verb })}
+      <progress class="upload-bar" max="100" .value=${percent} aria-label="Uploading ${file.name}"
+        ?hidden=${state !== 'sending'}></progress>
+    </li>`;
   }
 
   /** @param {Item} item */
   async #retry(item) {
     item.abort = new AbortController();
     const sending = this.#send(item);
-    this.#drawAll();
+    this.onChange();
     await sending;
   }
 }

@@ -1,7 +1,7 @@
 // The difference between two texts, line by line, and word by word within a changed line. jsdiff is loaded on first
 // use.
 
-import { exactWords } from '../exact.js';
+import { escapeVisible } from '../escape_visible.js';
 import { plural } from '../format.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
@@ -159,7 +159,9 @@ const ELEMENTS = {
 function lineOf({ kind, parts }) {
   const said = SAID[kind] ? html`<span class="visually-hidden">${SAID[kind]}</span>` : nothing;
   // A person may accept this difference, so every character must be visible.
-  const words = parts.map(({ text, changed }) => (changed ? html`<mark>${exactWords(text)}</mark>` : exactWords(text)));
+  const words = parts.map(({ text, changed }) =>
+    changed ? html`<mark>${escapeVisible(text)}</mark>` : escapeVisible(text),
+  );
   return ELEMENTS[kind](
     html`<span class="diff-sign" aria-hidden="true">${SIGNS[kind]}</span>
       ${said}

@@ -6,12 +6,12 @@ import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { PAGE } from './client.js';
 import { byItself, OUTCOMES, SEEN, toolName, touched, turnRange, where } from './labels.js';
-import { byDay, merged, wanting } from './merged.js';
+import { byDay, mergePages, wanting } from './merge_pages.js';
 import { Rows } from './rows.js';
 import { nothingYet, View } from './view.js';
 
 /** @import { CurationRow, Forgotten, LearningRow, MemoryActs, MemoryClient, Page, TurnRow } from '../types/page.js' */
-/** @import { Entry, Listed } from './merged.js' */
+/** @import { Entry, Listed } from './merge_pages.js' */
 
 const FRESH_MS = 20_000;
 const TOOLS_NAMED = 4;
@@ -98,7 +98,7 @@ export class Timeline extends View {
 
   template() {
     const lists = this.#lists();
-    const entries = merged(...lists);
+    const entries = mergePages(...lists);
     if (entries.length === 0) {
       return nothingYet(
         'No turn yet',

@@ -1,6 +1,7 @@
 // The notification settings: on or off in this browser, full or short texts, a test.
 
 import { wordsOf } from '../problem.js';
+import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { choices, choose, state, test, turnOff, turnOn } from './notifications.js';
 
@@ -15,8 +16,7 @@ const APPLE_MOBILE = /iPhone|iPad/;
 
 /** @param {Page} page */
 export async function showNotifications(page) {
-  const body = document.createElement('div');
-  body.className = 'notifications';
+  const body = elementOf(html`<div class="notifications"></div>`);
   const panel = new Panel(page, body);
   await panel.load();
   await page.dialog({ title: 'Notifications', body, actions: [{ label: 'Close', value: null }] });

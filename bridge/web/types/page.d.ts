@@ -1,4 +1,4 @@
-// What the page's parts are to each other. What a part makes itself has its type there; this names it for the others.
+// Types that the page's parts share. A type that a part creates is defined there and named here for the others.
 
 import type { TemplateResult } from 'lit-html';
 import type {
@@ -31,7 +31,7 @@ export type Heard = Messages['heard'];
 export type HeardType = keyof Heard;
 export type AgentEvent = Heard['agent_event'];
 
-/** One message as it comes, of one type. */
+/** A received message of one type. */
 export interface MessageOf<T extends HeardType> {
   type: T;
   id: string;
@@ -42,7 +42,7 @@ export interface MessageOf<T extends HeardType> {
 }
 export type Message = { [T in HeardType]: MessageOf<T> }[HeardType];
 
-/** What a question of a type is answered with. */
+/** The answer to a request of a type. */
 export type Answer<T extends keyof Sent, P> = T extends 'memory'
   ? Extract<Heard['memory_result'], { op: P extends { op: infer O } ? O : never }>
   : T extends 'system'
@@ -63,9 +63,9 @@ export interface Link {
   detail: string;
   /** In milliseconds, as Date.now(). */
   since: number;
-  /** What the person may ask the bridge for. */
+  /** The action that the bridge offers to the person. */
   offer?: LinkState['offer'];
-  /** When what is kept of the agent was so, in seconds since 1970. */
+  /** The time of the agent's replica, in seconds since 1970. */
   keptAt?: number | null;
 }
 
@@ -83,9 +83,9 @@ export interface State {
   session: SessionState;
   status: Status | null;
   model: string | null;
-  /** What fires next; null where nothing does. */
+  /** The next due action, or null. */
   nextDue: NextDue | null;
-  /** The person's zone, as the sprite has it. */
+  /** The person's time zone that the sprite stores. */
   tz: string;
   stacks: Stack[];
   cards: Map<string, Card>;
@@ -115,7 +115,7 @@ export interface ToolPart {
   toolUseId: string;
   name: string;
   input: ToolInput;
-  /** What the call was for, where its input is not kept. */
+  /** A description of the call, if its input is not stored. */
   title: string | null;
   startedAt: number;
   endedAt: number | null;
@@ -127,22 +127,22 @@ export interface ToolPart {
 export interface PermissionPart extends PermissionRequest {
   kind: 'permission';
   key: number;
-  /** Undefined while it is open, null where nobody answered in time. */
+  /** Undefined while the request is open, null if nobody answered in time. */
   decision: Decision | null | undefined;
 }
 
 export type ToolInput = Record<string, unknown>;
 export type Part = TextPart | ToolPart | PermissionPart;
 
-/** What a person said, and all that followed. */
+/** A person's message and everything that followed. */
 export interface Exchange {
   kind: 'exchange';
   key: number;
   missionId: string | null;
   text: string | null;
-  /** Who began it. */
+  /** The origin of its turn. */
   origin: Origin;
-  /** The program whose message it is; null for the person's own, and where nobody's began it. */
+  /** The program that sent the message; null for the person's own, and for turns without a message. */
   askedBy: string | null;
   /** In Unix seconds. */
   at: number;
@@ -154,10 +154,10 @@ export interface Exchange {
   /** In milliseconds, as Date.now(). */
   startedAt: number | null;
   compacting: boolean;
-  /** Whether an earlier attempt was cut off before it had done anything. */
+  /** Whether an earlier attempt was interrupted before it had an effect. */
   isBegunAgain: boolean;
   rowId: number | null;
-  /** Grows with each change, so that who draws compares one number. */
+  /** Grows with each change: views compare it to decide whether to redraw. */
   version: number;
 }
 
@@ -183,12 +183,6 @@ export type NoticeText = SessionNotice | LearnedNotice;
 
 export type Entry = Exchange | Notice;
 
-/** What draws one thing, and draws it again as it now is. */
-export interface View<T> {
-  element: HTMLElement;
-  update(thing: T): void;
-}
-
 // --- the canvas ---
 
 export interface Place {
@@ -204,12 +198,12 @@ export type BlockData = Block['data'];
 
 export type MemoryClient = ReturnType<typeof import('../memory/client.js').createClient>;
 export type MemoryFile = Pick<FileResult, 'name' | 'content' | 'version' | 'drift' | 'drifted'>;
-/** What a person says of an action; an empty text takes a due time or a repeat away. */
+/** A person's changes to an action; an empty text removes its due time or repetition. */
 export type ActionDraft = Partial<Pick<AddActionRequest, 'content' | 'due' | 'rrule' | 'tz'>> & { priority?: number };
-/** One of these. */
+/** Exactly one of the members. */
 export type ForgetTarget = Pick<ForgetRequest, 'text' | 'turn' | 'session' | 'learning'>;
 
-/** What a person can do from any of memory's views. */
+/** Actions available in all of memory's views. */
 export interface MemoryActs {
   openTurn(id: number, quote?: string | null): unknown;
   openFile(name: string, version?: number): unknown;
@@ -240,7 +234,7 @@ export interface OutboxItem {
 
 export type PanelName = 'chat' | 'canvas' | 'memory';
 
-/** What the layout tells a panel. */
+/** Events that the layout sends to a panel. */
 export interface Panel {
   shown?(): void;
   hidden?(): void;
@@ -255,14 +249,14 @@ export interface Row {
   run(): unknown;
 }
 
-/** Something that can be done here, by name and by keys. */
+/** An action that can be run by its name or its keys. */
 export interface Command extends Row {
   id: string;
   group: string;
   when?(): boolean;
 }
 
-/** Makes rows for what is typed into the palette. */
+/** Returns rows for the text that is typed into the palette. */
 export type Provide = (query: string) => Row[] | Promise<Row[]>;
 
 export interface Toast {
@@ -273,7 +267,7 @@ export interface Toast {
 
 export interface DialogAction<T> {
   label: string;
-  /** A function is asked when the dialog is answered. */
+  /** A function is called when the dialog is answered. */
   value: T | null | (() => T | null);
   primary?: boolean;
   danger?: boolean;
@@ -305,60 +299,38 @@ export interface Prompt {
 
 export type Announce = (text: string) => void;
 
-/** What every panel is given: the parts, and what only the whole page can do. */
+/** Passed to every panel: the page's parts, and actions of the whole page. */
 export interface Page {
   store: Store;
   connection: Connection;
   outbox: Outbox;
   commands: Commands;
   announce: Announce;
-  /** Returns how to take it away. */
+  /** Returns a function that removes the toast. */
   toast(toast: Toast): () => void;
   confirm(question: Confirm): Promise<boolean>;
   prompt(question: Prompt): Promise<string | null>;
   dialog<T>(question: Dialog<T>): Promise<T | null>;
   openPalette(): void;
-  /** Whether the built-in stand-in answers, whose figures mean nothing. */
+  /** Whether the built-in offline model answers; its cost figures are meaningless. */
   isOffline(): boolean;
   stackId(): string | null;
   setStack(id: string | null): void;
   openPanel(name: PanelName): void;
   unread(name: PanelName): void;
-  /** Puts words into the message field. */
+  /** Puts a text into the message field. */
   draft(text: string): void;
   openTurn(id: number): Promise<void>;
   openFile(name: string): Promise<void>;
   openLearning(id: number): Promise<void>;
   searchMemory(query?: string): Promise<void>;
-  /** Shows what is to be done. */
+  /** Shows the list of actions. */
   openActions(): Promise<void>;
   openCard(id: string): void;
   openMission(id: string): Promise<boolean>;
-  /** Shows the question that waits for an answer, or says that there is none. */
+  /** Shows the open permission request, or a message that there is none. */
   openQuestion(): void;
   openNotifications(): Promise<void>;
-  /** The page as an app of its own, where the browser offers it. */
+  /** Installs the page as an app, if the browser supports it. */
   install: { isOffered(): boolean; ask(): Promise<void> };
-}
-
-// --- elements ---
-
-type Properties<E> = { [P in keyof E]?: E[P] | null | false };
-
-/** What h() takes: properties by their own names, attributes by theirs. */
-export type Props<E> = Omit<Properties<E>, 'className' | 'dataset' | 'role' | 'style'> & {
-  class?: string | null;
-  dataset?: Record<string, string>;
-  role?: string;
-  [attribute: `aria-${string}`]: string | boolean | null;
-};
-export type Child = Node | string | null | undefined | false;
-
-export interface MakeElement {
-  <T extends keyof HTMLElementTagNameMap>(
-    tag: T,
-    props?: Props<HTMLElementTagNameMap[T]> | null,
-    ...children: (Child | Child[])[]
-  ): HTMLElementTagNameMap[T];
-  (tag: string, props?: Props<HTMLElement> | null, ...children: (Child | Child[])[]): HTMLElement;
 }

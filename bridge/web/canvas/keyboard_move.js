@@ -15,55 +15,27 @@ const HOW = `Arrow keys go ${UNIT} pixels at a time, with Shift ${STRIDE}. Enter
 
 /** @typedef {{ view: CardView, kind: Grip, place: Place }} Going */
 
-export class Nudge {
-  /** @type {Page} */
+export class KeyboardMove {
   #page;
-  /** @type {Board} */
   #board;
   /** @type {Going | null} */
   #going = null;
   /** @type {number | undefined} */
   #saying;
 
-  /**
-   * @param {Page} page
-   * @param {Board} board
-   */
+  /** @param {Page} page @param {Board} board */
   constructor(page, board) {
     this.#page = page;
     this.#board = board;
   }
 
-  /** The card being moved by keys, or null. */
-  get view() {
-    return this.#going?.view ?? null;
+  /** Says how the keys work, on a click that moved nothing. */
+  explain() {
+    if (this.#going === null) this.#page.toast({ kind: 'info', text: HOW });
   }
 
-  /** @param {CardView} view */
-  attach(view) {
-    this.#listen(view, view.mover, 'move');
-    this.#listen(view, view.sizer, 'resize');
-  }
-
-  /**
-   * @param {CardView} view
-   * @param {HTMLButtonElement} button
-   * @param {Grip} kind
-   */
-  #listen(view, button, kind) {
-    button.addEventListener('keydown', (event) => this.#key(event, view, kind));
-    button.addEventListener('blur', () => this.keep());
-    button.addEventListener('click', () => {
-      if (this.#going === null) this.#page.toast({ kind: 'info', text: HOW });
-    });
-  }
-
-  /**
-   * @param {KeyboardEvent} event
-   * @param {CardView} view
-   * @param {Grip} kind
-   */
-  #key(event, view, kind) {
+  /** @param {KeyboardEvent} event @param {CardView} view @param {Grip} kind */
+  key(event, view, kind) {
     const step = STEPS[event.key];
     if (step) {
       if (view.place === null) return;
@@ -79,21 +51,12 @@ export class Nudge {
     event.stopPropagation();
   }
 
-  /**
-   * @param {CardView} view
-   * @param {Grip} kind
-   * @param {[across: number, down: number]} step
-   * @param {number} pixels
-   */
+  /** @param {CardView} view @param {Grip} kind @param {[across: number, down: number]} step @param {number} pixels */
   #step(view, kind, [across, down], pixels) {
     const going = this.#going ?? this.#begun(view, kind);
     if (going === null) return;
     const { place } = going;
-    /**
-     * @param {number} value
-     * @param {number} by
-     * @param {number} least
-     */
+    /** @param {number} value @param {number} by @param {number} least */
     const shifted = (value, by, least) => Math.max(least, value + by * pixels);
     if (kind === 'move') {
       place.x = shifted(place.x, across, 0);
@@ -107,10 +70,7 @@ export class Nudge {
     this.#sayAtRest(view, kind, place);
   }
 
-  /**
-   * @param {CardView} view
-   * @param {Grip} kind
-   */
+  /** @param {CardView} view @param {Grip} kind */
   #begun(view, kind) {
     if (view.place === null) return null;
     this.#going = { view, kind, place: { ...view.place } };
@@ -118,11 +78,7 @@ export class Nudge {
     return this.#going;
   }
 
-  /**
-   * @param {CardView} view
-   * @param {Grip} kind
-   * @param {Place} place
-   */
+  /** @param {CardView} view @param {Grip} kind @param {Place} place */
   #sayAtRest(view, kind, { x, y, width, height }) {
     clearTimeout(this.#saying);
     const where = kind === 'move' ? `${x} across, ${y} down` : `${width} wide, ${height} high`;
@@ -131,20 +87,22 @@ export class Nudge {
 
   /** Saves the new place. */
   keep() {
-    const going = this.#going;
-    if (going === null) return;
-    this.#going = null;
-    clearTimeout(this.#saying);
-    this.#board.drop(going.view, going.place, going.kind);
+    const going = this.#ended();
+    if (going) this.#board.drop(going.view, going.place, going.kind);
   }
 
   /** Returns the card to its former place. */
   cancel() {
-    const going = this.#going;
-    if (going === null) return;
-    this.#going = null;
-    clearTimeout(this.#saying);
+    const going = this.#ended();
+    if (!going) return;
     this.#board.release(going.view);
     this.#page.announce(`${going.view.card.title} is back in its place`);
+  }
+
+  #ended() {
+    const going = this.#going;
+    this.#going = null;
+    if (going) clearTimeout(this.#saying);
+    return going;
   }
 }

@@ -14,7 +14,7 @@
  * @param {Listed<TurnRow>} turns
  * @param {Listed<CurationRow>} curations
  */
-export function merged(turns, curations) {
+export function mergePages(turns, curations) {
   /** @type {Entry[]} */
   const entries = [
     ...turns.rows.map((row) => ({ kind: /** @type {const} */ ('turn'), row })),

@@ -1,6 +1,7 @@
 // A hint about a changed card outside the visible area, with a link to it. It never scrolls by itself.
 
-import { h } from '../dom.js';
+import { elementOf } from '../template.js';
+import { html } from '../vendor/lit-html/lit-html.js';
 
 /** @import { CardView } from './card_view.js' */
 
@@ -8,15 +9,10 @@ const SHOWN_MS = 8000;
 /** Pixels of a card that must be visible for it to count as seen. */
 const EDGE = 32;
 
-export class News {
-  /** @type {HTMLElement} */
-  #scroller;
-  /** @type {(view: CardView) => void} */
-  #show;
+export class Highlights {
   /** @type {CardView | null} */
   #view = null;
-  /** @type {number | undefined} */
-  #clock;
+  #clock = 0;
 
   /**
    * `show(view)` scrolls a card into view.
@@ -24,15 +20,16 @@ export class News {
    * @param {(view: CardView) => void} show
    */
   constructor(scroller, show) {
-    this.#scroller = scroller;
-    this.#show = show;
-    this.element = h('button', { type: 'button', class: 'button small board-news', hidden: true });
-    this.element.addEventListener('click', () => {
+    this.scroller = scroller;
+    const clicked = () => {
       const view = this.#view;
       this.hide();
-      if (view) this.#show(view);
-    });
-    scroller.addEventListener('scroll', () => this.#view !== null && this.#inSight(this.#view) && this.hide(), {
+      if (view) show(view);
+    };
+    this.element = elementOf(
+      html`<button type="button" class="button small board-highlight" hidden @click=${clicked}></button>`,
+    );
+    scroller.addEventListener('scroll', () => this.#view && this.#isVisible(this.#view) && this.hide(), {
       passive: true,
     });
   }
@@ -42,7 +39,7 @@ export class News {
    * @param {CardView} view
    */
   tell(view) {
-    if (this.#inSight(view)) return;
+    if (this.#isVisible(view)) return;
     this.#view = view;
     this.element.textContent = `“${view.card.title}” is new or has changed. Show it`;
     this.element.hidden = false;
@@ -56,9 +53,9 @@ export class News {
   }
 
   /** @param {CardView} view */
-  #inSight(view) {
+  #isVisible(view) {
     const card = view.element.getBoundingClientRect();
-    const frame = this.#scroller.getBoundingClientRect();
+    const frame = this.scroller.getBoundingClientRect();
     return card.top < frame.bottom - EDGE && card.bottom > frame.top + EDGE;
   }
 }
