@@ -31,12 +31,12 @@ from bridge.acp import slash_commands
 from bridge.acp.conversation import unavailable
 from bridge.acp.prompt import PromptRefusedError, read_prompt
 from bridge.acp.session import Prompt, Session
-from bridge.acp.uploads import upload
 from bridge.chat.untrusted import one_line
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Failed, Interrupted
 from sprite.protocol.memory import ChatRequest, ChatResult
-from sprite.protocol.messages import Status, System
+from sprite.protocol.messages import Ack, Status, System
+from sprite.protocol.upload_chunks import upload_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,12 +48,14 @@ if TYPE_CHECKING:
 
     from bridge.acp.conversation import Conversation
     from bridge.acp.editor import Editor
+    from bridge.acp.prompt import Attachment
     from sprite.protocol.events import Ending
 
 #: The id of the conversation in an editor's list of sessions. Each session is a view of it.
 CONVERSATION = "sprite-conversation"
 _SESSIONS = "sprite-"
 _LONGEST_ID = 100
+_CHUNK_SECONDS = 60.0
 #: Version of this agent for editors; changes with visible behaviour.
 _VERSION = "1"
 _MODES = [
@@ -188,11 +190,18 @@ class SpriteAgent:
         draft = read_prompt(prompt)
         # Refuses a text that is too long before any file is uploaded.
         draft.text_with([file.name for file in draft.files])
-        paths = [await upload(self._conversation, file) for file in draft.files if not sent.is_cancelled]
+        paths = [await self._uploaded(file) for file in draft.files if not sent.is_cancelled]
         if sent.is_cancelled:
             return None
         self._conversation.send(session, sent, draft.text_with(paths))
         return await sent.ended
+
+    async def _uploaded(self, file: Attachment) -> str:
+        """Upload a file and return its path in the workspace."""
+        path = None
+        for part in upload_chunks(file.name, file.data):
+            path = (await self._conversation.ask(part, Ack, _CHUNK_SECONDS)).path
+        return path or f"documents/{file.name}"
 
     def _reason(self, ending: Ending | None, *, is_cancelled: bool) -> StopReason:
         if is_cancelled or isinstance(ending, Interrupted):

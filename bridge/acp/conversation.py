@@ -66,7 +66,8 @@ class Conversation:
     def __init__(self, connect: Connect, editor: Editor, on_end: Callable[[], None]) -> None:
         """`on_end` is called once the bridge is permanently unreachable."""
         self.link = BridgeLink(connect)
-        self.questions = Questions(self.link, editor, self._session_for)
+        self._tasks = TaskSet()
+        self.questions = Questions(self.link, editor, self._tasks, self._session_for)
         self.sessions: dict[str, Session] = {}
         #: Why the conversation ended, once it has.
         self.failure: BridgeUnreachableError | None = None
@@ -74,7 +75,6 @@ class Conversation:
         self.paused: Paused | None = None
         self._on_end = on_end
         self._stack = AsyncExitStack()
-        self._tasks = TaskSet()
         self._changed = asyncio.Condition()
         self._is_open = False
         #: Whether the bridge has answered, and whether the sprite's state has arrived.
@@ -100,7 +100,6 @@ class Conversation:
         if not self._is_open:
             self._is_open = True
             await self._stack.enter_async_context(self.link)
-            await self._stack.enter_async_context(self.questions)
             await self._stack.enter_async_context(
                 owned_task(self._follow(), name="acp-follow", on_death=self._on_end, may_return=True)
             )

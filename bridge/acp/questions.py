@@ -6,7 +6,8 @@ A request without an answer in the editor stays open for a page or a terminal.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from acp.exceptions import RequestError
 from acp.helpers import start_tool_call, update_tool_call
@@ -14,55 +15,48 @@ from acp.schema import PermissionOption, ToolCallUpdate
 
 from bridge.acp import tool_calls
 from bridge.chat.untrusted import one_line
-from sprite.common.tasks import TaskSet
 from sprite.protocol.messages import Permission
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     from bridge.acp.editor import Editor
     from bridge.acp.session import Session
     from bridge.client.link import BridgeLink
     from bridge.client.turns import Decision
+    from sprite.common.tasks import TaskSet
     from sprite.protocol.messages import PermissionRequest
 
 log = logging.getLogger(__name__)
 _DECISIONS: dict[str, Decision] = {"allow": "allow", "always": "always", "deny": "deny"}
 
 
+@dataclass(slots=True)
 class _Question:
     """An open request: its session, its tool call and the task that waits for the answer."""
 
-    def __init__(self, request: PermissionRequest) -> None:
-        self.request = request
-        self.session: Session | None = None
-        self.call_id = ""
-        #: Whether the tool call was shown only for this request.
-        self.is_own_call = False
-        self.asking: asyncio.Task[None] | None = None
-        self.is_answered = False
+    request: PermissionRequest
+    session: Session | None = None
+    call_id: str = ""
+    #: Whether the tool call was shown only for this request.
+    is_own_call: bool = False
+    asking: asyncio.Task[None] | None = None
+    is_answered: bool = False
 
 
 class Questions:
-    """Open permission requests. Use with `async with`, which ends its tasks."""
+    """Open permission requests."""
 
-    def __init__(self, link: BridgeLink, editor: Editor, session_for: Callable[[str | None], Session | None]) -> None:
+    def __init__(
+        self, link: BridgeLink, editor: Editor, tasks: TaskSet, session_for: Callable[[str | None], Session | None]
+    ) -> None:
         """`session_for` returns the session for a mission's request, or None if there is no session yet."""
         self._link = link
         self._editor = editor
         self._session_for = session_for
         self._open: dict[str, _Question] = {}
-        self._tasks = TaskSet()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._tasks.close()
+        self._tasks = tasks
 
     async def keep(self, requests: Mapping[str, PermissionRequest], decision: Decision | None = None) -> None:
         """Ask the open requests and close the others. `decision` is that of a request that was just answered.

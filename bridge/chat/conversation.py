@@ -325,7 +325,7 @@ class Conversation:
             await self._screen.line(drawing.note(f"  queued, position {answer.position}"), below=True)
 
     async def _turn_changed(self, turn: Turn) -> None:
-        if turn.has_begun and turn.id in self._queued:
+        if turn.attempt and turn.id in self._queued:
             # The turn of a queued message starts: show again which message is answered.
             self._queued.discard(turn.id)
             await self._screen.show(drawing.said(turn.text or ""))

@@ -16,6 +16,7 @@ class StreamedReply:
 
     def __init__(self, *, by_line: bool = False) -> None:
         self._by_line = by_line
+        self._given: str
         self._reset()
 
     @property

@@ -55,7 +55,7 @@ class Reader:
     def news(self, turn: Turn) -> list[News]:
         """Return what is new, once."""
         news: list[News] = []
-        if turn.has_begun and turn.attempt > self._attempt:
+        if turn.attempt > self._attempt:
             news.append(Began(is_again=self._attempt > 0))
             self._attempt, self._part, self._shown = turn.attempt, 0, ""
         for part in turn.parts[self._part :]:

@@ -99,8 +99,8 @@ class Turn:
     parts: list[Part] = field(default_factory=list)
     #: Whether the message was sent from here.
     is_own: bool = False
-    has_begun: bool = False
-    attempt: int = 1
+    #: 0 before the turn has begun.
+    attempt: int = 0
     #: Start of the turn, in monotonic seconds.
     since: float = field(default_factory=time.monotonic)
     compacting: bool = False
@@ -130,7 +130,8 @@ class Turn:
 
     def apply(self, event: AgentEvent, *, has_gap: bool = False) -> None:
         """Apply the next event before the ending; `has_gap` if deltas were missed since the last whole text."""
-        self.status, self.has_begun, growing = "running", True, self.growing
+        self._begin()
+        growing = self.growing
         match event:
             case Started(origin=origin, attempt=attempt):
                 self.origin, self.since = origin, time.monotonic()
@@ -151,6 +152,9 @@ class Turn:
                 self.answer(event)
             case Compacting() | Compacted():
                 self.compacting = isinstance(event, Compacting)
+
+    def _begin(self) -> None:
+        self.status, self.attempt = "running", self.attempt or 1
 
     def answer(self, result: ToolResult) -> bool:
         """Set the result of its call; return whether it is one of this turn."""
@@ -181,7 +185,8 @@ class Turn:
         for event in running.events:
             if event not in known:
                 self.apply(event)
-        self.status, self.has_begun, growing = "running", True, self.growing
+        self._begin()
+        growing = self.growing
         if growing is None and running.partial:
             self.add(Text(running.partial))
         elif growing is not None and running.partial.startswith(growing.text):
@@ -191,7 +196,7 @@ class Turn:
         """End the turn with what was missed of it, from its lines in the chat, oldest first."""
         last = lines[-1]
         words = "" if last.role == "user" else last.text
-        self.has_begun = True
+        self._begin()
         self.parts += last.tools[len(self.calls) :]
         if last.role == "error" or last.status == "error":
             self.end(Failed(self.id, "failed", words or "It did not end well.", retryable=True))

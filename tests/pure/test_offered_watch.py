@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from sprite.protocol.events import Complete, Failed, Interrupted, Started, ToolUse, WholeText
-from sprite.protocol.messages import CanvasUpdate, PermissionRequest, StateSync
+from sprite.protocol.messages import CanvasUpdate, PermissionRequest
 from sprite.protocol.offered.watching import MissionWatch
-from sprite.protocol.shapes import Block, ChatMessage, MemoryState, MissionStatus, SessionState
+from sprite.protocol.shapes import Block
 
 
 def drawing(card_id: str, command: str = "create_card") -> CanvasUpdate:
     blocks = [Block("1", "text", {"content": "x"})]
     return CanvasUpdate(command, card_id, "s", card_id, "notes", blocks)  # type: ignore[arg-type]
-
-
-def state(
-    *, running: str | None = None, queued: tuple[str, ...] = (), status: MissionStatus | None = None, reply: str = ""
-) -> StateSync:
-    said = [ChatMessage(1, "user", "Hello", 1.0, "m", status=status)] if status else []
-    said += [ChatMessage(2, "assistant", reply, 2.0, "m", status=status)] if reply else []
-    session = SessionState("s", 1.0, 1, running, len(queued))
-    return StateSync([], [], said, session, MemoryState([], 0, 0, 0, 0.0), [], None, list(queued), None)
 
 
 def test_it_says_what_the_agent_does_and_hears_no_other_mission() -> None:
@@ -58,21 +49,3 @@ def test_each_end_is_one() -> None:
         watch.hear(ending)
         assert watch.end is not None
         assert (watch.end.outcome, watch.end.text) == (outcome, text)
-
-
-def test_what_was_missed_is_taken_from_the_state_that_comes_instead() -> None:
-    watch = MissionWatch("m")
-    watch.hear(state(queued=("m",)))
-    watch.hear(state(running="m"))
-    assert watch.end is None
-    watch.hear(state(status="complete", reply="It was this."))
-    assert watch.end is not None
-    assert (watch.end.outcome, watch.end.text) == ("complete", "It was this.")
-    lost = MissionWatch("m")
-    lost.hear(Started("m"))
-    lost.hear(state())
-    assert lost.end is not None
-    assert (lost.end.outcome, "The page shows it" in lost.end.text) == ("error", True)
-    early = MissionWatch("m")
-    early.hear(state())
-    assert early.end is None, "it may be on its way"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from aiohttp import web
@@ -28,22 +28,6 @@ _NOT_TAKEN = frozenset({"queue_full", "unavailable"})
 _SERVERS_FAULT = 500
 
 
-class Answer(Protocol):
-    """Format of the response to a client."""
-
-    async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
-        """Send the mission's turn and return the response after the ending. Raises AskError if there will be none."""
-        ...
-
-    async def failed(self, error: AskError) -> web.StreamResponse:
-        """Return the response for a mission that failed."""
-        ...
-
-    async def cut(self, error: DoorError) -> web.StreamResponse:
-        """Return the response for a revoked token. Raises ConnectionResetError if a response has started."""
-        ...
-
-
 class Whole:
     """The whole answer in one JSON body."""
 
@@ -52,7 +36,7 @@ class Whole:
         self._headers = headers
 
     async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
-        """See Answer."""
+        """Take the turn's changes; return the response after the ending. Raises AskError if there will be none."""
         growing = GrowingText(tells_questions=False)
         text, ending = "", None
         async for turn in changes:
@@ -64,11 +48,11 @@ class Whole:
         return web.Response(body=body, content_type="application/json", headers=self._headers)
 
     async def failed(self, error: AskError) -> web.StreamResponse:
-        """See Answer."""
+        """Return the response for a mission that failed."""
         return problem(error, self._headers)
 
     async def cut(self, error: DoorError) -> web.StreamResponse:
-        """See Answer."""
+        """Return the response for a revoked token."""
         return refusal(error)
 
 
@@ -88,7 +72,7 @@ class Streamed:
         self._response: web.StreamResponse | None = None
 
     async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
-        """See Answer."""
+        """Send the turn's changes; return the response after the ending. Raises AskError if there will be none."""
         growing = GrowingText(tells_questions=True)
         ending = None
         async for turn in changes:
@@ -106,11 +90,11 @@ class Streamed:
         return await self._finished()
 
     async def failed(self, error: AskError) -> web.StreamResponse:
-        """See Answer."""
+        """Return the response for a mission that failed."""
         return await self._ended_badly(error)
 
     async def cut(self, error: DoorError) -> web.StreamResponse:
-        """See Answer."""
+        """Return the response for a revoked token. Raises ConnectionResetError if a response has started."""
         if self._response is None:
             return refusal(error)
         # A client that does not read misses this error. The bridge does not wait for it.

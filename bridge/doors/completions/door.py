@@ -18,21 +18,24 @@ from aiohttp import web
 from bridge.door.admission import DoorError, RevokedError
 from bridge.door.small_bodies import body_within
 from bridge.doors.asking import AskError, mission_id_of
-from bridge.doors.completions.answers import Answer, Streamed, Whole, refusal
+from bridge.doors.completions.answers import Streamed, Whole, refusal
 from bridge.doors.completions.asked import MODEL, UnfitError, read, unknown_model
 from bridge.doors.completions.reply import Completion
-from bridge.doors.completions.uploads import uploaded
 from bridge.doors.turns import Turns
 from bridge.observing.request_keys import PERSON
 from bridge.relay.link import LinkDownError
 from sprite.protocol.large_input import off_loop
+from sprite.protocol.messages import Ack, Error
+from sprite.protocol.upload_chunks import upload_chunks
 
 if TYPE_CHECKING:
     from bridge.client.turns import Turn
     from bridge.door.admission import Admission
     from bridge.doors.asking import Asking
-    from bridge.doors.completions.asked import Asked
+    from bridge.doors.completions.asked import Asked, Attachment
     from bridge.relay.relay import Relay
+    from bridge.relay.room import Room
+    from sprite.protocol.messages import ServerPayload
 
 #: Size limits: a message with a few photographs, and the size above which a person's requests run one at a time.
 _MAX_BODY_BYTES, _SMALL_BODY_BYTES = 20 * 2**20, 256 * 1024
@@ -139,7 +142,7 @@ class Completions:
             try:
                 async with asyncio.timeout(self._taking_seconds):
                     with self._relay.held(person) as room:
-                        paths = await uploaded(room, asked.attachments)
+                        paths = [await _uploaded(room, file) for file in asked.attachments]
             except (TimeoutError, LinkDownError) as error:
                 raise DoorError(503, "unavailable", _UNREACHED, retry_after=5) from error
             asked.attachments.clear()
@@ -156,7 +159,19 @@ class Completions:
             yield turn
 
 
-def _answer(request: web.Request, asked: Asked, mission_id: str) -> Answer:
+async def _uploaded(room: Room, file: Attachment) -> str:
+    """Upload a file into documents/ and return its path. Raises AskError if the sprite refuses it."""
+    answer: ServerPayload | None = None
+    for chunk in upload_chunks(file.name, file.data):
+        answer = await room.ask(chunk)
+        if isinstance(answer, Error):
+            raise AskError(answer.code, answer.message)
+    if not isinstance(answer, Ack) or answer.path is None:
+        raise AskError("bad_answer", "The sprite does not say where the file is.")
+    return answer.path
+
+
+def _answer(request: web.Request, asked: Asked, mission_id: str) -> Streamed | Whole:
     headers = {"X-Sprite-Mission": mission_id}
     if asked.ignored:
         headers["X-Sprite-Ignored"] = ", ".join(asked.ignored)

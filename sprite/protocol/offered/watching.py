@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sprite.protocol.events import Compacting, Complete, Failed, Interrupted, Started, ToolUse, WholeText
 from sprite.protocol.lines import on_one_line
-from sprite.protocol.messages import CanvasUpdate, PermissionRequest, StateSync
+from sprite.protocol.messages import CanvasUpdate, PermissionRequest
 from sprite.protocol.offered.tools import MissionEnd, Outcome
 from sprite.protocol.shapes import Card, Payload
 
@@ -16,7 +16,6 @@ _PROGRESS_CHARS = 300
 _MAX_DRAWN = 50
 #: The input that distinguishes calls of the same tool.
 _TELLING = ("command", "file_path", "path", "pattern", "query", "url", "title", "description")
-_LOST = "The answer was not heard, since the connection to the agent was lost meanwhile. The page shows it."
 
 
 class MissionWatch:
@@ -33,8 +32,6 @@ class MissionWatch:
         """Return progress text if this message concerns the mission, else None."""
         if isinstance(payload, CanvasUpdate):
             self._draw(payload)
-        elif isinstance(payload, StateSync):
-            self._state(payload)
         elif getattr(payload, "mission_id", None) == self._id:
             self._runs = True
             self._note_end(payload)
@@ -73,21 +70,6 @@ class MissionWatch:
         )
         if len(self._drawn) > _MAX_DRAWN:
             del self._drawn[next(iter(self._drawn))]
-
-    def _state(self, state: StateSync) -> None:
-        """Handle a state in place of missed events: the mission may have begun or ended meanwhile."""
-        if state.session.running_mission_id == self._id:
-            self._runs = True
-            return
-        if self._id in state.queued:
-            return
-        said = [line for line in state.chat if line.mission_id == self._id]
-        status = next((line.status for line in reversed(said) if line.status is not None), None)
-        text = next((line.text for line in reversed(said) if line.role != "user"), "")
-        if status == "complete" or status == "interrupted" or status == "error":  # noqa: PLR1714 - narrows the type
-            self._over(status, text)
-        elif status is None and self._runs:
-            self._over("error", _LOST)
 
 
 def _progress(payload: Payload) -> str | None:
