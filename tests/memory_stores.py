@@ -81,7 +81,7 @@ class Stores:
             grown = Regrowth(self.transcript, Projection(self.transcript, memory, MemoryFiles(folder)))
             await grown.take_up(generation)
             for response, first, last in answers:
-                turns = await self.transcript.observations_between(first, last)
+                turns = await self.transcript.observations_after(first - 1, last - first + 1)
                 await grown.come_to(turns)
                 answer = NewCuration("batch", response, first, last, model="offline", generation=generation)
                 await grown.keep(answer, turns[-1])
@@ -104,7 +104,7 @@ class Stores:
         return [(report.kind, report.detail) for report in reversed(await self.memory.reports(1000))]
 
     async def observations(self) -> list[Observation]:
-        return await self.transcript.observations_between(0, 2**62)
+        return await self.transcript.observations_after(0, 2**31)
 
     def path(self, name: str) -> Path:
         return self.folder / name

@@ -25,7 +25,7 @@ class Recording:
         self.recorder.begin_session(SESSION)
 
     async def turns(self) -> list[Observation]:
-        return await self.transcript.observations_between(0, 2**62)
+        return await self.transcript.observations_after(0, 2**31)
 
     async def turn(self) -> Observation:
         (turn,) = await self.turns()

@@ -45,8 +45,6 @@ _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 20.0
 _PATIENCE_SECONDS = 90.0
-#: Errors that the API and the network may raise; any other error is a bug.
-_PASSING = (sprites.SpriteError, httpx.HTTPError, websockets.WebSocketException, OSError, TimeoutError)
 _MAX_FRAME_BYTES = 16 * 1024 * 1024
 #: A silent disconnect (a frozen VM) is noticed within twice this time.
 _PING_SECONDS = 10.0

@@ -30,9 +30,6 @@ from bridge.store.store import WrongKeyError
 from sprite.common import own_secrets
 
 _NONCE_BYTES = 12
-_TAG_BYTES = 16
-#: Overhead of sealing in bytes.
-SEAL_BYTES = _NONCE_BYTES + _TAG_BYTES
 
 
 class BrokenSealError(Exception):

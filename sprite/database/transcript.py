@@ -275,10 +275,6 @@ class TranscriptDB:
         rows = await self._observations("WHERE mission_id = ?", (mission_id,))
         return rows[0] if rows else None
 
-    async def observations_between(self, first: int, last: int) -> list[Observation]:
-        """Return the turns of an inclusive id range, oldest first."""
-        return await self._observations("WHERE id BETWEEN ? AND ? ORDER BY id", (first, last))
-
     async def observations_after(self, observation_id: int, limit: int) -> list[Observation]:
         """Return turns above an id, oldest first."""
         return await self._observations("WHERE id > ? ORDER BY id LIMIT ?", (observation_id, limit))

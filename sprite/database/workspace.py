@@ -395,10 +395,6 @@ class WorkspaceDB:
             found += [SeenText(table, key, column, *row) for row in rows]
         return found
 
-    async def event_frames(self) -> list[bytes]:
-        """Return the frames of all events."""
-        return [row[0] for row in await self._db.fetch_all("SELECT frame FROM events ORDER BY seq")]
-
     async def forget(self, missions: Collection[str], cards: Collection[str], rewritten: Sequence[SeenText]) -> None:
         """Remove text from chat, cards and inbox, and delete all events. `rewritten` are texts with their new content.
 

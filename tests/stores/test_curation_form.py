@@ -45,7 +45,7 @@ async def learn(
 async def prompt(stores: Stores, *turns: int) -> CuratorPrompt:
     model = CuratorModel(Settings(stores.folder), partial(log_lost_call, stores.transcript))
     extractor = Extractor(stores.memory, stores.files, model)
-    return (await extractor.prompt(await stores.transcript.observations_between(turns[0], turns[-1])))[0]
+    return (await extractor.prompt(await stores.transcript.observations_after(turns[0] - 1, len(turns))))[0]
 
 
 async def boot(stores: Stores) -> str:

@@ -35,7 +35,7 @@ from tests.looks import observations, rows
 async def hearing(workspace: Path) -> tuple[list[Observation], Hearing]:
     """The log's turns, and who says what in them as the guards judge it."""
     async with read_transcript(workspace / ".os/memory/transcript.db") as transcript:
-        turns = await transcript.observations_between(0, 2**62)
+        turns = await transcript.observations_after(0, 2**31)
     return turns, Hearing(turns)
 
 

@@ -41,7 +41,7 @@ async def elsewhere(stores: Stores, project: str | None, user: str, reply: str =
 
 async def curate(stores: Stores, answer: str, *turns: int) -> None:
     """The turns, curated with this answer as the runtime would log it."""
-    batch = await stores.transcript.observations_between(turns[0], turns[-1])
+    batch = await stores.transcript.observations_after(turns[0] - 1, len(turns))
     shown = {name: shown_to(name, stores.files.read(name), projects_of(batch)) for name in CURATED}
     await stores.batch(with_lines_meant(answer, shown), turns[0], turns[-1])
     await stores.projection.settle()
@@ -50,7 +50,7 @@ async def curate(stores: Stores, answer: str, *turns: int) -> None:
 async def request(stores: Stores, *turns: int) -> str:
     model = CuratorModel(Settings(stores.folder), partial(log_lost_call, stores.transcript))
     extractor = Extractor(stores.memory, stores.files, model)
-    return (await extractor.prompt(await stores.transcript.observations_between(turns[0], turns[-1])))[0].user
+    return (await extractor.prompt(await stores.transcript.observations_after(turns[0] - 1, len(turns))))[0].user
 
 
 async def owners(stores: Stores) -> list[tuple[str, str | None, int | None]]:

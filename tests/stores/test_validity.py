@@ -155,7 +155,7 @@ async def test_the_curator_is_shown_the_open_learnings_nearest_to_its_turns(stor
     turn = await stores.turn("Which currency do the reports use?")
     model = CuratorModel(Settings(tmp_path), partial(log_lost_call, stores.transcript))
     extractor = Extractor(stores.memory, stores.files, model)
-    prompt, _ = await extractor.prompt(await stores.transcript.observations_between(turn, turn))
+    prompt, _ = await extractor.prompt(await stores.transcript.observations_after(turn - 1, 1))
     day = datetime.now().astimezone().strftime("%Y-%m-%d")
     assert (
         f'<learning id="2" type="CORRECTION" from="user" on="{day}" turn="2">Reports are in SEK.</learning>'

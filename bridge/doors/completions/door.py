@@ -46,22 +46,12 @@ _ANSWER: Final = web.RequestKey("answer", object)
 
 
 class Completions:
-    """The endpoint's routes; `taking_seconds` limits the wait for a sprite."""
+    """The endpoint's routes."""
 
-    def __init__(
-        self,
-        admission: Admission,
-        relay: Relay,
-        asking: Asking,
-        *,
-        taking_seconds: float = _TAKING_SECONDS,
-        quiet_seconds: float = _QUIET_SECONDS,
-    ) -> None:
+    def __init__(self, admission: Admission, relay: Relay, asking: Asking) -> None:
         self._admission = admission
         self._relay = relay
         self._asking = asking
-        self._taking_seconds = taking_seconds
-        self._quiet_seconds = quiet_seconds
         self._turns = Turns()
 
     def table(self) -> list[web.RouteDef]:
@@ -114,7 +104,7 @@ class Completions:
                 # The last message has the role user: a person typed it into their app.
                 asked_by=None,
                 goes_on=key is not None,
-                quiet_seconds=self._quiet_seconds,
+                quiet_seconds=_QUIET_SECONDS,
             ) as events:
                 return await answer.told(self._taken_in_time(events))
         except AskError as error:
@@ -136,7 +126,7 @@ class Completions:
         paths: list[str] = []
         if asked.attachments:
             try:
-                async with asyncio.timeout(self._taking_seconds):
+                async with asyncio.timeout(_TAKING_SECONDS):
                     with self._relay.held(person) as room:
                         paths = await uploaded(room, asked.attachments)
             except (TimeoutError, LinkDownError) as error:
@@ -146,7 +136,7 @@ class Completions:
 
     async def _taken_in_time(self, events: AsyncIterator[Heard]) -> AsyncIterator[Heard]:
         """Pass events on. Raises AskError if the sprite does not accept the mission in time."""
-        until = time.monotonic() + self._taking_seconds
+        until = time.monotonic() + _TAKING_SECONDS
         is_taken = False
         async for heard in events:
             is_taken = is_taken or isinstance(heard, Taken)

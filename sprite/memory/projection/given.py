@@ -16,7 +16,6 @@ _NUMBER = re.compile(r"\d[\d.,:'\u2019/\u00a0]*\d|\d")
 GROUPED = re.compile(r"(?:\+?\d{1,4}|[A-Z]{2}\d{2})(?:[ -]?[A-Z0-9]{2,}){2,}")
 DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _CLOCK = re.compile(r"\b([01]?\d|2[0-4])[:.h]([0-5]\d)\b")
-_AMPM = re.compile(r"\b(\d{1,2})(?:[:.]([0-5]\d))?\s?(am|pm|a\.m\.|p\.m\.|uhr|h)\b", re.IGNORECASE)
 #: A shorter one is a number like others.
 _ACCOUNT_SIGNS = 7
 #: Up to here people count by themselves.
