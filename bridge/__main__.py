@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import importlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -65,67 +66,16 @@ def _serve(parser: argparse.ArgumentParser) -> Run:
     return serve.run
 
 
-def _deploy(parser: argparse.ArgumentParser) -> Run:
-    from bridge.commands import operate
+def _operating(module: str, add_arguments: str = "add_arguments") -> Fill:
+    """Return the function for a command that `operate` runs, with the arguments that a module adds."""
 
-    operate.add_deploy_arguments(parser)
-    return operate.run
+    def fill(parser: argparse.ArgumentParser) -> Run:
+        from bridge.commands import operate
 
+        getattr(importlib.import_module(f"bridge.commands.{module}"), add_arguments)(parser)
+        return operate.run
 
-def _export(parser: argparse.ArgumentParser) -> Run:
-    from bridge.commands import export, operate
-
-    export.add_arguments(parser)
-    return operate.run
-
-
-def _store(parser: argparse.ArgumentParser) -> Run:
-    from bridge.commands import operate, store
-
-    store.add_arguments(parser)
-    return operate.run
-
-
-def _restore(parser: argparse.ArgumentParser) -> Run:
-    from bridge.commands import operate, restore
-
-    restore.add_arguments(parser)
-    return operate.run
-
-
-def _status(parser: argparse.ArgumentParser) -> Run:
-    from bridge.commands import operate
-
-    operate.add_status_arguments(parser)
-    return operate.run
-
-
-def _users(parser: argparse.ArgumentParser) -> Run:
-    from bridge.commands import operate
-
-    operate.add_users_arguments(parser)
-    return operate.run
-
-
-def _audit(parser: argparse.ArgumentParser) -> Run:
-    from bridge.commands import audit, operate
-
-    audit.add_arguments(parser)
-    return operate.run
-
-
-def _notify(parser: argparse.ArgumentParser) -> Run:
-    from bridge.commands import operate
-
-    operate.add_notify_arguments(parser)
-    return operate.run
-
-
-def _move_database(parser: argparse.ArgumentParser) -> Run:
-    from bridge.commands import move_database, operate
-
-    move_database.add_arguments(parser)
-    return operate.run
+    return fill
 
 
 def _chat(parser: argparse.ArgumentParser) -> Run:
@@ -155,15 +105,19 @@ _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
     ("serve", "let people in, reach their sprites, and answer for the model", _serve),
     ("chat", "talk to a sprite from this terminal", _chat),
     ("acp", "your agent in an editor, which starts this", _acp),
-    ("deploy", "bring a sprite to what it should be, with its steps", _deploy),
-    ("export", "everything of a person's agent as one file", _export),
-    ("store", "the sealed copy of what agents know: list, verify, rotate its key, accept, delete", _store),
-    ("restore", "a lost agent, of what this bridge keeps of it", _restore),
-    ("status", "every sprite: state, version, last seen, next due, spend", _status),
-    ("users", "who may come in", _users),
-    ("audit", "what operators did, here and on the operator's page", _audit),
-    ("notify", "notifications: the webhook's key, and a test", _notify),
-    ("move-database", "from bridge.db into the Postgres of BRIDGE_DATABASE_URL", _move_database),
+    ("deploy", "bring a sprite to what it should be, with its steps", _operating("operate", "add_deploy_arguments")),
+    ("export", "everything of a person's agent as one file", _operating("export")),
+    ("store", "the sealed copy of what agents know: list, verify, rotate its key, accept, delete", _operating("store")),
+    ("restore", "a lost agent, of what this bridge keeps of it", _operating("restore")),
+    (
+        "status",
+        "every sprite: state, version, last seen, next due, spend",
+        _operating("operate", "add_status_arguments"),
+    ),
+    ("users", "who may come in", _operating("operate", "add_users_arguments")),
+    ("audit", "what operators did, here and on the operator's page", _operating("audit")),
+    ("notify", "notifications: the webhook's key, and a test", _operating("operate", "add_notify_arguments")),
+    ("move-database", "from bridge.db into the Postgres of BRIDGE_DATABASE_URL", _operating("move_database")),
     ("model", "serve the built-in offline model alone", _offline_model),
 )
 

@@ -68,11 +68,15 @@ class Asked:
     is_streamed: bool
 
 
+#: Bodies that are handled at once, in total and of one sprite.
+_SLOTS, _SLOTS_OF_SPRITE = 6, 2
+
+
 class _OfSprite:
     """Concurrency limits of one sprite's bodies."""
 
-    def __init__(self, slots: int) -> None:
-        self.slots = asyncio.Semaphore(slots)
+    def __init__(self) -> None:
+        self.slots = asyncio.Semaphore(_SLOTS_OF_SPRITE)
         self.decoding = asyncio.Lock()
 
 
@@ -82,10 +86,9 @@ class BodyLimits:
     A sprite's bodies wait for each other first, so one sprite cannot block all others.
     """
 
-    def __init__(self, at_once: int = 6, of_sprite: int = 2) -> None:
-        self._slots = asyncio.Semaphore(at_once)
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(_SLOTS)
         self._decoding = asyncio.Lock()
-        self._slots_of_sprite = of_sprite
         self._sprites: dict[str, _OfSprite] = {}
 
     @asynccontextmanager
@@ -108,7 +111,7 @@ class BodyLimits:
             yield
 
     def _of(self, sprite: str) -> _OfSprite:
-        return self._sprites.setdefault(sprite, _OfSprite(self._slots_of_sprite))
+        return self._sprites.setdefault(sprite, _OfSprite())
 
 
 class Upload:

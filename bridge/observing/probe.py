@@ -15,9 +15,8 @@ PROBE_SECONDS = 0.7
 class Probe(Generic[_T]):
     """Ask one question. Callers that come before the answer share it."""
 
-    def __init__(self, ask: Callable[[], Awaitable[_T]], seconds: float = PROBE_SECONDS) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[_T]]) -> None:
         self._ask = ask
-        self._seconds = seconds
         self._task: asyncio.Task[_T] | None = None
 
     async def answer(self) -> _T:
@@ -27,7 +26,7 @@ class Probe(Generic[_T]):
             # Retrieve the error of a late answer, so that asyncio does not log it.
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
         task = self._task
-        done, _ = await asyncio.wait({task}, timeout=self._seconds)
+        done, _ = await asyncio.wait({task}, timeout=PROBE_SECONDS)
         if not done:
             raise TimeoutError
         return task.result()

@@ -212,14 +212,13 @@ async def archive_of(
     sprite: str,
     *,
     as_of: float | None = None,
-    on_row: Callable[[int], None] = lambda _: None,
     on_left_out: Callable[[LeftOut], None] = lambda _: None,
     room: int | None = None,
     leaves_out_damaged: bool = False,
 ) -> AsyncIterator[bytes]:
     """Yield the archive of a sprite's state at `as_of` (Unix seconds; None: the newest), in non-empty pieces.
 
-    `on_row` receives the number of rows read so far. `on_left_out` receives the left-out files before the first
+    `on_left_out` receives the left-out files before the first
     piece: those that the sprite did not ship, and those with unusable names. `room` limits temporary bytes on disk
     (None: the free space minus a reserve). A damaged file is left out; any other damaged row only if
     `leaves_out_damaged`. Raise StoreError without a replica or enough disk space, DamagedError for a corrupt row.
@@ -229,7 +228,7 @@ async def archive_of(
         # Unnamed files vanish however this process ends.
         tables: dict[str, IO[bytes]] = {path: stack.enter_context(tempfile.TemporaryFile()) for path in _KEPT}
         read = _Read(tables, _free() if room is None else room, leaves_out_damaged)
-        await _read(store, sprite, as_of, read, on_row)
+        await _read(store, sprite, as_of, read)
         if read.schemas is None:
             raise StoreError(f"Of {sprite}'s agent nothing whole is stored: there is nothing to make an archive of.")
         read.part()
@@ -307,8 +306,7 @@ async def _write_file(archive: ArchiveWriter, path: str, file: _File, store: Sto
         raise DamagedError(f"{path} of {sprite} is stored with {entry.size} of its {file.size} bytes.")
 
 
-async def _read(store: Store, sprite: str, as_of: float | None, read: _Read, on_row: Callable[[int], None]) -> None:
-    count = 0
+async def _read(store: Store, sprite: str, as_of: float | None, read: _Read) -> None:
     async for stored in store.rows(
         sprite, as_of, lambda table, error: read.lose(table, _nameless(table, error), error)
     ):
@@ -321,8 +319,6 @@ async def _read(store: Store, sprite: str, as_of: float | None, read: _Read, on_
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             words = f"The store of {sprite} is damaged: row {str(stored.id)[:200]} of {stored.table} is none. {error}"
             read.lose(stored.table, what, DamagedError(words))
-        count += 1
-        on_row(count)
 
 
 def _nameless(table: str, error: DamagedError) -> str:

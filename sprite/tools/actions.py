@@ -25,9 +25,7 @@ from sprite.schedules.words import due_words, moment_words
 MOST_LISTED = 60
 
 
-def action_tools(
-    actions: Actions, maker: Callable[[], tuple[Maker, str | None]], clock: Callable[[], float] = time.time
-) -> list[SdkMcpTool[Any]]:
+def action_tools(actions: Actions, maker: Callable[[], tuple[Maker, str | None]]) -> list[SdkMcpTool[Any]]:
     """Return the three tools; `maker` returns as whom the agent acts now, and in which turn."""
 
     @tool(
@@ -49,8 +47,8 @@ def action_tools(
             return _answer(f"status is one of {', '.join(sorted(ACTION_STATUSES))}, all.", is_error=True)
         found = _found(await actions.listed(None if status == "all" else status), str(args.get("query") or ""))
         tz = await actions.zone()
-        now = f"It is {moment_words(clock(), tz)}."
-        lines = [action_line(action, clock(), tz, with_status=status != "open") for action in found[:MOST_LISTED]]
+        now = f"It is {moment_words(time.time(), tz)}."
+        lines = [action_line(action, time.time(), tz, with_status=status != "open") for action in found[:MOST_LISTED]]
         if len(found) > MOST_LISTED:
             lines.append(f"And {len(found) - MOST_LISTED} more: ask with a query.")
         return _answer("\n".join([now, *(lines or ["There is none."])]))

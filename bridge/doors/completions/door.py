@@ -50,22 +50,12 @@ _ANSWER: Final = web.RequestKey("answer", object)
 
 
 class Completions:
-    """The endpoint's routes; `taking_seconds` limits the wait for a sprite."""
+    """The endpoint's routes."""
 
-    def __init__(
-        self,
-        admission: Admission,
-        relay: Relay,
-        asking: Asking,
-        *,
-        taking_seconds: float = _TAKING_SECONDS,
-        quiet_seconds: float = _QUIET_SECONDS,
-    ) -> None:
+    def __init__(self, admission: Admission, relay: Relay, asking: Asking) -> None:
         self._admission = admission
         self._relay = relay
         self._asking = asking
-        self._taking_seconds = taking_seconds
-        self._quiet_seconds = quiet_seconds
         self._turns = Turns()
 
     def table(self) -> list[web.RouteDef]:
@@ -118,7 +108,7 @@ class Completions:
                 # The last message has the role user: a person typed it into their app.
                 asked_by=None,
                 goes_on=key is not None,
-                quiet_seconds=self._quiet_seconds,
+                quiet_seconds=_QUIET_SECONDS,
             ) as changes:
                 return await answer.told(self._taken_in_time(changes))
         except AskError as error:
@@ -140,7 +130,7 @@ class Completions:
         paths: list[str] = []
         if asked.attachments:
             try:
-                async with asyncio.timeout(self._taking_seconds):
+                async with asyncio.timeout(_TAKING_SECONDS):
                     with self._relay.held(person) as room:
                         paths = [await _uploaded(room, file) for file in asked.attachments]
             except (TimeoutError, LinkDownError) as error:
@@ -150,7 +140,7 @@ class Completions:
 
     async def _taken_in_time(self, changes: AsyncIterator[Turn | None]) -> AsyncIterator[Turn | None]:
         """Pass changes on. Raises AskError if the sprite does not accept the mission in time."""
-        until = time.monotonic() + self._taking_seconds
+        until = time.monotonic() + _TAKING_SECONDS
         is_taken = False
         async for turn in changes:
             is_taken = is_taken or turn is not None
