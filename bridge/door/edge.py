@@ -124,7 +124,7 @@ class Edge:
             return _refusal(request, web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES))
         try:
             return await handler(request)
-        except web.HTTPException as refused:
+        except (messages.AnsweredError, web.HTTPException) as refused:
             return _refusal(request, refused)
         except ConnectionError:
             # The client disconnected in mid-answer; aiohttp cleans up.
@@ -200,8 +200,10 @@ def _give_up(request: web.Request) -> None:
         request.content.set_exception(web.HTTPRequestTimeout(headers={"Connection": "close"}))
 
 
-def _refusal(request: web.Request, refused: web.HTTPException) -> web.Response:
+def _refusal(request: web.Request, refused: messages.AnsweredError | web.HTTPException) -> web.Response:
     """Return aiohttp's and handlers' refusals as a page."""
+    if isinstance(refused, messages.AnsweredError):
+        return refused.response
     if isinstance(refused, web.HTTPNotFound):
         return messages.page(request, 404, "There is nothing here", code="not_found")
     if isinstance(refused, web.HTTPRequestEntityTooLarge):

@@ -22,7 +22,7 @@ from itsdangerous import BadSignature, TimestampSigner
 from bridge.cluster.passed import PASSED, Passed
 from bridge.config import LOCAL_PERSON, Settings, is_loopback
 from bridge.database import token_sha256
-from bridge.door.messages import Way, page
+from bridge.door.messages import AnsweredError, Way, page
 from bridge.door.passkeys.ceremonies import party_of
 from bridge.door.people import SESSION_SECONDS, Link, LinkProblem, People, Session
 from bridge.door.return_to import back_to
@@ -138,17 +138,26 @@ class Doorkeeper:
         person = await self.people.of_session(session)
         return None if person is None else Caller(person, session, way_in_of(session))
 
-    async def who_looks(self, request: web.Request) -> Caller | web.Response:
-        """Return the caller who opens a page of the bridge, or the response that asks for a login."""
-        caller = await self.browser(request)
+    async def known(self, request: web.Request, *, acts: bool = False) -> Caller:
+        """Return the caller as `caller` does. Raises AnsweredError if there is none, or if a foreign page acts."""
+        if acts and self.is_forged(request):
+            raise AnsweredError(foreign_origin(request))
+        return self._admitted(request, await self.caller(request))
+
+    async def who_looks(self, request: web.Request) -> Caller:
+        """Return the caller who opens a page of the bridge. Raises AnsweredError, which asks for a login."""
+        return self._admitted(request, await self.browser(request))
+
+    async def who_acts(self, request: web.Request) -> Caller:
+        """Return the caller of an action. Raises AnsweredError, also for foreign origins."""
+        self.require_same_origin(request)
+        return await self.who_looks(request)
+
+    def _admitted(self, request: web.Request, caller: Caller | None) -> Caller:
         if caller is None:
-            return self.logged_out(request)
+            raise AnsweredError(self.logged_out(request))
         request[PERSON] = caller.person
         return caller
-
-    async def who_acts(self, request: web.Request) -> Caller | web.Response:
-        """Return the caller of an action, or a refusal. Foreign origins are refused."""
-        return await self.who_looks(request) if self.is_same_origin(request) else foreign_origin(request)
 
     def is_forged(self, request: web.Request) -> bool:
         """Return whether a foreign page may have sent the request. Pages cannot make browsers send a Bearer token."""
@@ -185,6 +194,11 @@ class Doorkeeper:
         # Behind a TLS proxy, the browser's scheme differs from the bridge's.
         return sent == self._public_origin or sent[1:] == (_origin(f"{sent[0]}://{request.host}") or ())[1:]
 
+    def require_same_origin(self, request: web.Request) -> None:
+        """Raise AnsweredError if the Origin is not this bridge."""
+        if not self.is_same_origin(request):
+            raise AnsweredError(foreign_origin(request))
+
     def address(self, request: web.Request) -> str:
         """Return the client's address as far as it is known."""
         if self._is_proxied and request.remote and _is_private(request.remote):
@@ -208,10 +222,11 @@ class Doorkeeper:
         """Return the CSRF token for forms of a session."""
         return hmac.new(self._key, f"form {caller.session}".encode(), hashlib.sha256).hexdigest()
 
-    def is_own_form(self, request: web.Request, caller: Caller, token: str) -> bool:
-        """Return whether a form was sent from a page that the bridge showed to this session."""
-        right = self.form_token(caller).encode()
-        return self.is_same_origin(request) and hmac.compare_digest(token.encode("utf-8", "surrogateescape"), right)
+    def require_own_form(self, request: web.Request, caller: Caller, token: str) -> None:
+        """Raise AnsweredError unless a form was sent from a page that the bridge showed to this session."""
+        self.require_same_origin(request)
+        if not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self.form_token(caller).encode()):
+            raise AnsweredError(foreign_origin(request))
 
     # --- in and out ---
 
@@ -258,8 +273,7 @@ class Doorkeeper:
 
     async def change_person(self, request: web.Request) -> web.StreamResponse:
         """Answer POST /login?token=T, the confirmation. The caller must end the browser's previous session."""
-        if not self.is_same_origin(request):
-            return foreign_origin(request)
+        self.require_same_origin(request)
         return await self._redeemed(request)
 
     async def _redeemed(self, request: web.Request) -> web.StreamResponse:
@@ -296,8 +310,7 @@ class Doorkeeper:
 
     async def logout(self, request: web.Request) -> web.StreamResponse:
         """Answer POST /logout: end the session here and in the browser."""
-        if not self.is_same_origin(request):
-            return foreign_origin(request)
+        self.require_same_origin(request)
         session = self._session_of(request)
         if session is not None:
             await self.people.end_session(session)

@@ -48,6 +48,14 @@ _PAGES = jinja2.Environment(
 _PAGES.filters["utc"] = _utc
 
 
+class AnsweredError(Exception):
+    """A check refuses the request with this response, which the edge returns."""
+
+    def __init__(self, response: web.Response) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """A further link on a page: its label and a path on this bridge."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from bridge.cluster.ownership import NotOwnedError
-from bridge.door import login, messages
+from bridge.door import messages
 from bridge.hosts.host import Host, HostError, Phase, Report
 from bridge.observing.request_keys import PERSON
 from bridge.store.export import Exported, Source, exported_as_owner
@@ -83,11 +83,7 @@ class Restoring:
         """
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            if doorkeeper.is_forged(request):
-                return login.foreign_origin(request)
-            caller = await doorkeeper.caller(request)
-            if caller is None:
-                return doorkeeper.logged_out(request)
+            caller = await doorkeeper.known(request, acts=True)
             return await self.answer(request, caller.person)
 
         return answer

@@ -119,10 +119,7 @@ class Routes:
         return websocket
 
     async def _index(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.caller(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
-        request[PERSON] = caller.person
+        caller = await self._doorkeeper.known(request)
         response = self._pages.index(request)
         await self._doorkeeper.renew(response, caller)
         return response
@@ -143,11 +140,7 @@ class Routes:
         return response
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
-        if self._doorkeeper.is_forged(request):
-            return login.foreign_origin(request)
-        caller = await self._doorkeeper.caller(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
+        caller = await self._doorkeeper.known(request, acts=True)
         return await self.serve_socket(request, caller.person, caller.way_in)
 
     async def _why(self, request: web.Request) -> web.Response:
@@ -159,10 +152,7 @@ class Routes:
         return web.json_response({"message": words}, headers={"Cache-Control": "no-store"})
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.caller(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
-        request[PERSON] = caller.person
+        caller = await self._doorkeeper.known(request)
         return await files.serve(request, self._host, caller.person)
 
     async def _healthz(self, _request: web.Request) -> web.Response:

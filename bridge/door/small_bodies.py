@@ -27,8 +27,8 @@ async def body_within(request: web.Request, most: int) -> bytes | None:
     return bytes(body)
 
 
-async def small_body(request: web.Request, type_: type[_T], example: str) -> _T | web.Response:
-    """Return the request's body as that type, or the error response if it is too large or invalid.
+async def small_body(request: web.Request, type_: type[_T], example: str) -> _T:
+    """Return the request's body as that type. Raises AnsweredError if it is too large or invalid.
 
     `example` is a valid body for the error message.
     """
@@ -37,10 +37,11 @@ async def small_body(request: web.Request, type_: type[_T], example: str) -> _T 
         words = f"This request may have up to {MAX_SMALL_BODY_BYTES >> 10} KiB."
         response = messages.page(request, 413, "This is too much at once", words, code="request_too_large")
         response.force_close()
-        return response
+        raise messages.AnsweredError(response)
     try:
         return msgspec.json.decode(body, type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return messages.page(
-            request, 400, "This request is not as it must be", f"Send JSON such as `{example}`.", code="bad_request"
-        )
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        words = f"Send JSON such as `{example}`."
+        raise messages.AnsweredError(
+            messages.page(request, 400, "This request is not as it must be", words, code="bad_request")
+        ) from error

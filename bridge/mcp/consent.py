@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 from aiohttp import web
 from mcp.server.auth.provider import construct_redirect_uri
 
-from bridge.door import login, messages
+from bridge.door import messages
 from bridge.door.small_bodies import body_within
 from bridge.door.tokens import MEANING
 from bridge.mcp.provider import GRANTABLE, leads_to
@@ -38,10 +38,7 @@ class Consent:
 
     async def show(self, request: web.Request) -> web.StreamResponse:
         """Show the question."""
-        asked = await self._asked(request)
-        if isinstance(asked, web.Response):
-            return asked
-        person, program, params = asked
+        person, program, params = await self._asked(request)
         wanted = set(params.scopes or GRANTABLE)
         target = str(params.redirect_uri)
         return messages.document(
@@ -56,12 +53,8 @@ class Consent:
 
     async def take(self, request: web.Request) -> web.StreamResponse:
         """Take the answer and redirect to the program."""
-        if not self._doorkeeper.is_same_origin(request):
-            return login.foreign_origin(request)
-        asked = await self._asked(request)
-        if isinstance(asked, web.Response):
-            return asked
-        person, program, params = asked
+        self._doorkeeper.require_same_origin(request)
+        person, program, params = await self._asked(request)
         form = await _form(request)
         scopes = [scope for scope in GRANTABLE if scope in form.get("scope", [])]
         issuer = self._addresses.base(request.host)
@@ -72,28 +65,32 @@ class Consent:
         target = construct_redirect_uri(str(params.redirect_uri), **answer, state=params.state, iss=issuer)
         return web.Response(status=303, headers={"Location": target, "Cache-Control": "no-store"})
 
-    async def _asked(self, request: web.Request) -> tuple[str, Program, AuthorizationParams] | web.Response:
-        """Return the person, the program and its request, or a page that says why there is no question."""
+    async def _asked(self, request: web.Request) -> tuple[str, Program, AuthorizationParams]:
+        """Return the person, the program and its request. Raises AnsweredError if there is no question."""
         asked = await self._provider.asked(request.query.get("request", ""))
         if asked is None:
-            return messages.page(
-                request,
-                400,
-                "Nothing is asked here any more",
-                "A question waits for ten minutes. Begin again in the program that wants to be let in.",
-                code="expired",
+            raise messages.AnsweredError(
+                messages.page(
+                    request,
+                    400,
+                    "Nothing is asked here any more",
+                    "A question waits for ten minutes. Begin again in the program that wants to be let in.",
+                    code="expired",
+                )
             )
         caller = await self._doorkeeper.browser(request)
         if caller is None:
-            return messages.page(
-                request,
-                401,
-                "Log in first",
-                "A program wants to be let in, and this browser does not know yet who you are. Open your login link in "
-                "this browser, then come back to this page and load it again.",
-                *self._doorkeeper.new_link,
-                code="unauthorized",
-                ways=self._doorkeeper.ways_in(request),
+            raise messages.AnsweredError(
+                messages.page(
+                    request,
+                    401,
+                    "Log in first",
+                    "A program wants to be let in, and this browser does not know yet who you are. Open your login "
+                    "link in this browser, then come back to this page and load it again.",
+                    *self._doorkeeper.new_link,
+                    code="unauthorized",
+                    ways=self._doorkeeper.ways_in(request),
+                )
             )
         request[PERSON] = caller.person
         program, params = asked

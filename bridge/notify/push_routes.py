@@ -82,16 +82,11 @@ class PushRoutes:
         ]
 
     async def _show_key(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.who_looks(request)
-        if isinstance(caller, web.Response):
-            return caller
+        await self._doorkeeper.who_looks(request)
         return web.json_response({"key": self._key.public}, headers={"Cache-Control": "no-store"})
 
     async def _subscribe(self, request: web.Request) -> web.StreamResponse:
-        asked = await self._asked(request, Subscription, _SUBSCRIPTION)
-        if isinstance(asked, web.Response):
-            return asked
-        caller, subscription = asked
+        caller, subscription = await self._asked(request, Subscription, _SUBSCRIPTION)
         try:
             await self._subscriptions.add(caller.person, caller.session or "", subscription)
         except SubscriptionError as error:
@@ -101,18 +96,12 @@ class PushRoutes:
         return response
 
     async def _unsubscribe(self, request: web.Request) -> web.StreamResponse:
-        asked = await self._asked(request, Endpoint, _ENDPOINT)
-        if isinstance(asked, web.Response):
-            return asked
-        caller, which = asked
+        caller, which = await self._asked(request, Endpoint, _ENDPOINT)
         await self._subscriptions.remove(caller.person, which.endpoint)
         return web.Response(status=204)
 
     async def _test(self, request: web.Request) -> web.StreamResponse:
-        asked = await self._asked(request, Endpoint, _ENDPOINT)
-        if isinstance(asked, web.Response):
-            return asked
-        caller, which = asked
+        caller, which = await self._asked(request, Endpoint, _ENDPOINT)
         own = await self._subscriptions.of(caller.person)
         found = next((each for each in own if each.endpoint == which.endpoint), None)
         if found is None:
@@ -127,10 +116,7 @@ class PushRoutes:
         return web.Response(status=202)
 
     async def _permission(self, request: web.Request) -> web.StreamResponse:
-        asked = await self._asked(request, Decision, _DECISION)
-        if isinstance(asked, web.Response):
-            return asked
-        caller, word = asked
+        caller, word = await self._asked(request, Decision, _DECISION)
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 with self._relay.held(caller.person) as room:
@@ -152,8 +138,6 @@ class PushRoutes:
     async def _go_on(self, request: web.Request) -> web.StreamResponse:
         """Resume a paused agent. It raises no limit, because a notification can be answered on a locked phone."""
         caller = await self._doorkeeper.who_acts(request)
-        if isinstance(caller, web.Response):
-            return caller
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 with self._relay.held(caller.person) as room:
@@ -168,10 +152,7 @@ class PushRoutes:
         await self._doorkeeper.renew(response, caller)
         return response
 
-    async def _asked(self, request: web.Request, kind: type[_T], example: str) -> tuple[Caller, _T] | web.Response:
-        """Return the caller and the parsed body, or an error response."""
+    async def _asked(self, request: web.Request, kind: type[_T], example: str) -> tuple[Caller, _T]:
+        """Return the caller and the parsed body. Raises AnsweredError."""
         caller = await self._doorkeeper.who_acts(request)
-        if isinstance(caller, web.Response):
-            return caller
-        body = await small_body(request, kind, example)
-        return body if isinstance(body, web.Response) else (caller, body)
+        return caller, await small_body(request, kind, example)

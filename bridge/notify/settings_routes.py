@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from bridge.door import login
 from bridge.door.small_bodies import small_body
 from bridge.notify.settings import NotifySettings
-from bridge.observing.request_keys import PERSON
 
 if TYPE_CHECKING:
     from bridge.door.login import Doorkeeper
@@ -32,22 +30,12 @@ class SettingsRoutes:
         ]
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.caller(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
-        request[PERSON] = caller.person
+        caller = await self._doorkeeper.known(request)
         return _json(await self._settings.of(caller.person))
 
     async def _change(self, request: web.Request) -> web.StreamResponse:
-        if self._doorkeeper.is_forged(request):
-            return login.foreign_origin(request)
-        caller = await self._doorkeeper.caller(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
-        request[PERSON] = caller.person
+        caller = await self._doorkeeper.known(request, acts=True)
         chosen = await small_body(request, NotifySettings, '{"words": true}')
-        if isinstance(chosen, web.Response):
-            return chosen
         await self._settings.change(caller.person, chosen)
         return _json(chosen)
 

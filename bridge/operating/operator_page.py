@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 from markupsafe import escape
 
-from bridge.door import login, messages
+from bridge.door import messages
 from bridge.door.forms import small_form
 from bridge.door.messages import Way
 from bridge.door.passkeys.store import PasskeyError
@@ -71,8 +71,6 @@ class OperatorPage:
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
         caller = await self._operator(request)
-        if isinstance(caller, web.Response):
-            return caller
         wanted = request.query.get("q", "").strip().lower()
         found = [person for person in await self._operations.people.everyone() if wanted in person.name]
         first = found[:_MOST_SHOWN]
@@ -104,8 +102,6 @@ class OperatorPage:
     async def _show_ways_in(self, request: web.Request) -> web.StreamResponse:
         """Show a person's login methods, except links."""
         caller = await self._operator(request)
-        if isinstance(caller, web.Response):
-            return caller
         name = request.query.get("name", "")
         try:
             ways = await self._operations.acts.ways_in(name)
@@ -113,20 +109,21 @@ class OperatorPage:
             return messages.page(request, 404, "There is nobody of that name", str(error), code="nobody", ways=[_BACK])
         return operator_view.ways_in(name, ways, self._doorkeeper.form_token(caller))
 
-    async def _operator(self, request: web.Request) -> Caller | web.Response:
-        """Return the caller if they are an operator, otherwise the response."""
+    async def _operator(self, request: web.Request) -> Caller:
+        """Return the caller, an operator. Raises AnsweredError for anybody else."""
         caller = await self._doorkeeper.who_looks(request)
-        if isinstance(caller, web.Response):
-            return caller
         if await self._operations.people.role(caller.person) != "operator":
-            return messages.page(
-                request,
-                403,
-                "This page is for operators",
-                f"You are `{caller.person}` here, a person like any other. Whoever runs this bridge can change that:",
-                f"`python -m bridge users role {caller.person} operator`",
-                code="not_an_operator",
-                ways=[Way("To your own agent", "/")],
+            raise messages.AnsweredError(
+                messages.page(
+                    request,
+                    403,
+                    "This page is for operators",
+                    f"You are `{caller.person}` here, a person like any other. Whoever runs this bridge can change "
+                    "that:",
+                    f"`python -m bridge users role {caller.person} operator`",
+                    code="not_an_operator",
+                    ways=[Way("To your own agent", "/")],
+                )
             )
         return caller
 
@@ -134,16 +131,11 @@ class OperatorPage:
         """Return the route of an action: only for operators, only from this page's form; explain refusals."""
 
         async def handler(request: web.Request) -> web.StreamResponse:
-            caller = await self._operator(request)
-            if isinstance(caller, web.Response):
-                return caller
+            await self._operator(request)
             form = await small_form(request)
             # The body may have arrived slowly, so check the role again.
             caller = await self._operator(request)
-            if isinstance(caller, web.Response):
-                return caller
-            if not self._doorkeeper.is_own_form(request, caller, form.get("token", "")):
-                return login.foreign_origin(request)
+            self._doorkeeper.require_own_form(request, caller, form.get("token", ""))
             request[_WHICH] = form.get("which", "")
             try:
                 return await act(request, caller.person, form.get("name", ""))

@@ -116,8 +116,6 @@ class OidcDoor:
     async def _link(self, request: web.Request) -> web.StreamResponse:
         """Start linking the logged-in person with their identity at the provider."""
         caller = await self._doorkeeper.who_acts(request)
-        if isinstance(caller, web.Response):
-            return caller
         try:
             begun, address = await self._begun("/passkeys", caller.person)
         except ProviderError as error:

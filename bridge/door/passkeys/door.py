@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from aiohttp import web
 
-from bridge.door import login, messages
+from bridge.door import messages
 from bridge.door.arriving import Arriving
 from bridge.door.forms import small_form
 from bridge.door.passkeys.flow import Asked, PasskeyFlow
@@ -16,7 +16,6 @@ from bridge.door.passkeys.store import MAX_LABEL_CHARACTERS, PasskeyError
 from bridge.door.return_to import return_path
 from bridge.door.small_bodies import body_within
 from bridge.door.wrong_links import WrongLinks
-from bridge.observing.request_keys import PERSON
 
 if TYPE_CHECKING:
     from bridge.door.login import Doorkeeper
@@ -64,8 +63,6 @@ class PasskeyDoor:
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
         caller = await self._doorkeeper.who_looks(request)
-        if isinstance(caller, web.Response):
-            return caller
         return self._page(
             request,
             "Your passkeys",
@@ -78,16 +75,12 @@ class PasskeyDoor:
 
     async def _begin(self, request: web.Request) -> web.StreamResponse:
         caller = await self._doorkeeper.who_acts(request)
-        if isinstance(caller, web.Response):
-            return caller
         return self._asked(*await self._flow.begin_new(caller.person))
 
     async def _add(self, request: web.Request) -> web.StreamResponse:
         # The body may arrive slowly, so the caller is authenticated after it.
         body = await body_within(request, _MAX_ANSWER_BYTES)
         caller = await self._doorkeeper.who_acts(request)
-        if isinstance(caller, web.Response):
-            return caller
         try:
             sent = msgspec.json.decode(body or b"", type=NewPasskey)
             await self._flow.end_new(self._cookie.of(request), caller.person, bytes(sent.answer), sent.label)
@@ -99,13 +92,9 @@ class PasskeyDoor:
         return response
 
     async def _remove(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.browser(request)
-        if caller is None:
-            return self._doorkeeper.logged_out(request)
+        caller = await self._doorkeeper.who_looks(request)
         form = await small_form(request)
-        if not self._doorkeeper.is_own_form(request, caller, form.get("token", "")):
-            return login.foreign_origin(request)
-        request[PERSON] = caller.person
+        self._doorkeeper.require_own_form(request, caller, form.get("token", ""))
         try:
             credential_id = bytes.fromhex(form.get("passkey", ""))
         except ValueError:
@@ -120,13 +109,11 @@ class PasskeyDoor:
         return self._page(request, "Log in", person=None, to=return_path(request.query.get("to", "/")))
 
     async def _begin_login(self, request: web.Request) -> web.StreamResponse:
-        if not self._doorkeeper.is_same_origin(request):
-            return login.foreign_origin(request)
+        self._doorkeeper.require_same_origin(request)
         return self._asked(*self._flow.begin_login())
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
-        if not self._doorkeeper.is_same_origin(request):
-            return login.foreign_origin(request)
+        self._doorkeeper.require_same_origin(request)
         address = self._doorkeeper.address(request)
         if (wait := self._wrong.wait(address)) > 0:
             return messages.page(
