@@ -222,11 +222,9 @@ class Conversation:
                 await self._link_changed(change)
             case Ack(status="queued", position=position):
                 await self._queued(message.reply_to, position)
-            case StateSync(session=session):
-                self._is_synced = True
-                await self._note_pause(session.paused)
-            case SessionUpdate(session=session):
-                await self._note_pause(session.paused)
+            case StateSync() | SessionUpdate() as update:
+                self._is_synced |= isinstance(update, StateSync)
+                await self._note_pause(update.session.paused)
             case PermissionResolved(decision=decided):
                 decision = decided or "deny"
             case _:

@@ -161,14 +161,13 @@ class BridgeLink:
                 if hopeless or (self._position.epoch is None and self._attempts >= _ATTEMPTS_AT_A_STRANGER):
                     raise BridgeUnreachableError(_describe(error), for_good=True) from error
                 self._lose_patience(error)
-                await self._say(LinkState("unavailable", _describe(error)))
-            await asyncio.sleep(_wait_seconds(self._attempts))
+                await self._items.put(RelayedMessage("link", "", LinkState("unavailable", _describe(error))))
+            await asyncio.sleep(backoff(max(self._attempts - 1, 0), _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS))
 
     def _lose_patience(self, error: Exception) -> None:
-        if self._patience_seconds is None or self._lost_at is None:
-            return
-        away = time.monotonic() - self._lost_at
-        if away >= self._patience_seconds:
+        now = time.monotonic()
+        away = now - (self._lost_at or now)
+        if self._patience_seconds is not None and away >= self._patience_seconds:
             problem = f"The bridge has been away for {away:.0f} seconds. What was sent may still have been taken."
             raise BridgeUnreachableError(problem, for_good=True) from error
 
@@ -213,9 +212,6 @@ class BridgeLink:
             raise BridgeUnreachableError("The bridge has ended this connection: you may not come in.", for_good=True)
         raise BridgeUnreachableError("The bridge has ended the connection.")
 
-    async def _say(self, state: LinkState) -> None:
-        await self._items.put(RelayedMessage("link", "", state))
-
     async def _deliver(self, message: RelayedMessage) -> None:
         if message.seq is not None and not self._position.advance(message.seq):
             return
@@ -257,7 +253,3 @@ def _describe(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "The bridge does not answer in time."
     return "The bridge cannot be reached."
-
-
-def _wait_seconds(attempts: int) -> float:
-    return backoff(max(attempts - 1, 0), _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)

@@ -258,7 +258,7 @@ class Turns:
                 self._close(lambda request: request.background)
             case StateSync():
                 return self._sync(payload)
-            case LinkState(state=state) if state != "ready":
+            case LinkState(state="unavailable"):
                 self.lose()
         return []
 

@@ -143,7 +143,8 @@ class _Ear:
 
     async def all(self, quiet_seconds: float | None) -> AsyncIterator[Turn | None]:
         """Yield the turn whenever it has changed, up to the ending. Raises AskError if it will not arrive."""
-        while self.turn.ending is None:
+        has_ended = False
+        while not has_ended:
             if self._fault is not None:
                 raise self._fault
             try:
@@ -153,12 +154,15 @@ class _Ear:
                 yield None
                 continue
             self._changed.clear()
+            # The turn may end while the caller takes this change.
+            has_ended = self.turn.ending is not None
             yield self.turn
 
     def fail(self, code: str, words: str) -> None:
         """End the changes with an AskError."""
-        self._fault = self._fault or AskError(code, words)
-        self._changed.set()
+        if self.turn.ending is None:
+            self._fault = self._fault or AskError(code, words)
+            self._changed.set()
 
     def answered(self, answer: ServerPayload) -> None:
         """Handle the sprite's answer to the mission. Only the first one counts."""
@@ -210,7 +214,7 @@ class _Ear:
         """See Ear."""
         if change.state == "ready":
             self.may_have_left = True
-        else:
+        elif self._is_answered:
             self.turns.lose()
 
     def ended(self) -> None:

@@ -221,6 +221,22 @@ async def test_two_who_ask_with_one_key_hear_the_same_mission(stage: Stage) -> N
             assert (texts(heard), heard[-1]) == ("Hi.", done("Hi."))
 
 
+async def test_end_is_read_by_slow_program(stage: Stage) -> None:
+    async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone") as changes:
+        visitor = await stage.taken()
+        await anext(changes)
+        await visitor.send(WholeText(MISSION, "Hi."), seq=1)
+        await visitor.send(done("Hi."), seq=2)
+        with stage.relay.held("ada") as room:
+            # Its answer comes behind the end.
+            beat = asyncio.create_task(room.ask(Heartbeat()))
+            await visitor.send(Ack("done"), reply_to=(await visitor.receive("heartbeat"))["id"])
+            await beat
+        (turn,) = [turn async for turn in changes]
+        assert turn is not None
+        assert turn.ending == done("Hi.")
+
+
 async def test_answer_without_end_is_given_up(stage: Stage) -> None:
     async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone") as changes:
         visitor = await stage.taken()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bridge.client.reader import Began, Grew, Over, Reader
 from bridge.client.turns import Call, Part, Text, Turn, Turns
-from sprite.protocol.events import Complete, Failed, Started, TextDelta, ToolResult, ToolUse, WholeText
+from sprite.protocol.events import AnyAgentEvent, Complete, Failed, Started, TextDelta, ToolResult, ToolUse, WholeText
 from sprite.protocol.frames import decode_relayed
 from sprite.protocol.messages import LinkState, PermissionRequest
 from sprite.protocol.shapes import ChatMessage, UsedTool
@@ -116,9 +116,18 @@ def test_turn_begun_during_outage_waits_for_whole() -> None:
     assert [news.piece for news in reader.news(turn) if isinstance(news, Grew)] == ["Hello"]
 
 
+def test_waking_sprite_leaves_no_gap() -> None:
+    turns, reader = Turns(), Reader()
+    turn = turns.send("m", "hello")
+    turns.hear(LinkState("waking", ""))
+    turns.hear(TextDelta("m", "Hel"))
+    assert [news.piece for news in reader.news(turn) if isinstance(news, Grew)] == ["Hel"]
+
+
 def test_skipped_turn_shows_growing_text_from_its_start() -> None:
     turns, reader = Turns(), Reader()
-    for event in (Started("m"), ToolUse("m", "t", "Bash", {}), TextDelta("m", "Hel")):
+    events: list[AnyAgentEvent] = [Started("m"), ToolUse("m", "t", "Bash", {}), TextDelta("m", "Hel")]
+    for event in events:
         turns.hear(event)
     reader.skip(turns.turns["m"])
     (turn,) = turns.hear(TextDelta("m", "lo"))
@@ -129,7 +138,8 @@ def test_skipped_turn_shows_growing_text_from_its_start() -> None:
 
 def test_unfinished_turn_is_completed_from_chat() -> None:
     turns = Turns()
-    for event in (Started("m"), ToolUse("m", "t", "Bash", {}), WholeText("m", "One."), TextDelta("m", "Tw")):
+    events: list[AnyAgentEvent] = [ToolUse("m", "t", "Bash", {}), WholeText("m", "One."), TextDelta("m", "Tw")]
+    for event in events:
         turns.hear(event)
     tools = [UsedTool("Bash", "", is_error=False), UsedTool("Read", "a.txt", is_error=False)]
     line = ChatMessage(2, "assistant", "One.\n\nTwo.\n\nThree.", 2.0, "m", tools=tools, status="complete")
