@@ -13,7 +13,6 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sprite.agent.background import Background
 from sprite.agent.late_agent import LateAgent
@@ -61,9 +60,6 @@ from sprite.schedules.allowance import Allowance
 from sprite.schedules.scheduler import Scheduler
 from sprite.shipping.shipping import Shipping
 from sprite.userfiles.user_files import UserFiles
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 

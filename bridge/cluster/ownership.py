@@ -58,43 +58,34 @@ class Ownership(Protocol):
         An unused lease (see `using`) is given back after a while. Raises OwnedElsewhere if another bridge owns the
         sprite, and NotOwnedError if the owner is unknown.
         """
-        ...
 
     async def owner_of(self, sprite: str) -> Owner | None:
         """Return the other bridge that owns it, or None. Raises NotOwnedError if the owner is unknown."""
-        ...
 
     def holds(self, sprite: str) -> bool:
         """Return whether this bridge certainly owns the sprite now."""
-        ...
 
     @property
     def away(self) -> str:
         """Return why owners are unknown at the moment, as a message for people, or "" if they are known."""
-        ...
 
     def using(self, sprite: str) -> AbstractContextManager[None]:
         """Keep a lease while the block runs. Does not take one."""
-        ...
 
     def epoch(self, sprite: str) -> int | None:
         """Return the epoch of this bridge's ownership; None if it has none or there are no leases."""
-        ...
 
     async def refused(self, sprite: str, epoch: int, newest: int = 0) -> None:
         """Drop the lease `epoch`, because the sprite has seen a larger one.
 
         `newest` is the larger epoch as reported by the sprite.
         """
-        ...
 
     async def give_all_back(self) -> None:
         """Give all leases back at once and take no new ones: the bridge ends."""
-        ...
 
     def add_listener(self, on_change: OnChange) -> None:
         """Call `on_change` for each change from now on."""
-        ...
 
 
 class SoleOwnership:

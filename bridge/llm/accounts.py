@@ -40,17 +40,14 @@ class Accounts(Protocol):
     @property
     def limits(self) -> Limits:
         """Return the budget of each sprite."""
-        ...
 
     @property
     def warnings(self) -> Warnings:
         """Return the object that warns when a part of a day's budget is spent."""
-        ...
 
     @property
     def is_behind(self) -> bool:
         """Return whether writes have failed for so long that no more calls may be admitted."""
-        ...
 
     async def open(self, sprite: str, model: str, bounds: Bounds | None, patience: float) -> ModelCall:
         """Admit a call and hold its maximum cost; `bounds` is None for a model without a known price.
@@ -58,30 +55,24 @@ class Accounts(Protocol):
         Where other calls hold the remaining budget, wait for them for up to `patience` seconds. Raise BudgetError or
         UnavailableError if the call is refused. A refused or cancelled call holds nothing.
         """
-        ...
 
     def settle(self, call: ModelCall) -> None:
         """Replace the hold by `spent_usd` and write the call. Call it once; it never waits."""
-        ...
 
     async def raise_today(self, sprite: str) -> float | None:
         """Let a sprite spend one more daily budget today; return its new limit for today, None without a limit.
 
         DatabaseError if that cannot be written.
         """
-        ...
 
     async def spend(self) -> list[Spend]:
         """See `calls.spend`."""
-        ...
 
     async def spent_today(self) -> Mapping[str, float]:
         """Return the US dollars spent since the UTC day began, by sprite, without calls in flight."""
-        ...
 
     async def estimated_today(self) -> Mapping[str, float]:
         """Return the estimated part of `spent_today`, by sprite, where there is any."""
-        ...
 
 
 class LocalAccounts:

@@ -101,11 +101,9 @@ class Meter(Protocol):
 
     def feed(self, chunk: bytes) -> None:
         """Process one more chunk."""
-        ...
 
     def read(self) -> Reading:
         """Return the usage known so far."""
-        ...
 
 
 class _Message(msgspec.Struct):

@@ -9,12 +9,11 @@ from aiohttp import web
 
 from bridge.door import login
 from bridge.door.small_bodies import small_body
-from bridge.notify.settings import NotifySettings
+from bridge.notify.settings import NotifySettings, NotifySettingsStore
 from bridge.observing.request_keys import PERSON
 
 if TYPE_CHECKING:
     from bridge.door.login import Doorkeeper
-    from bridge.notify.settings import NotifySettingsStore
 
 
 class SettingsRoutes:

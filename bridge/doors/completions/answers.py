@@ -33,15 +33,12 @@ class Answer(Protocol):
 
     async def told(self, events: AsyncIterator[Heard]) -> web.StreamResponse:
         """Send the mission's events and return the response after the ending. Raises AskError if there will be none."""
-        ...
 
     async def failed(self, error: AskError) -> web.StreamResponse:
         """Return the response for a mission that failed."""
-        ...
 
     async def cut(self, error: DoorError) -> web.StreamResponse:
         """Return the response for a revoked token. Raises ConnectionResetError if a response has started."""
-        ...
 
 
 class Whole:
