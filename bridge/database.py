@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from bridge.sql.interface import (
     ConstraintError,
@@ -34,12 +35,16 @@ __all__ = [
     "DatabaseError",
     "Rows",
     "Transaction",
+    "in_snapshot",
+    "in_transaction",
     "once_back",
     "open_database",
     "token_sha256",
 ]
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
+_Self = TypeVar("_Self", bound="_Owner")
 _AGAIN_SECONDS = 1.0
 
 
@@ -68,6 +73,34 @@ async def once_back(work: Callable[[], Awaitable[_T]]) -> _T:
             return await work()
         except DatabaseAwayError:
             await asyncio.sleep(_AGAIN_SECONDS)
+
+
+class _Owner(Protocol):
+    _database: Database
+
+
+def in_transaction(
+    method: Callable[Concatenate[_Self, Transaction, _P], _T],
+) -> Callable[Concatenate[_Self, _P], Coroutine[Any, Any, _T]]:
+    """Make a method run in a transaction (`Database.write`), which it is given."""
+
+    @wraps(method)
+    async def write(self: _Self, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
+        return await self._database.write(lambda tx: method(self, tx, *arguments, **named))
+
+    return write
+
+
+def in_snapshot(
+    method: Callable[Concatenate[_Self, Transaction, _P], _T],
+) -> Callable[Concatenate[_Self, _P], Coroutine[Any, Any, _T]]:
+    """Make a method that only reads run on one snapshot (`Database.read`), which it is given."""
+
+    @wraps(method)
+    async def read(self: _Self, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
+        return await self._database.read(lambda tx: method(self, tx, *arguments, **named))
+
+    return read
 
 
 def token_sha256(token: str) -> bytes:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
-from bridge.database import DatabaseError
+from bridge.database import Database, DatabaseError
 from sprite.common.tasks import owned_task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from bridge.database import Database
 
 log = logging.getLogger(__name__)
 

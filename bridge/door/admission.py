@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 
 from bridge.cluster.passed import PASSED, Passed
 from bridge.door.login import bearer
-from bridge.door.tokens import Holder
+from bridge.door.tokens import Holder, PersonTokens, Scope
 from bridge.errors import BridgeError
 from bridge.observing.request_keys import PERSON
 
 if TYPE_CHECKING:
     from aiohttp import web
-
-    from bridge.door.tokens import PersonTokens, Scope
 
 #: Concurrent requests of one person; streams last for minutes.
 MAX_GUESTS_PER_PERSON = 32

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from bridge.door.login import way_in_of
+from bridge.door.login import Doorkeeper, way_in_of
 from bridge.door.return_to import return_path
 from bridge.observing.request_keys import PERSON
 
 if TYPE_CHECKING:
-    from bridge.door.login import Doorkeeper
     from bridge.door.people import People
     from bridge.door.visitors import Visitors
 

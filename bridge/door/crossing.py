@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING, Final, Literal
 from aiohttp import HttpVersion11, hdrs, web
 
 from bridge.cluster.hop import HopError, LookAgainError
-from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner
-from bridge.cluster.passed import ANSWER, HOP, PASSED, Hop, HopRefusedError, Passed, Refusal, target_of
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, Ownership
+from bridge.cluster.passed import ANSWER, HOP, PASSED, Hop, HopRefusedError, Passed, Refusal, Seal, target_of
 from bridge.cluster.peers import PATH
 from bridge.door import messages
-from bridge.door.login import bearer
+from bridge.door.login import Doorkeeper, bearer
 from bridge.observing.request_keys import PERSON, REQUEST_ID
 
 if TYPE_CHECKING:
     from bridge.cluster.hop import Hops
-    from bridge.cluster.ownership import Ownership
-    from bridge.cluster.passed import Seal
-    from bridge.door.login import Doorkeeper
     from bridge.door.revocations import Revocations
     from bridge.door.tokens import PersonTokens
 

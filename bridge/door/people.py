@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bridge.config import LOCAL_PERSON
-from bridge.database import Database, DatabaseError, Transaction, token_sha256
+from bridge.database import Database, DatabaseError, Transaction, in_snapshot, in_transaction, token_sha256
 from bridge.door.tokens import FULL_LABEL, PersonTokens, new_token, tell_revoked
 from bridge.errors import BridgeError
 from bridge.hosts.host import NAME
@@ -72,19 +72,16 @@ class People:
         self._local_operates = local_operates
         self.tokens = PersonTokens(database)
 
-    async def prepare(self) -> None:
+    @in_transaction
+    def prepare(self, tx: Transaction) -> None:
         """Delete expired rows and add the local person. Called once at the start."""
-
-        def drop(tx: Transaction) -> None:
-            now = time.time()
-            # A used link is kept for a while, so that opening it again explains the problem.
-            tx.execute("DELETE FROM login_links WHERE expires_at < ?", (now - LINK_SECONDS,))
-            tx.execute("DELETE FROM sessions WHERE expires_at < ?", (now,))
-            tx.execute(
-                "INSERT INTO people (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (LOCAL_PERSON, now)
-            )
-
-        await self._database.write(drop)
+        now = time.time()
+        # A used link is kept for a while, so that opening it again explains the problem.
+        tx.execute("DELETE FROM login_links WHERE expires_at < ?", (now - LINK_SECONDS,))
+        tx.execute("DELETE FROM sessions WHERE expires_at < ?", (now,))
+        tx.execute(
+            "INSERT INTO people (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (LOCAL_PERSON, now)
+        )
 
     async def cookie_key(self) -> bytes:
         """Return the key that signs cookies, created at the first start. Sessions are looked up in addition."""
@@ -124,38 +121,29 @@ class People:
 
         return await self._database.write(insert)
 
-    async def restore(self, name: str) -> tuple[str, str]:
+    @in_transaction
+    def restore(self, tx: Transaction, name: str) -> tuple[str, str]:
         """Restore a revoked person. Return the tokens of a new login link and of a program."""
+        found = tx.execute("UPDATE people SET revoked_at = NULL WHERE name = ? AND revoked_at IS NOT NULL", (name,))
+        if not found.rowcount:
+            raise PeopleError(f"Nobody called {name!r} was revoked.")
+        return _new_link(tx, name), new_token(tx, name, FULL_LABEL, None)[0]
 
-        def update(tx: Transaction) -> tuple[str, str]:
-            found = tx.execute("UPDATE people SET revoked_at = NULL WHERE name = ? AND revoked_at IS NOT NULL", (name,))
-            if not found.rowcount:
-                raise PeopleError(f"Nobody called {name!r} was revoked.")
-            return _new_link(tx, name), new_token(tx, name, FULL_LABEL, None)[0]
-
-        return await self._database.write(update)
-
-    async def link(self, name: str) -> str:
+    @in_transaction
+    def link(self, tx: Transaction, name: str) -> str:
         """Create a login link and return its token."""
-
-        def insert(tx: Transaction) -> str:
-            _require(tx, name)
-            return _new_link(tx, name)
-
-        return await self._database.write(insert)
+        _require(tx, name)
+        return _new_link(tx, name)
 
     async def require(self, name: str) -> None:
         """Raise PeopleError unless the person exists and is not revoked."""
         await self._database.read(lambda db: _require(db, name))
 
-    async def require_known(self, name: str) -> None:
+    @in_snapshot
+    def require_known(self, tx: Transaction, name: str) -> None:
         """Raise PeopleError unless the person exists; they may be revoked."""
-
-        def look(tx: Transaction) -> None:
-            if tx.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone() is None:
-                raise PeopleError(_nobody(name))
-
-        await self._database.read(look)
+        if tx.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone() is None:
+            raise PeopleError(_nobody(name))
 
     async def may_come(self, name: str) -> bool:
         """Return whether the person exists and is not revoked."""
@@ -164,22 +152,19 @@ class People:
             is not None
         )
 
-    async def revoke(self, name: str) -> None:
+    @in_transaction
+    def revoke(self, tx: Transaction, name: str) -> None:
         """Revoke a person and delete their sessions, links, tokens and passkeys. The caller ends open connections.
 
         The local person is only logged out, and may log in again.
         """
-
-        def update(tx: Transaction) -> None:
-            _require(tx, name)
-            if name != LOCAL_PERSON:
-                # A restored person is not an operator automatically.
-                tx.execute("UPDATE people SET revoked_at = ?, role = 'person' WHERE name = ?", (time.time(), name))
-            for table in ("login_links", "sessions", "person_tokens", "passkeys"):
-                tx.execute(f"DELETE FROM {table} WHERE person = ?", (name,))  # noqa: S608 - our own table names
-            tell_revoked(tx, name)
-
-        await self._database.write(update)
+        _require(tx, name)
+        if name != LOCAL_PERSON:
+            # A restored person is not an operator automatically.
+            tx.execute("UPDATE people SET revoked_at = ?, role = 'person' WHERE name = ?", (time.time(), name))
+        for table in ("login_links", "sessions", "person_tokens", "passkeys"):
+            tx.execute(f"DELETE FROM {table} WHERE person = ?", (name,))  # noqa: S608 - our own table names
+        tell_revoked(tx, name)
 
     async def everyone(self) -> list[Person]:
         """Return all people, including revoked ones, oldest first."""
@@ -238,14 +223,11 @@ class People:
         """Return whether any person besides the local one was added and not revoked."""
         return any(person.revoked_at is None and person.name != LOCAL_PERSON for person in await self.everyone())
 
-    async def local_link(self) -> str:
+    @in_transaction
+    def local_link(self, tx: Transaction) -> str:
         """Create a login link for the local person and return its token. Earlier unused ones end."""
-
-        def insert(tx: Transaction) -> str:
-            tx.execute("DELETE FROM login_links WHERE person = ? AND used_at IS NULL", (LOCAL_PERSON,))
-            return _new_link(tx, LOCAL_PERSON)
-
-        return await self._database.write(insert)
+        tx.execute("DELETE FROM login_links WHERE person = ? AND used_at IS NULL", (LOCAL_PERSON,))
+        return _new_link(tx, LOCAL_PERSON)
 
     # --- at the door ---
 
@@ -253,33 +235,27 @@ class People:
         """Return a login link's person without using it up, or why it does not work."""
         return await self._database.read(lambda db: _usable(db, token))
 
-    async def redeem(self, token: str) -> Session | LinkProblem:
+    @in_transaction
+    def redeem(self, tx: Transaction, token: str) -> Session | LinkProblem:
         """Use a login link up and return a new session, or why there is none."""
+        now = time.time()
+        link = _usable(tx, token)
+        if not isinstance(link, Link):
+            return link
+        # If two bridges redeem a link at once, only one finds it unused.
+        taken = tx.execute(
+            "UPDATE login_links SET used_at = ? WHERE token_sha256 = ? AND used_at IS NULL",
+            (now, token_sha256(token)),
+        )
+        if not taken.rowcount:
+            return "used"
+        return _new_session(tx, link.person)
 
-        def use(tx: Transaction) -> Session | LinkProblem:
-            now = time.time()
-            link = _usable(tx, token)
-            if not isinstance(link, Link):
-                return link
-            # If two bridges redeem a link at once, only one finds it unused.
-            taken = tx.execute(
-                "UPDATE login_links SET used_at = ? WHERE token_sha256 = ? AND used_at IS NULL",
-                (now, token_sha256(token)),
-            )
-            if not taken.rowcount:
-                return "used"
-            return _new_session(tx, link.person)
-
-        return await self._database.write(use)
-
-    async def new_session(self, name: str) -> Session | None:
+    @in_transaction
+    def new_session(self, tx: Transaction, name: str) -> Session | None:
         """Create a session for an authenticated person; None if they are revoked."""
-
-        def insert(tx: Transaction) -> Session | None:
-            row = tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
-            return None if row is None else _new_session(tx, name)
-
-        return await self._database.write(insert)
+        row = tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
+        return None if row is None else _new_session(tx, name)
 
     async def of_session(self, session_id: str) -> str | None:
         """Return a session's person; None if it has ended or never existed."""
@@ -296,32 +272,26 @@ class People:
         )
         return bool(found)
 
-    async def end_sessions(self, name: str) -> list[bytes]:
+    @in_transaction
+    def end_sessions(self, tx: Transaction, name: str) -> list[bytes]:
         """End all sessions and unused login links of a person. Return the sessions' hashes.
 
         The caller ends open connections.
         """
+        tx.execute("DELETE FROM login_links WHERE person = ?", (name,))
+        found = tx.execute("DELETE FROM sessions WHERE person = ? RETURNING id_sha256", (name,)).fetchall()
+        keys = [bytes(row["id_sha256"]) for row in found]
+        for key in keys:
+            tell_revoked(tx, name, key)
+        return keys
 
-        def delete(tx: Transaction) -> list[bytes]:
-            tx.execute("DELETE FROM login_links WHERE person = ?", (name,))
-            found = tx.execute("DELETE FROM sessions WHERE person = ? RETURNING id_sha256", (name,)).fetchall()
-            keys = [bytes(row["id_sha256"]) for row in found]
-            for key in keys:
-                tell_revoked(tx, name, key)
-            return keys
-
-        return await self._database.write(delete)
-
-    async def end_session(self, session_id: str) -> None:
+    @in_transaction
+    def end_session(self, tx: Transaction, session_id: str) -> None:
         """End a session."""
         key = token_sha256(session_id)
-
-        def delete(tx: Transaction) -> None:
-            row = tx.execute("DELETE FROM sessions WHERE id_sha256 = ? RETURNING person", (key,)).fetchone()
-            if row is not None:
-                tell_revoked(tx, row["person"], key)
-
-        await self._database.write(delete)
+        row = tx.execute("DELETE FROM sessions WHERE id_sha256 = ? RETURNING person", (key,)).fetchone()
+        if row is not None:
+            tell_revoked(tx, row["person"], key)
 
     async def seen(self, name: str) -> None:
         """Record a person's visit. A failed write is only logged."""
@@ -330,12 +300,10 @@ class People:
         except DatabaseError as error:
             log.warning("the database cannot be written (%s)", error.code, extra={"person": name})
 
-    async def _name(self, sql: str, *parameters: bytes | float | str) -> str | None:
-        def find(db: Transaction) -> str | None:
-            row = db.execute(sql, parameters).fetchone()
-            return None if row is None else str(row["person"])
-
-        return await self._database.read(find)
+    @in_snapshot
+    def _name(self, db: Transaction, sql: str, *parameters: bytes | float | str) -> str | None:
+        row = db.execute(sql, parameters).fetchone()
+        return None if row is None else str(row["person"])
 
 
 def login_link(url: str, token: str) -> str:

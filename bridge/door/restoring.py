@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from bridge.cluster.ownership import NotOwnedError
+from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.door import messages
 from bridge.hosts.host import Host, HostError, Phase, Report
 from bridge.observing.request_keys import PERSON
@@ -20,7 +20,6 @@ from bridge.store.restore import Asked, Restored, Restorer, RestoreRefusedError
 from bridge.store.store import StoreError
 
 if TYPE_CHECKING:
-    from bridge.cluster.ownership import Ownership
     from bridge.door.login import Doorkeeper
     from bridge.relay.relay import Relay
 

@@ -13,17 +13,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from bridge.database import DatabaseError
+from bridge.database import Database, DatabaseError, Transaction
 from bridge.door.tokens import REVOKED
 from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bridge.cluster.passed import Passed
-    from bridge.database import Database, Transaction
     from bridge.door.admission import Admission
     from bridge.door.visitors import Visitors
 

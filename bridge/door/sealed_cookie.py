@@ -13,12 +13,10 @@ import msgspec
 from itsdangerous import BadSignature, TimestampSigner
 from itsdangerous.encoding import base64_decode, base64_encode
 
-from bridge.database import token_sha256
+from bridge.database import Database, Transaction, in_transaction, token_sha256
 
 if TYPE_CHECKING:
     from aiohttp import web
-
-    from bridge.database import Database, Transaction
 
 #: A person may have to find their phone first.
 SECONDS: Final = 600
@@ -69,17 +67,14 @@ class Spent:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def spend(self, challenge: str) -> bool:
+    @in_transaction
+    def spend(self, tx: Transaction, challenge: str) -> bool:
         """Mark a challenge as used. Return whether this was its first use."""
-
-        def insert(tx: Transaction) -> bool:
-            now = time.time()
-            # Answers to older ones are refused because of their cookie's age.
-            tx.execute("DELETE FROM spent_challenges WHERE expires_at < ?", (now,))
-            found = tx.execute(
-                "INSERT INTO spent_challenges (challenge_sha256, expires_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
-                (token_sha256(challenge), now + 2 * SECONDS),
-            )
-            return found.rowcount > 0
-
-        return await self._database.write(insert)
+        now = time.time()
+        # Answers to older ones are refused because of their cookie's age.
+        tx.execute("DELETE FROM spent_challenges WHERE expires_at < ?", (now,))
+        found = tx.execute(
+            "INSERT INTO spent_challenges (challenge_sha256, expires_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            (token_sha256(challenge), now + 2 * SECONDS),
+        )
+        return found.rowcount > 0

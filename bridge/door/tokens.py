@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bridge.config import LOCAL_PERSON
-from bridge.database import Database, DatabaseError, Transaction, token_sha256
+from bridge.database import Database, DatabaseError, Transaction, in_snapshot, in_transaction, token_sha256
 from bridge.errors import BridgeError
 from sprite.common import own_secrets
 
@@ -115,31 +115,25 @@ class PersonTokens:
 
         return await self._database.write(insert)
 
-    async def of(self, person: str) -> list[Token]:
+    @in_snapshot
+    def of(self, db: Transaction, person: str) -> list[Token]:
         """Return a person's tokens, oldest first."""
+        _require(db, person)
+        rows = db.execute("SELECT * FROM person_tokens WHERE person = ? ORDER BY created_at, label", (person,))
+        return [Token(row["label"], _listed(row["scopes"]), row["created_at"], row["used_at"]) for row in rows]
 
-        def find(db: Transaction) -> list[Token]:
-            _require(db, person)
-            rows = db.execute("SELECT * FROM person_tokens WHERE person = ? ORDER BY created_at, label", (person,))
-            return [Token(row["label"], _listed(row["scopes"]), row["created_at"], row["used_at"]) for row in rows]
-
-        return await self._database.read(find)
-
-    async def revoke(self, person: str, label: str) -> bytes:
+    @in_transaction
+    def revoke(self, tx: Transaction, person: str, label: str) -> bytes:
         """Revoke a token and return its `key`. The caller ends its running requests."""
-
-        def delete(tx: Transaction) -> bytes:
-            _require(tx, person)
-            row = tx.execute(
-                "DELETE FROM person_tokens WHERE person = ? AND label = ? RETURNING token_sha256", (person, label)
-            ).fetchone()
-            if row is None:
-                raise TokenError(f"{person} has no token called {label!r}. `users tokens {person}` lists them.")
-            key = bytes(row["token_sha256"])
-            tell_revoked(tx, person, key)
-            return key
-
-        return await self._database.write(delete)
+        _require(tx, person)
+        row = tx.execute(
+            "DELETE FROM person_tokens WHERE person = ? AND label = ? RETURNING token_sha256", (person, label)
+        ).fetchone()
+        if row is None:
+            raise TokenError(f"{person} has no token called {label!r}. `users tokens {person}` lists them.")
+        key = bytes(row["token_sha256"])
+        tell_revoked(tx, person, key)
+        return key
 
     async def holder(self, token: str) -> Holder | None:
         """Return a token's holder; None if it is unknown or revoked."""

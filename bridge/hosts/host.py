@@ -77,19 +77,15 @@ class Channel(Protocol):
 
     async def read(self) -> bytes:
         """Return some bytes, b"" at the end. Raise OSError if the connection was cut."""
-        ...
 
     def write(self, data: bytes) -> None:
         """Queue bytes to be sent; connection errors appear in `read` and `drain`."""
-        ...
 
     async def drain(self) -> None:
         """Wait while too much is queued. Raise OSError if the connection was cut."""
-        ...
 
     async def close(self) -> None:
         """Close the connection within a bounded time; idempotent."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,26 +141,21 @@ class Host(Protocol):
 
     async def reach(self, sprite: str, report: Report) -> Reached:
         """Open a connection; create, deploy, update, wake and start the sprite as needed. Raise HostError."""
-        ...
 
     async def deploy(self, sprite: str, report: Report) -> None:
         """Bring the sprite up to date, whether or not a client wants to connect. Raise HostError."""
-        ...
 
     async def state(self, sprite: str) -> HostState:
         """Return the sprite's state without waking it."""
-        ...
 
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
         """Yield the file at `path` below the workspace; only files in the person's folders. Raise NoSuchFileError."""
-        ...
 
     async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
         """Yield the whole workspace as one archive, in chunks: `python -m sprite export -`. Raise HostError.
 
         Only the end tells whether the archive is complete: a HostError there says why it is not.
         """
-        ...
 
 
 class Restorable(Protocol):
@@ -173,15 +164,12 @@ class Restorable(Protocol):
     @property
     def is_one_step(self) -> bool:
         """Return whether a restore is one atomic step, so that it is never found half done."""
-        ...
 
     async def is_there(self, sprite: str) -> bool:
         """Return whether a restore would replace anything; does not wake the sprite. Raise HostError."""
-        ...
 
     async def turns(self, sprite: str) -> int | None:
         """Return the number of turns in the sprite's log, None if unknown. May wake the sprite."""
-        ...
 
     async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
         """Restore the sprite from an archive; return where the earlier one was moved, "" if there was none.
@@ -189,7 +177,6 @@ class Restorable(Protocol):
         `anew` uses a new machine and destroys the old one. On a HostError before `begin` is called, nothing has
         changed; after it, repeating the call completes the restore.
         """
-        ...
 
 
 class TcpChannel:

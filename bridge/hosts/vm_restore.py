@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from bridge.hosts import vm_scripts
 from bridge.hosts.faults import is_full_disk
-from bridge.hosts.machine import CommandError
+from bridge.hosts.machine import CommandError, Machine
 
 if TYPE_CHECKING:
     from bridge.hosts.host import Begin, Report
-    from bridge.hosts.machine import Machine
 
 _SHORT_SECONDS = 60.0
 _LONGEST_COUNT = 15

@@ -6,21 +6,17 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
-from mcp.server.auth.provider import construct_redirect_uri
+from mcp.server.auth.provider import AuthorizationParams, construct_redirect_uri
 
 from bridge.door import messages
 from bridge.door.small_bodies import body_within
-from bridge.door.tokens import MEANING
-from bridge.mcp.provider import GRANTABLE, leads_to
+from bridge.door.tokens import MEANING, Scope
+from bridge.mcp.provider import GRANTABLE, GrantedAccess, Program, leads_to
 from bridge.observing.request_keys import PERSON
 
 if TYPE_CHECKING:
-    from mcp.server.auth.provider import AuthorizationParams
-
     from bridge.door.login import Doorkeeper
-    from bridge.door.tokens import Scope
     from bridge.mcp.addresses import Addresses
-    from bridge.mcp.provider import GrantedAccess, Program
 
 _MAX_ANSWER_BYTES, _MAX_FIELDS = 4_096, 20
 _NAME_CHARS = 60

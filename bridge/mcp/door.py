@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
@@ -21,13 +23,13 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from bridge.door.admission import NotAdmittedError, RevokedError
+from bridge.door.admission import Admission, NotAdmittedError, RevokedError
 from bridge.door.small_bodies import body_within
-from bridge.door.tokens import SCOPES
+from bridge.door.tokens import SCOPES, Holder
 from bridge.doors.asking import Asking
 from bridge.doors.json_bodies import UnreadableError, decoded
 from bridge.mcp.addresses import MCP
-from bridge.mcp.asgi import served_by
+from bridge.mcp.asgi import Message, served_by
 from bridge.mcp.source import RelayedSource
 from sprite.common.tasks import TaskSet
 from sprite.protocol.large_input import off_loop
@@ -36,13 +38,7 @@ from sprite.protocol.offered.server import Caller, Context, offering
 from sprite.protocol.offered.tools import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from bridge.door.admission import Admission
     from bridge.door.login import Doorkeeper
-    from bridge.door.tokens import Holder
-    from bridge.mcp.asgi import Message
     from bridge.relay.relay import Relay
 
 log = logging.getLogger(__name__)

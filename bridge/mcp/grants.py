@@ -11,13 +11,10 @@ import re
 import secrets
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from bridge.database import Transaction, token_sha256
+from bridge.database import Database, Transaction, in_snapshot, in_transaction, token_sha256
 from bridge.door.tokens import chosen_scopes, new_token, tell_revoked
-
-if TYPE_CHECKING:
-    from bridge.database import Database, Transaction
 
 ACCESS_SECONDS: Final = 3600
 REFRESH_SECONDS: Final = 60 * 86_400
@@ -84,31 +81,25 @@ class Grants:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def client(self, client_id: str) -> str | None:
+    @in_snapshot
+    def client(self, db: Transaction, client_id: str) -> str | None:
         """Return a program's registration as JSON, or None."""
+        row = db.execute("SELECT info FROM oauth_clients WHERE client_id = ?", (client_id,)).fetchone()
+        return None if row is None else str(row["info"])
 
-        def find(db: Transaction) -> str | None:
-            row = db.execute("SELECT info FROM oauth_clients WHERE client_id = ?", (client_id,)).fetchone()
-            return None if row is None else str(row["info"])
-
-        return await self._database.read(find)
-
-    async def add_client(self, client_id: str, info: str) -> None:
+    @in_transaction
+    def add_client(self, tx: Transaction, client_id: str, info: str) -> None:
         """Store a program's registration. Evict old ones without a grant."""
-
-        def insert(tx: Transaction) -> None:
-            now = time.time()
-            _drop_expired(tx, now)
-            idle = "client_id NOT IN (SELECT client_id FROM oauth_grants)"
-            tx.execute(f"DELETE FROM oauth_clients WHERE created_at < ? AND {idle}", (now - _UNUSED_SECONDS,))  # noqa: S608 - ours
-            tx.execute(
-                f"DELETE FROM oauth_clients WHERE {idle} AND client_id NOT IN "  # noqa: S608 - ours
-                f"(SELECT client_id FROM oauth_clients WHERE {idle} ORDER BY created_at DESC, client_id LIMIT ?)",
-                (_MAX_CLIENTS - 1,),
-            )
-            tx.execute("INSERT INTO oauth_clients VALUES (?, ?, ?)", (client_id, info, now))
-
-        await self._database.write(insert)
+        now = time.time()
+        _drop_expired(tx, now)
+        idle = "client_id NOT IN (SELECT client_id FROM oauth_grants)"
+        tx.execute(f"DELETE FROM oauth_clients WHERE created_at < ? AND {idle}", (now - _UNUSED_SECONDS,))  # noqa: S608 - ours
+        tx.execute(
+            f"DELETE FROM oauth_clients WHERE {idle} AND client_id NOT IN "  # noqa: S608 - ours
+            f"(SELECT client_id FROM oauth_clients WHERE {idle} ORDER BY created_at DESC, client_id LIMIT ?)",
+            (_MAX_CLIENTS - 1,),
+        )
+        tx.execute("INSERT INTO oauth_clients VALUES (?, ?, ?)", (client_id, info, now))
 
     async def add_code(self, code: Code) -> str:
         """Store a consent. Return its code, valid once and for a minute."""
@@ -127,35 +118,27 @@ class Grants:
         await self._database.write(insert)
         return text
 
-    async def code(self, text: str) -> Code | None:
+    @in_snapshot
+    def code(self, db: Transaction, text: str) -> Code | None:
         """Return the consent of a code, or None."""
+        row = db.execute("SELECT * FROM oauth_codes WHERE code_sha256 = ?", (token_sha256(text),)).fetchone()
+        return None if row is None else _code(row)
 
-        def find(db: Transaction) -> Code | None:
-            row = db.execute("SELECT * FROM oauth_codes WHERE code_sha256 = ?", (token_sha256(text),)).fetchone()
-            return None if row is None else _code(row)
-
-        return await self._database.read(find)
-
-    async def exchange_code(self, text: str, client_name: str) -> Issued | None:
+    @in_transaction
+    def exchange_code(self, tx: Transaction, text: str, client_name: str) -> Issued | None:
         """Consume a code and return the tokens of a new grant.
 
         Returns None if the code was used or has expired, or the person was revoked.
         """
-
-        def use(tx: Transaction) -> Issued | None:
-            row = tx.execute(
-                "DELETE FROM oauth_codes WHERE code_sha256 = ? RETURNING *", (token_sha256(text),)
-            ).fetchone()
-            if row is None or row["expires_at"] < time.time() or not _may_come(tx, row["person"]):
-                return None
-            code = _code(row)
-            _make_room(tx, code.person)
-            label = _free_label(tx, code.person, client_name)
-            # Identifies the grant; its text is dropped.
-            new_token(tx, code.person, label, chosen_scopes(code.scopes))
-            return _issue(tx, Grant(code.client_id, code.person, label, code.scopes, 0.0))
-
-        return await self._database.write(use)
+        row = tx.execute("DELETE FROM oauth_codes WHERE code_sha256 = ? RETURNING *", (token_sha256(text),)).fetchone()
+        if row is None or row["expires_at"] < time.time() or not _may_come(tx, row["person"]):
+            return None
+        code = _code(row)
+        _make_room(tx, code.person)
+        label = _free_label(tx, code.person, client_name)
+        # Identifies the grant; its text is dropped.
+        new_token(tx, code.person, label, chosen_scopes(code.scopes))
+        return _issue(tx, Grant(code.client_id, code.person, label, code.scopes, 0.0))
 
     async def refresh(self, text: str) -> Grant | None:
         """Return the grant of a refresh token, or None."""
@@ -177,19 +160,16 @@ class Grants:
 
         return None if len(text) > _MAX_TOKEN_CHARS else await self._database.write(find)
 
-    async def exchange_refresh(self, text: str) -> Issued | None:
+    @in_transaction
+    def exchange_refresh(self, tx: Transaction, text: str) -> Issued | None:
         """Consume a refresh token and return new tokens of its grant, or None if it was used or has expired."""
         key = token_sha256(text)
-
-        def use(tx: Transaction) -> Issued | None:
-            row = tx.execute("DELETE FROM oauth_grants WHERE refresh_sha256 = ? RETURNING *", (key,)).fetchone()
-            if row is None or row["expires_at"] < time.time():
-                return None
-            tx.execute("INSERT INTO oauth_spent VALUES (?, ?, ?, ?)", (key, row["person"], row["label"], time.time()))
-            tx.execute(_KEEP_SPENT, (row["person"], row["label"], row["person"], row["label"], _MAX_SPENT))
-            return _issue(tx, _grant(row))
-
-        return await self._database.write(use)
+        row = tx.execute("DELETE FROM oauth_grants WHERE refresh_sha256 = ? RETURNING *", (key,)).fetchone()
+        if row is None or row["expires_at"] < time.time():
+            return None
+        tx.execute("INSERT INTO oauth_spent VALUES (?, ?, ?, ?)", (key, row["person"], row["label"], time.time()))
+        tx.execute(_KEEP_SPENT, (row["person"], row["label"], row["person"], row["label"], _MAX_SPENT))
+        return _issue(tx, _grant(row))
 
     async def of_access(self, text: str) -> Grant | None:
         """Return the grant of an access token, or None."""

@@ -6,6 +6,7 @@ The `mcp` package implements the protocol. Grants and consent are the bridge's o
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,20 +22,17 @@ from starlette.routing import request_response
 
 from bridge.door import messages
 from bridge.mcp import addresses
-from bridge.mcp.asgi import served_by
+from bridge.mcp.asgi import Application, served_by
 from bridge.mcp.consent import Consent
 from bridge.mcp.provider import GRANTABLE, GrantedAccess
 from bridge.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from starlette.requests import Request
 
     from bridge.door.admission import Admission
     from bridge.door.login import Doorkeeper
     from bridge.mcp.addresses import Addresses
-    from bridge.mcp.asgi import Application
     from bridge.mcp.grants import Grants
 
 _MAX_BODY_BYTES = 64 * 1024

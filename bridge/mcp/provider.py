@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -26,13 +27,10 @@ from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthCli
 from pydantic import AnyUrl, ValidationError
 
 from bridge.mcp.addresses import CONSENT, is_here
-from bridge.mcp.grants import ACCESS_SECONDS, CODE_SECONDS, Code, Grant, Issued
+from bridge.mcp.grants import ACCESS_SECONDS, CODE_SECONDS, Code, Grant, Grants, Issued
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from bridge.door.tokens import Scope
-    from bridge.mcp.grants import Grants
 
 #: Scopes that a program can be granted here. `observe` requires a token that a person creates.
 GRANTABLE: Final[tuple[Scope, ...]] = ("memory:read", "actions", "ask")

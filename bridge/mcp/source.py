@@ -6,13 +6,13 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from bridge.doors.asking import AskError, mission_id_of
+from bridge.doors.asking import AskError, Asking, mission_id_of
 from bridge.hosts.host import HostError
 from bridge.relay.link import LinkDownError
 from bridge.relay.sprite_connection import LinkError
 from sprite.protocol.frames import PeerError
 from sprite.protocol.memory import ActionsRequest, AddActionRequest, AnyMemoryRequest, MemoryResult
-from sprite.protocol.messages import Error
+from sprite.protocol.messages import ClientPayload, Error, ServerPayload
 from sprite.protocol.offered.watching import MissionWatch
 
 if TYPE_CHECKING:

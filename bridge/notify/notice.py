@@ -37,4 +37,3 @@ class Channel(Protocol):
 
     async def deliver(self, notice: Notice) -> None:
         """Deliver the notice, with the channel's own retries."""
-        ...

@@ -14,18 +14,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
-from bridge.database import DatabaseError, once_back
-from bridge.notify.notice import Notice
+from bridge.database import Database, DatabaseError, Transaction, once_back
+from bridge.notify.notice import Channel, Notice
 from bridge.token_bucket import TokenBucket
 from sprite.common.tasks import TaskSet, owned_task
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from bridge.database import Database, Transaction
-    from bridge.notify.notice import Channel
 
 log = logging.getLogger(__name__)
 

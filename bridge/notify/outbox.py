@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from bridge.database import Database, Transaction, in_transaction
 from bridge.notify.signature import new_key
-
-if TYPE_CHECKING:
-    from bridge.database import Database, Transaction
 
 #: Above this number the oldest are dropped, if a receiver is down for long.
 MOST_WAITING = 1000
@@ -53,22 +50,19 @@ class Outbox:
         """Return the signing key, created on first use."""
         return await self._database.write(_key)
 
-    async def add(self, message_id: str, body: bytes) -> None:
+    @in_transaction
+    def add(self, tx: Transaction, message_id: str, body: bytes) -> None:
         """Store a message, unless its id is already pending."""
-
-        def insert(tx: Transaction) -> None:
-            now = time.time()
-            tx.execute(
-                "INSERT INTO webhook_outbox VALUES (?, ?, 0, ?, ?) ON CONFLICT (id) DO NOTHING",
-                (message_id, body, now, now),
-            )
-            tx.execute(
-                "DELETE FROM webhook_outbox WHERE id NOT IN "
-                "(SELECT id FROM webhook_outbox ORDER BY kept_at DESC, id LIMIT ?)",
-                (MOST_WAITING,),
-            )
-
-        await self._database.write(insert)
+        now = time.time()
+        tx.execute(
+            "INSERT INTO webhook_outbox VALUES (?, ?, 0, ?, ?) ON CONFLICT (id) DO NOTHING",
+            (message_id, body, now, now),
+        )
+        tx.execute(
+            "DELETE FROM webhook_outbox WHERE id NOT IN "
+            "(SELECT id FROM webhook_outbox ORDER BY kept_at DESC, id LIMIT ?)",
+            (MOST_WAITING,),
+        )
 
     async def due(self, most: int) -> list[Waiting]:
         """Return the messages that are due, the longest due first.

@@ -24,11 +24,10 @@ import msgspec
 
 from bridge.database import DatabaseError, once_back
 from bridge.notify.addresses import outward_connector
-from bridge.notify.notice import SHORT_TITLE
+from bridge.notify.notice import SHORT_TITLE, Notice
 from sprite.common.retry import jittered
 
 if TYPE_CHECKING:
-    from bridge.notify.notice import Notice
     from bridge.notify.subscriptions import Subscription, Subscriptions
     from bridge.notify.vapid import VapidKey
 

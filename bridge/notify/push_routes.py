@@ -15,7 +15,7 @@ from aiohttp import web
 
 from bridge.door import messages
 from bridge.door.small_bodies import small_body
-from bridge.notify.subscriptions import Subscription, SubscriptionError
+from bridge.notify.subscriptions import Subscription, SubscriptionError, Subscriptions
 from bridge.relay.link import LinkDownError
 from bridge.token_bucket import TokenBucket
 from sprite.protocol.messages import Ack, Error, Permission, Status, System
@@ -23,7 +23,6 @@ from sprite.protocol.messages import Ack, Error, Permission, Status, System
 if TYPE_CHECKING:
     from bridge.door.login import Caller, Doorkeeper
     from bridge.notify.push import Push
-    from bridge.notify.subscriptions import Subscriptions
     from bridge.notify.vapid import VapidKey
     from bridge.relay.relay import Relay
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
-if TYPE_CHECKING:
-    from bridge.database import Database, Transaction
+from bridge.database import Database, Transaction, in_snapshot
 
 
 class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,14 +22,11 @@ class NotifySettingsStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def of(self, person: str) -> NotifySettings:
+    @in_snapshot
+    def of(self, db: Transaction, person: str) -> NotifySettings:
         """Return the person's choice, or the default. Raise DatabaseError."""
-
-        def find(db: Transaction) -> NotifySettings:
-            row = db.execute("SELECT words FROM notify_settings WHERE person = ?", (person,)).fetchone()
-            return NotifySettings() if row is None else NotifySettings(words=bool(row["words"]))
-
-        return await self._database.read(find)
+        row = db.execute("SELECT words FROM notify_settings WHERE person = ?", (person,)).fetchone()
+        return NotifySettings() if row is None else NotifySettings(words=bool(row["words"]))
 
     async def wants_words(self, person: str) -> bool:
         """Return whether the person wants full texts. Raise DatabaseError."""

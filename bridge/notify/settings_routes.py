@@ -8,11 +8,10 @@ import msgspec
 from aiohttp import web
 
 from bridge.door.small_bodies import small_body
-from bridge.notify.settings import NotifySettings
+from bridge.notify.settings import NotifySettings, NotifySettingsStore
 
 if TYPE_CHECKING:
     from bridge.door.login import Doorkeeper
-    from bridge.notify.settings import NotifySettingsStore
 
 
 class SettingsRoutes:

@@ -9,18 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from bridge.config import is_loopback
-from bridge.database import ConstraintError, Transaction, token_sha256
+from bridge.database import ConstraintError, Database, Transaction, in_snapshot, token_sha256
 from bridge.errors import BridgeError
-
-if TYPE_CHECKING:
-    from bridge.database import Database, Transaction
 
 #: A new subscription replaces the least recently used one above this number.
 MAX_PER_PERSON = 10
@@ -96,18 +92,15 @@ class Subscriptions:
             (subscription.endpoint, subscription.keys.auth),
         )
 
-    async def of(self, person: str) -> list[Subscription]:
+    @in_snapshot
+    def of(self, db: Transaction, person: str) -> list[Subscription]:
         """Return a person's subscriptions of browsers that are still logged in."""
-
-        def find(db: Transaction) -> list[Subscription]:
-            rows = db.execute(
-                "SELECT endpoint, p256dh, auth FROM push_subscriptions JOIN sessions ON id_sha256 = session_sha256 "
-                "WHERE push_subscriptions.person = ? AND expires_at > ? ORDER BY seen_at DESC",
-                (person, time.time()),
-            )
-            return [Subscription(row["endpoint"], Keys(row["p256dh"], row["auth"])) for row in rows]
-
-        return await self._database.read(find)
+        rows = db.execute(
+            "SELECT endpoint, p256dh, auth FROM push_subscriptions JOIN sessions ON id_sha256 = session_sha256 "
+            "WHERE push_subscriptions.person = ? AND expires_at > ? ORDER BY seen_at DESC",
+            (person, time.time()),
+        )
+        return [Subscription(row["endpoint"], Keys(row["p256dh"], row["auth"])) for row in rows]
 
     def _check(self, subscription: Subscription) -> None:
         endpoint, keys = subscription.endpoint, subscription.keys

@@ -12,13 +12,15 @@ import logging
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from bridge.database import DatabaseError
+from bridge.database import Database, DatabaseError
 from bridge.notify import wording
-from bridge.notify.notice import Notice
+from bridge.notify.notice import Notice, NoticeKind
 from bridge.notify.seen_whole import is_seen_whole
 from bridge.write_behind import WriteBehind
 from sprite.common.tasks import TaskSet
@@ -26,11 +28,6 @@ from sprite.protocol.events import Complete, Ending, Failed, Started
 from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, SessionUpdate, StateSync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from bridge.database import Database
-    from bridge.notify.notice import NoticeKind
     from bridge.notify.notifier import Notifier
     from sprite.protocol.frames import ServerMessage
     from sprite.protocol.shapes import ChatMessage, Origin, SessionState

@@ -15,20 +15,18 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from http import HTTPStatus
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import aiohttp
 import msgspec
 
 from bridge.database import DatabaseError, once_back
-from bridge.notify.notice import SHORT_TITLE
+from bridge.notify.notice import SHORT_TITLE, Notice, NoticeKind
 from bridge.notify.signature import headers
 from sprite.common.tasks import TaskSet, owned_task
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from bridge.notify.notice import Notice, NoticeKind
     from bridge.notify.outbox import Outbox, Waiting
 
 log = logging.getLogger(__name__)

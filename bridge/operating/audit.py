@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bridge.cluster.ownership import NotOwnedError
-from bridge.database import DatabaseError
+from bridge.database import DatabaseError, in_snapshot, in_transaction
 from bridge.errors import BridgeError
 from bridge.hosts.host import HostError
 from bridge.store.losses import moment
@@ -72,21 +72,18 @@ class Audit:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def note(self, actor: str, action: str, subject: str, /, **detail: Detail) -> None:
+    @in_transaction
+    def note(self, tx: Transaction, actor: str, action: str, subject: str, /, **detail: Detail) -> None:
         """Append a line; `detail` is more information for readers. Raise DatabaseError."""
         text = _written(detail)
-
-        def append(tx: Transaction) -> None:
-            last = tx.execute("SELECT id, chain FROM audit ORDER BY id DESC LIMIT 1").fetchone()
-            number, before = (last["id"] + 1, bytes(last["chain"])) if last is not None else (1, b"")
-            at = float(tx.execute("SELECT db_now() AS at").fetchone()["at"])
-            line = (number, at, actor, action, own_secrets.without(subject)[:_MOST_CHARACTERS], text)
-            tx.execute(
-                "INSERT INTO audit (id, at, actor, action, subject, detail_json, chain) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (*line, _chained(before, line)),
-            )
-
-        await self._database.write(append)
+        last = tx.execute("SELECT id, chain FROM audit ORDER BY id DESC LIMIT 1").fetchone()
+        number, before = (last["id"] + 1, bytes(last["chain"])) if last is not None else (1, b"")
+        at = float(tx.execute("SELECT db_now() AS at").fetchone()["at"])
+        line = (number, at, actor, action, own_secrets.without(subject)[:_MOST_CHARACTERS], text)
+        tx.execute(
+            "INSERT INTO audit (id, at, actor, action, subject, detail_json, chain) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*line, _chained(before, line)),
+        )
 
     @asynccontextmanager
     async def act(self, actor: str, action: str, subject: str, /, **detail: Detail) -> AsyncIterator[None]:
@@ -116,15 +113,12 @@ class Audit:
         if await self._database.read(last) != _written(settings):
             await self.note(CLI, SETTINGS, "serve", **settings)
 
-    async def since(self, at: float = 0.0, most: int = MOST_SHOWN) -> AuditLog:
+    @in_snapshot
+    def since(self, db: Transaction, at: float = 0.0, most: int = MOST_SHOWN) -> AuditLog:
         """Return the newest `most` lines since then (Unix seconds)."""
-
-        def find(db: Transaction) -> AuditLog:
-            rows = db.execute("SELECT * FROM audit WHERE at >= ? ORDER BY id DESC LIMIT ?", (at, most)).fetchall()
-            rows.reverse()
-            return AuditLog([_entry(row) for row in rows], _first_broken(db, rows))
-
-        return await self._database.read(find)
+        rows = db.execute("SELECT * FROM audit WHERE at >= ? ORDER BY id DESC LIMIT ?", (at, most)).fetchall()
+        rows.reverse()
+        return AuditLog([_entry(row) for row in rows], _first_broken(db, rows))
 
 
 def _failed(error: Exception) -> str:

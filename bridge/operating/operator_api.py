@@ -37,11 +37,9 @@ class Notices(Protocol):
 
     async def key(self) -> str:
         """Return the key that signs the webhook's messages."""
-        ...
 
     async def try_out(self, person: str) -> list[str]:
         """Send a test notification to a person; return descriptions of the channels used."""
-        ...
 
 
 class AskedToken(msgspec.Struct):

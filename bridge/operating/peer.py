@@ -38,7 +38,6 @@ class Connection(Protocol):
 
     def getsockopt(self, level: int, name: int, size: int = 0, /) -> int | bytes:
         """See socket.getsockopt."""
-        ...
 
 
 def refusal(connection: Connection) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from bridge.relay.sprite_connection import LinkError, SpriteConnection
+from bridge.relay.sprite_connection import LinkError, Pace, Reach, SpriteConnection
 from sprite.protocol.frames import (
     encode,
 )
@@ -21,7 +21,6 @@ from sprite.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from bridge.relay.sprite_connection import Pace, Reach
     from bridge.relay.subscriber import Subscriber
 
 #: Connecting, and 5,000 events at the pace of a slow phone.

@@ -13,10 +13,11 @@ import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from types import TracebackType
+from typing import Literal, Protocol, Self
 
 from bridge.hosts.host import HostError, MachineGoneError
-from bridge.relay.sprite_connection import LinkError, Pace, SpriteConnection, StaleOwnerError
+from bridge.relay.sprite_connection import LinkError, Pace, Reach, SpriteConnection, StaleOwnerError
 from bridge.token_bucket import TokenBucket
 from sprite.common.retry import backoff
 from sprite.common.tasks import owned_task
@@ -31,11 +32,6 @@ from sprite.protocol.messages import (
     System,
 )
 from sprite.protocol.position import Position
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from bridge.relay.sprite_connection import Reach
 
 log = logging.getLogger(__name__)
 
@@ -89,52 +85,42 @@ class Listener(Protocol):
     @property
     def rests(self) -> bool:
         """Return whether the sprite may sleep: then it is not probed, and not woken after a cut."""
-        ...
 
     @property
     def awaits_state(self) -> bool:
         """Return whether a `state_sync` must arrive before other messages make sense."""
-        ...
 
     def changed(self, change: LinkChange) -> None:
         """Handle a new state of the link. `ready` comes after `welcomed`."""
-        ...
 
     def welcomed(self, welcome: AuthOk, *, continues: bool) -> Sequence[bytes]:
         """Handle a new connection; return the frames to send first.
 
         If it `continues`, all missed events follow, unless a `gap` says otherwise; else a `state_sync` follows.
         """
-        ...
 
     def heard(self, message: ServerMessage) -> None:
         """Handle the next message; each durable event arrives once, in order."""
-        ...
 
     @property
     def may_speak(self) -> bool:
         """Return whether this bridge has the sprite now; otherwise nothing is sent to it."""
-        ...
 
     @property
     def why_silent(self) -> str:
         """Return why it may not speak, as a message for people."""
-        ...
 
     async def stuck(self, change: LinkChange) -> LinkChange:
         """Return the change to report for a sprite that has long failed to come up.
 
         Never raises; returns within seconds.
         """
-        ...
 
     def stale(self, epoch: int, newest: int) -> None:
         """Handle a sprite that reports a newer owner (`newest`) than `epoch`, under which this link spoke."""
-        ...
 
     def died(self) -> None:
         """Handle the end of the link by a bug; leaving it raises TaskDiedError."""
-        ...
 
 
 class Link:

@@ -26,16 +26,17 @@ from sprite.protocol.frames import (
 from sprite.protocol.messages import (
     Ack,
     AuthOk,
+    ClientPayload,
     Error,
     FileUpload,
     Interrupt,
     Mission,
     Permission,
+    ServerPayload,
 )
 
 if TYPE_CHECKING:
     from bridge.relay.subscriber import Subscriber
-    from sprite.protocol.messages import ClientPayload, ServerPayload
 
 _LONGEST_ID = 200
 #: Another message of the page may have the same id as its new card.

@@ -9,29 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from aiohttp import WSCloseCode
+from aiohttp import WSCloseCode, web
 
 from bridge.cluster.ownership import Ownership
 from bridge.relay.room import TIMES, Kept, Room, RoomTimes, nothing_kept
 from bridge.relay.subscriber import Subscriber
 from sprite.common.tasks import TaskSet
-from sprite.protocol.frames import FatalPeerError
+from sprite.protocol.frames import FatalPeerError, VisitorMessage
 from sprite.protocol.messages import Error, System
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-    from types import TracebackType
-
-    from aiohttp import web
-
     from bridge.hosts.host import Host, Phase
     from bridge.relay.observer import Observer
-    from sprite.protocol.frames import VisitorMessage
     from sprite.protocol.shapes import SlowWork
 
 log = logging.getLogger(__name__)

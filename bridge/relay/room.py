@@ -13,12 +13,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
-from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
 from bridge.hosts.host import (
+    Host,
     HostError,
     Phase,
     Reached,
@@ -51,6 +53,7 @@ from sprite.protocol.messages import (
     AuthOk,
     CanvasUpdate,
     ChatSaid,
+    ClientPayload,
     Error,
     Gap,
     LinkState,
@@ -60,6 +63,7 @@ from sprite.protocol.messages import (
     PermissionResolved,
     Ping,
     ScheduleUpdate,
+    ServerPayload,
     SessionUpdate,
     StackUpdate,
     StateSync,
@@ -68,13 +72,8 @@ from sprite.protocol.shapes import SlowWork
 from sprite.protocol.slow_work import oldest, slow
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from bridge.cluster.ownership import Ownership
-    from bridge.hosts.host import Host
     from bridge.relay.observer import Observer
     from bridge.relay.subscriber import Subscriber
-    from sprite.protocol.messages import ClientPayload, ServerPayload
     from sprite.protocol.shipping import Lease
 
 log = logging.getLogger(__name__)
@@ -125,15 +124,12 @@ class Ear(Protocol):
 
     def heard(self, message: ServerMessage) -> None:
         """Handle the next message: each durable event once, in order; text deltas only while the link is up."""
-        ...
 
     def changed(self, change: LinkChange) -> None:
         """Handle a new state of the link; transient messages are lost while it is not ready."""
-        ...
 
     def ended(self) -> None:
         """Handle the final end of the room."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from bridge.hosts.host import (
+    Channel,
+    Reached,
+    Report,
+)
 from bridge.hosts.output import printable
 from bridge.token_bucket import TokenBucket
 from sprite.protocol.frames import (
@@ -29,17 +33,10 @@ from sprite.protocol.messages import (
     Error,
     Resume,
 )
+from sprite.protocol.shipping import Lease
 
-if TYPE_CHECKING:
-    from bridge.hosts.host import (
-        Channel,
-        Reached,
-        Report,
-    )
-    from sprite.protocol.shipping import Lease
-
-    #: Opens a channel to one sprite, waking and creating what is missing. Raises HostError.
-    Reach = Callable[[Report], Awaitable[Reached]]
+#: Opens a channel to one sprite, waking and creating what is missing. Raises HostError.
+Reach = Callable[[Report], Awaitable[Reached]]
 
 #: A sprite keeps its frames under 1 MiB; a frame of twice that size is invalid.
 _MAX_FRAME_BYTES = 2 * 1024 * 1024

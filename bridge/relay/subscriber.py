@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from aiohttp import WSMsgType
+from aiohttp import WSMsgType, web
 
 from bridge.token_bucket import TokenBucket
 from sprite.protocol.frames import (
@@ -23,22 +23,14 @@ from sprite.protocol.frames import (
 from sprite.protocol.large_input import off_loop
 from sprite.protocol.messages import (
     MAX_FRAME_BYTES,
+    AuthOk,
     Error,
+    LinkState,
     Ping,
     ResumeFrom,
+    ServerPayload,
 )
 from sprite.protocol.outbox import Outbox
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from aiohttp import web
-
-    from sprite.protocol.messages import (
-        AuthOk,
-        LinkState,
-        ServerPayload,
-    )
 
 #: The first frame is the resume point, which a client has ready.
 _FIRST_FRAME_SECONDS = 10.0

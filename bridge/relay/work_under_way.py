@@ -6,15 +6,10 @@ The sprite is untrusted, so the stored part is bounded.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from sprite.protocol.events import AgentEvent, Ending
-from sprite.protocol.messages import SessionUpdate
-from sprite.protocol.shapes import SlowWork
-
-if TYPE_CHECKING:
-    from sprite.protocol.messages import StateSync
-    from sprite.protocol.shapes import SessionState
+from sprite.protocol.messages import SessionUpdate, StateSync
+from sprite.protocol.shapes import SessionState, SlowWork
 
 #: A mission and background turns; a sprite that reports more turns is not believed.
 _MOST_TURNS = 16

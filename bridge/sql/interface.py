@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 from bridge.errors import BridgeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 _T = TypeVar("_T")
 
@@ -39,19 +36,15 @@ class Rows(Protocol):
     @property
     def rowcount(self) -> int:
         """Return the number of changed rows."""
-        ...
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the rows."""
-        ...
 
     def fetchone(self) -> Any:
         """Return the next row, or None."""
-        ...
 
     def fetchall(self) -> list[Any]:
         """Return all remaining rows."""
-        ...
 
 
 class Transaction(Protocol):
@@ -68,11 +61,9 @@ class Transaction(Protocol):
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
         """Run one statement."""
-        ...
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
         """Run one statement for each set of parameters."""
-        ...
 
 
 class Database(Protocol):
@@ -84,25 +75,21 @@ class Database(Protocol):
         Once begun it runs to its end, even if the caller is cancelled. It may run more than once after conflicting
         writes, so its only side effects must be those of `tx`.
         """
-        ...
 
     async def write_in_turn(self, key: str, work: Callable[[Transaction], _T]) -> _T:
         """Like `write`, for rows that are only written under this key, by one writer at a time.
 
         Work for other keys is not blocked.
         """
-        ...
 
     async def read(self, work: Callable[[Transaction], _T]) -> _T:
         """Run a function that only reads, on one snapshot of the database; return its value."""
-        ...
 
     async def statement(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Run one statement as its own transaction, and return all its rows (of RETURNING, if it writes).
 
         Concurrent statements on the same rows wait for it and then see its changes (READ COMMITTED).
         """
-        ...
 
     async def upkeep(self, sql: str, seconds: float) -> None:
         """Run a maintenance statement of the database, with its own time limit.
@@ -110,7 +97,6 @@ class Database(Protocol):
         It blocks no other work and may take longer than any other statement. DatabaseError also if the server cancels
         it.
         """
-        ...
 
     def listen(self, channel: str) -> AsyncGenerator[str, None]:
         """Yield the texts that others send with `db_notify`, from the first step on; never ends.
@@ -118,12 +104,9 @@ class Database(Protocol):
         Notifications are lost while the connection is down, so a listener must also poll. An SQLite database has no
         other user, so it yields none.
         """
-        ...
 
     async def sync(self) -> None:
         """Make earlier writes survive a power cut, if they do not already."""
-        ...
 
     async def ping(self) -> None:
         """Check that the database answers. Raise DatabaseAwayError within seconds if it does not."""
-        ...

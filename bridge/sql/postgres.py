@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import select
 import threading
 import time
@@ -19,23 +20,25 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import psycopg
 import psycopg.conninfo
 from psycopg import sql as quoted
+from psycopg.adapt import Loader
 from psycopg.errors import DeadlockDetected, SerializationFailure
 from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import StrDumper
 
-from bridge.sql.interface import ConstraintError, DatabaseAwayError, DatabaseError, Transaction
+from bridge.sql.interface import ConstraintError, DatabaseAwayError, DatabaseError, Rows, Transaction
 from bridge.sql.postgres_schema import MIGRATION_SECONDS, advice, explained, migrate
-from bridge.sql.postgres_values import adapt, rows, statement
 from sprite.common.retry import backoff
 
 if TYPE_CHECKING:
-    from psycopg.abc import PQGen
-
-    from bridge.sql.interface import Rows
+    from psycopg._cursor_base import BaseCursor
+    from psycopg.abc import AdaptContext, Buffer, PQGen
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +75,67 @@ _UNKNOWN = "08007"
 #: Codes of a server that is stopping or starting.
 _STOPPING = {"57P01", "57P02", "57P03"}
 _AWAY = "The database is away."
+
+
+#: Texts, quoted names and comments, in which `?` is no parameter; and the characters to replace elsewhere.
+_PARTS = re.compile(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/)|([?%])", re.DOTALL)
+
+
+@lru_cache(maxsize=1024)
+def statement(sql: str) -> str:
+    """Return a statement with `?` parameters in the form of psycopg."""
+    return _PARTS.sub(lambda part: part[1].replace("%", "%%") if part[1] else {"?": "%s", "%": "%%"}[part[2]], sql)
+
+
+class Row(tuple[Any, ...]):
+    """A row with access to columns by name or index; `dict(row)` and `**row` work as with sqlite3.Row."""
+
+    __slots__ = ()
+    _places: ClassVar[dict[str, int]]
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return a column by name or index."""
+        return super().__getitem__(self._places[place] if isinstance(place, str) else place)
+
+    def keys(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(self._places)
+
+
+def rows(cursor: BaseCursor[Any, Any]) -> Callable[[Sequence[Any]], Row]:
+    """Build rows; psycopg's `row_factory`."""
+    return row_of(tuple(column.name for column in cursor.description or ()))
+
+
+@lru_cache(maxsize=1024)
+def row_of(columns: tuple[str, ...]) -> type[Row]:
+    """Return the row class for these columns."""
+    # Of duplicate names the first one counts, as in SQLite.
+    places = {name: columns.index(name) for name in columns}
+    return type("Row", (Row,), {"__slots__": (), "_places": places})
+
+
+class _Text(StrDumper):
+    """Send text as TEXT, whatever it looks like. Postgres text has no NUL, which untrusted text may contain."""
+
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(obj.replace("\0", "\ufffd"))
+
+
+class _Numeric(Loader):
+    """Load NUMERIC, the type of sums of INTEGER in Postgres."""
+
+    def load(self, data: Buffer) -> int | float:
+        text = bytes(data).decode()
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
+def adapt(context: AdaptContext) -> None:
+    """Let a connection accept and return values like SQLite: 64-bit integers, 0 and 1 for booleans."""
+    context.adapters.register_dumper(str, _Text)
+    context.adapters.register_dumper(int, Int8Dumper)
+    context.adapters.register_dumper(bool, Int8Dumper)
+    context.adapters.register_loader("numeric", _Numeric)
 
 
 @dataclass(frozen=True, slots=True)

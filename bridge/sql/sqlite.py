@@ -9,19 +9,16 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from bridge.errors import OperatorError
 from bridge.sql.interface import ConstraintError, DatabaseError, Transaction
 from sprite.common.files import sync
-from sprite.common.sqlite import Connection, RefusedFileError, Schema, connected, open_reader, open_writer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from sprite.common.sqlite import Connection, RefusedFileError, Schema, connect, connected
 
 _T = TypeVar("_T")
 #: "Spbr": a foreign SQLite file is never mistaken for the bridge's.
@@ -44,9 +41,8 @@ class SqliteDatabase:
         with _translated():
             return await self._writer.transact(work)
 
-    async def write_in_turn(self, key: str, work: Callable[[Transaction], _T]) -> _T:
+    async def write_in_turn(self, _key: str, work: Callable[[Transaction], _T]) -> _T:
         """See Database. There is one writer, so all writes are serialised."""
-        del key
         return await self.write(work)
 
     async def read(self, work: Callable[[Transaction], _T]) -> _T:
@@ -59,9 +55,8 @@ class SqliteDatabase:
         with _translated():
             return await self._writer.run(lambda connection: connection.execute(sql, parameters).fetchall())
 
-    async def upkeep(self, sql: str, seconds: float) -> None:
+    async def upkeep(self, sql: str, _seconds: float) -> None:
         """See Database. Blocks other writers, without a time limit."""
-        del seconds
         await self.statement(sql)
 
     async def listen(self, channel: str) -> AsyncGenerator[str, None]:
@@ -102,14 +97,14 @@ async def open_sqlite(path: Path, migrations: Sequence[str]) -> AsyncIterator[Sq
             # SQLite would create the file readable for the group; its -wal and -shm take the mode of the file.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             writer, reader = [
-                await stack.enter_async_context(connected(partial(_opened, opener, path, schema), f"bridge-db-{name}"))
-                for name, opener in (("writer", open_writer), ("reader", open_reader))
+                await stack.enter_async_context(connected(partial(_opened, path, schema, is_reader=is_reader), name))
+                for name, is_reader in (("bridge-db-writer", False), ("bridge-db-reader", True))
             ]
         yield SqliteDatabase(path, writer, reader)
 
 
-def _opened(opener: Callable[[Path, Schema], sqlite3.Connection], path: Path, schema: Schema) -> sqlite3.Connection:
-    connection = opener(path, schema)
+def _opened(path: Path, schema: Schema, *, is_reader: bool) -> sqlite3.Connection:
+    connection = connect(path, schema, is_reader=is_reader)
     connection.create_function("db_now", 0, time.time)
     # No other program has this file open.
     connection.create_function("db_notify", 2, lambda _channel, _text: None)

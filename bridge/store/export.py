@@ -6,13 +6,11 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere
-from bridge.hosts.host import HostError, checked_name
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
+from bridge.hosts.host import Host, HostError, Report, checked_name
 from bridge.store.archive import LeftOut
 
 if TYPE_CHECKING:
-    from bridge.cluster.ownership import Ownership
-    from bridge.hosts.host import Host, Report
     from bridge.store.restore import Restorer
 
 Source = Literal["machine", "store"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
@@ -17,33 +17,27 @@ from typing import TYPE_CHECKING, Self
 from bridge.errors import BridgeError
 from bridge.hosts.host import HostError
 from bridge.hosts.output import printable
-from bridge.relay.link import LinkDownError
-from bridge.relay.room import Kept, nothing_kept
-from bridge.relay.sprite_connection import LinkError
+from bridge.relay.link import LinkChange, LinkDownError
+from bridge.relay.room import Kept, Room, nothing_kept
+from bridge.relay.sprite_connection import LinkError, SpriteConnection
 from bridge.store.checks import Checks
 from bridge.store.store import (
     BadShipmentError,
     Health,
     MissingChunkError,
+    Position,
     StoreAheadError,
     StoreBehindError,
     StoreFullError,
 )
 from sprite.common.retry import backoff
 from sprite.common.tasks import TaskSet, owned_task
-from sprite.protocol.frames import encode
+from sprite.protocol.frames import ServerMessage, encode
 from sprite.protocol.messages import STORE, Error
 from sprite.protocol.shipping import Ship, ShipAck, Shipped, Unpacker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from bridge.relay.link import LinkChange
-    from bridge.relay.room import Room
-    from bridge.relay.sprite_connection import SpriteConnection
     from bridge.store.sealed_store import SealedStore
-    from bridge.store.store import Position
-    from sprite.protocol.frames import ServerMessage
 
 log = logging.getLogger(__name__)
 

@@ -78,15 +78,12 @@ class Keyring(Protocol):
 
     def current(self) -> Key:
         """Return the key for new data."""
-        ...
 
     def of(self, key_id: str) -> Key:
         """Return the key with this id. Raise WrongKeyError if it is missing."""
-        ...
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of all keys, the sealing one first; empty if no key can be read."""
-        ...
 
 
 class FixedKeys:

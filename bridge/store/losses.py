@@ -6,15 +6,11 @@ A host checks this before it creates or uses a machine; see `Guard`.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from bridge.database import Database, Transaction, in_transaction
 from bridge.hosts.host import HostError, MachineGoneError
 from bridge.sql.interface import DatabaseError
-from bridge.store.store import StoreError
-
-if TYPE_CHECKING:
-    from bridge.database import Database, Transaction
-    from bridge.store.store import Store
+from bridge.store.store import Store, StoreError
 
 
 def moment(at: float) -> str:
@@ -62,20 +58,14 @@ class Losses:
         sql = "SELECT 1 AS found FROM restores WHERE sprite = ?"
         return await self._database.read(lambda tx: tx.execute(sql, (sprite,)).fetchone() is not None)
 
-    async def begin(self, sprite: str) -> None:
+    @in_transaction
+    def begin(self, tx: Transaction, sprite: str) -> None:
         """Note that the sprite must not be used before `end`."""
+        tx.execute(
+            "INSERT INTO restores(sprite, begun_at) VALUES (?, db_now()) ON CONFLICT (sprite) DO NOTHING", (sprite,)
+        )
 
-        def write(tx: Transaction) -> None:
-            tx.execute(
-                "INSERT INTO restores(sprite, begun_at) VALUES (?, db_now()) ON CONFLICT (sprite) DO NOTHING", (sprite,)
-            )
-
-        await self._database.write(write)
-
-    async def end(self, sprite: str) -> None:
+    @in_transaction
+    def end(self, tx: Transaction, sprite: str) -> None:
         """Note that the restore has finished."""
-
-        def write(tx: Transaction) -> None:
-            tx.execute("DELETE FROM restores WHERE sprite = ?", (sprite,))
-
-        await self._database.write(write)
+        tx.execute("DELETE FROM restores WHERE sprite = ?", (sprite,))

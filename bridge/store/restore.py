@@ -15,24 +15,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from types import TracebackType
+from typing import Final, Self
 
 import msgspec
 
-from bridge.hosts.host import HostError, checked_name
+from bridge.hosts.host import HostError, Report, Restorable, checked_name
 from bridge.sql.interface import DatabaseError
 from bridge.store.archive import LeftOut, archive_of
-from bridge.store.losses import moment
-from bridge.store.store import StoreError
+from bridge.store.losses import Losses, moment
+from bridge.store.store import Store, StoreError
 from sprite.common.tasks import TaskSet
 from sprite.protocol.archive import MANIFEST, Manifest
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from bridge.hosts.host import Report, Restorable
-    from bridge.store.losses import Losses
-    from bridge.store.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from bridge.store.keys import FixedKeys, KeyFile, key_of_secret
-from bridge.store.shelves import DatabaseShelf, FolderShelf
+from bridge.store.keys import FixedKeys, KeyFile, Keyring, key_of_secret
+from bridge.store.shelves import DatabaseShelf, FolderShelf, Shelf
 from bridge.store.shipment import Named, Shipment, checked, in_pieces
 from bridge.store.sprite_log import START, Cursor, SpriteLog, View
 from bridge.store.store import (
@@ -28,12 +29,8 @@ from bridge.store.store import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bridge.config import Settings
     from bridge.database import Database, Transaction
-    from bridge.store.keys import Keyring
-    from bridge.store.shelves import Shelf
     from sprite.protocol.shipping import Shipped
 
 _T = TypeVar("_T")

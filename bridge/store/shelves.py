@@ -52,23 +52,18 @@ class Shelf(Protocol):
 
     async def write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
         """Run a function in one durable, atomic transaction. It may run more than once."""
-        ...
 
     async def read(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
         """Run a function that only reads."""
-        ...
 
     async def sprites(self) -> list[str]:
         """Return the names of all stored sprites."""
-        ...
 
     async def wipe(self, sprite: str) -> None:
         """Make deleted data unreadable on the disk. If it raises, the data may still be readable."""
-        ...
 
     async def remove(self, sprite: str) -> None:
         """Remove the rest of a sprite whose rows were all deleted."""
-        ...
 
 
 class FolderShelf:

@@ -7,15 +7,12 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from bridge.store.store import BadShipmentError
-from sprite.protocol.shipping import whole_row
-
-if TYPE_CHECKING:
-    from sprite.protocol.shipping import Shipped, ShippedChunk, ShippedRow
+from sprite.protocol.shipping import Shipped, ShippedChunk, ShippedRow, whole_row
 
 #: Data was forgotten: earlier versions must be deleted.
 _TOMBSTONES = "tombstones"

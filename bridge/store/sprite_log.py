@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bridge.store.keys import BrokenSealError
+from bridge.store.keys import BrokenSealError, Keyring
 from bridge.store.shipment import Row
 from bridge.store.store import DamagedError, Health, Kept, MissingChunkError, Position, StoredRow
 
 if TYPE_CHECKING:
     from bridge.database import Transaction
-    from bridge.store.keys import Keyring
 
 _SECRET_BYTES = 32
 #: Disk overhead of a row or chunk beside its ciphertext: names and indexes.

@@ -121,18 +121,15 @@ class Store(Protocol):
 
     async def position(self, sprite: str) -> Position:
         """Return the position of the sprite's replica; an empty one for an unknown sprite."""
-        ...
 
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
         """Store a batch durably and atomically, skipping rows that are already stored.
 
         `after` is the position that it continues from, if known; StoreError if the store is not that far.
         """
-        ...
 
     async def newest(self, sprite: str) -> Position:
         """Return the position of the state that `rows` reads: the earlier one while a new generation is incomplete."""
-        ...
 
     def rows(
         self,
@@ -148,28 +145,21 @@ class Store(Protocol):
 
         A damaged row raises DamagedError, or is passed to `on_damaged` with its table and left out.
         """
-        ...
 
     async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
         """Return the number of rows of a table, now or at a moment. Raise StoreError as `rows` does."""
-        ...
 
     async def chunk(self, sprite: str, sha256: str) -> bytes:
         """Return the bytes with this SHA-256 (hex). Raise DamagedError if they are missing or corrupt."""
-        ...
 
     async def sprites(self) -> list[str]:
         """Return the names of all sprites with a replica."""
-        ...
 
     async def kept(self, sprite: str) -> Kept:
         """Return the size of a sprite's replica."""
-        ...
 
     async def accept(self, sprite: str) -> None:
         """Replicate the sprite from the beginning, as after a restore; the earlier replica stays as an older state."""
-        ...
 
     async def delete(self, sprite: str) -> None:
         """Overwrite and delete everything that is stored of a sprite."""
-        ...

@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from bridge.write_behind import WriteBehind
-from sprite.protocol.messages import ScheduleUpdate, StateSync, Status
+from sprite.protocol.messages import NextDue, ScheduleUpdate, StateSync, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
-
     from bridge.database import Database
     from sprite.protocol.frames import ServerMessage
-    from sprite.protocol.messages import NextDue
 
 _LARGEST_ID = 2**63 - 1
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from bridge.database import DatabaseError
+from bridge.database import Database, DatabaseError
 from bridge.waking.due_dates import DueDate, DueDates, due_dates
 from sprite.common.retry import jittered
 from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
     from bridge.cluster.ownership import Ownership
-    from bridge.database import Database
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from bridge.cluster.ownership import NotOwnedError, Ownership
@@ -24,9 +26,6 @@ from sprite.common.tasks import TaskSet, owned_task
 from sprite.protocol.messages import Heartbeat, Status, System
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from types import TracebackType
-
     from bridge.relay.relay import Relay
     from bridge.relay.room import Room
     from bridge.waking.due_dates import DueDates

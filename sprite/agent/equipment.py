@@ -83,55 +83,43 @@ class Listener(Protocol):
     @property
     def turn_id(self) -> str | None:
         """The agent's current turn: a mission's, or one that it began by itself."""
-        ...
 
     @property
     def turn_origin(self) -> Origin:
         """Origin of the current turn, or of the turn whose background work it continues."""
-        ...
 
     @property
     def background(self) -> Background:
         """The background work."""
-        ...
 
     @property
     def stack_id(self) -> str | None:
         """The card stack in which the running mission was sent."""
-        ...
 
     @property
     def is_interrupted(self) -> bool:
         """Whether somebody asked to stop the current turn."""
-        ...
 
     def paid(self, usd: float) -> None:
         """Record that a model call has cost this many more US dollars."""
-        ...
 
     async def began(self, cli_session_id: str, model: str | None) -> None:
         """Record the CLI's id of this conversation, and its model."""
-        ...
 
     async def happened(self, event: AnyAgentEvent) -> None:
         """Handle the next event of the current turn; its turn id is not set yet."""
-        ...
 
     async def ended(self, result: TurnResult) -> None:
         """Handle the end of a turn, as reported by the CLI: a mission's, or one that the agent began by itself."""
-        ...
 
     async def died(self, reason: str) -> None:
         """Handle the death of the CLI; the reason is text for a person."""
-        ...
 
     async def before_compaction(self) -> None:
         """Prepare for compaction. The CLI waits for this to return."""
-        ...
 
     async def news(self) -> str | None:
         """Return the text to add to the agent's next prompt."""
-        ...
 
 
 #: Returns the sprite's own tools for a conversation.

@@ -116,26 +116,12 @@ async def connected(connect: Callable[[], sqlite3.Connection], name: str) -> Asy
         connection.stop()
 
 
-def open_writer(path: Path, schema: Schema) -> sqlite3.Connection:
-    """Open or create a file, and migrate it to the newest version."""
-    connection = _connect(path, schema)
-    with _closed_on_error(connection):
-        migrate(connection, path, schema)
-    return connection
-
-
-def open_reader(path: Path, schema: Schema) -> sqlite3.Connection:
-    """Open a file for reading; it is never migrated."""
-    connection = _connect(path, schema)
-    with _closed_on_error(connection):
-        connection.execute("PRAGMA query_only=ON")
-    return connection
-
-
-def _connect(path: Path, schema: Schema) -> sqlite3.Connection:
+def connect(path: Path, schema: Schema, *, is_reader: bool = False) -> sqlite3.Connection:
+    """Open or create a file, and migrate it to the newest version; a reader changes nothing."""
     refuse_no_file(path, schema)
-    connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
-    with _closed_on_error(connection):
+    with contextlib.ExitStack() as on_error:
+        connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
+        on_error.callback(connection.close)
         connection.row_factory = sqlite3.Row
         try:
             refuse_foreign(connection, path, schema)
@@ -145,15 +131,12 @@ def _connect(path: Path, schema: Schema) -> sqlite3.Connection:
             raise
         except sqlite3.DatabaseError as error:
             raise RefusedFileError(damaged(path, str(error))) from error
+        if is_reader:
+            connection.execute("PRAGMA query_only=ON")
+        else:
+            migrate(connection, path, schema)
+        on_error.pop_all()
     return connection
-
-
-@contextlib.contextmanager
-def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        stack.callback(connection.close)
-        yield
-        stack.pop_all()
 
 
 def _set(connection: sqlite3.Connection, each: str) -> None:

@@ -235,7 +235,7 @@ async def open_database(path: Path, schema: Schema) -> AsyncIterator[Database]:
     async with contextlib.AsyncExitStack() as stack:
         with storage_errors(path):
             writer = await stack.enter_async_context(
-                sqlite.connected(partial(sqlite.open_writer, path, schema), f"{path.name} writer")
+                sqlite.connected(partial(sqlite.connect, path, schema), f"{path.name} writer")
             )
         yield await _with_readers(stack, path, schema, writer)
 
@@ -262,7 +262,7 @@ async def _with_readers(
 
 
 def _open_reader(path: Path, schema: Schema) -> sqlite3.Connection:
-    connection = sqlite.open_reader(path, schema)
+    connection = sqlite.connect(path, schema, is_reader=True)
     version = sqlite.pragma(connection, "user_version")
     if version != len(schema.migrations):
         connection.close()
@@ -304,7 +304,7 @@ def filling(path: Path, schema: Schema, version: int) -> Iterator[sqlite3.Connec
     At the end it is migrated to the newest version. It blocks. Delete a file for which this was interrupted.
     """
     then = Schema(schema.name, schema.application_id, schema.migrations[:version])
-    with storage_errors(path), contextlib.closing(sqlite.open_writer(path, then)) as connection:
+    with storage_errors(path), contextlib.closing(sqlite.connect(path, then)) as connection:
         connection.execute("PRAGMA synchronous=OFF")
         connection.execute("BEGIN IMMEDIATE")
         yield connection

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,9 +125,6 @@ class ProjectedActions:
 
     def change(self, action_id: int, **columns: Any) -> None:
         """Change columns of an action."""
-        self._set(action_id, columns)
-
-    def _set(self, action_id: int, columns: Mapping[str, Any]) -> None:
         sets = ", ".join(f"{name} = ?" for name in columns)
         self._tx.execute(
             f"UPDATE pending_actions SET {sets}, version = version + 1 WHERE id = ?",  # noqa: S608 - the fold's own names
@@ -140,7 +137,7 @@ class ProjectedActions:
         history = [*json.loads(row[0]), {"at": at, "by": by, "what": what}]
         if len(history) > HISTORY_KEPT:
             history = [history[0], *history[-HISTORY_KEPT + 1 :]]
-        self._set(action_id, {"history_json": json.dumps(history, ensure_ascii=False)})
+        self.change(action_id, history_json=json.dumps(history, ensure_ascii=False))
 
     def zone(self) -> str | None:
         """Return the person's time zone at this point of the log; None until it is known."""

@@ -524,14 +524,11 @@ class TranscriptDB(Tables):
         """Return every curated turn, oldest first."""
         return await self._observations("WHERE processed = 1 ORDER BY id", ())
 
-    async def newest_waiting(self, limit: int) -> list[Observation]:
-        """Return the newest uncurated turns, oldest first."""
-        rows = await self._observations("WHERE processed = 0 ORDER BY id DESC LIMIT ?", (limit,))
-        return rows[::-1]
-
-    async def newest_waiting_here(self, limit: int) -> list[Observation]:
-        """Return the newest uncurated turns said to this sprite, oldest first."""
-        rows = await self._observations("WHERE processed = 0 AND source IS NULL ORDER BY id DESC LIMIT ?", (limit,))
+    async def newest_waiting(self, limit: int, *, is_here: bool = False) -> list[Observation]:
+        """Return the newest uncurated turns, oldest first; `is_here`: only those said to this sprite."""
+        rows = await self._observations(
+            "WHERE processed = 0 AND (source IS NULL OR NOT ?) ORDER BY id DESC LIMIT ?", (is_here, limit)
+        )
         return rows[::-1]
 
     async def newest_waiting_of(self, project: str, limit: int) -> list[Observation]:

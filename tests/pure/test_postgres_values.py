@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.database import MIGRATIONS
-from bridge.sql.postgres_schema import advice
-from bridge.sql.postgres_values import Row, migration, row_of, statement
+from bridge.sql.postgres import Row, row_of, statement
+from bridge.sql.postgres_schema import advice, migration
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,13 @@ from bridge.door.messages import Way
 from bridge.door.oidc.id_token import IdTokenError
 from bridge.door.oidc.identities import Identities, groups_in, role_in, wanted_name
 from bridge.door.oidc.provider import CodeRefusedError, Provider, ProviderError
-from bridge.door.people import PeopleError
+from bridge.door.people import PeopleError, Role
 from bridge.door.return_to import back_to, return_path
 from bridge.door.wrong_links import WrongLinks
 from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
     from bridge.door.login import Doorkeeper
-    from bridge.door.people import Role
     from bridge.door.sealed_cookie import SealedCookie, Spent
 
 log = logging.getLogger(__name__)

@@ -9,19 +9,17 @@ from __future__ import annotations
 import re
 import time
 import unicodedata
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bridge.config import LOCAL_PERSON
-from bridge.door.people import PeopleError
+from bridge.database import Database, Transaction, in_transaction
+from bridge.door.people import PeopleError, Role
 from bridge.hosts.host import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-
-    from bridge.database import Database, Transaction
     from bridge.door.oidc.settings import OidcSettings
-    from bridge.door.people import Role
 
 _MAX_NAME_CHARACTERS = 30
 _MAX_CLAIM_CHARACTERS = 200
@@ -51,47 +49,41 @@ class Identities:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def known(self, issuer: str, subject: str, wanted: str) -> Known | None:
+    @in_transaction
+    def known(self, tx: Transaction, issuer: str, subject: str, wanted: str) -> Known | None:
         """Return the person of an identity, created with a name like `wanted` if new. None if they were revoked."""
+        row = tx.execute(
+            "SELECT name, revoked_at FROM oidc_identities JOIN people ON name = person "
+            "WHERE issuer = ? AND subject = ?",
+            (issuer, subject),
+        ).fetchone()
+        if row is not None:
+            return Known(row["name"], is_new=False) if row["revoked_at"] is None else None
+        name = _free(tx, wanted)
+        now = time.time()
+        tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, now))
+        _insert(tx, issuer, subject, name, now)
+        return Known(name, is_new=True)
 
-        def find(tx: Transaction) -> Known | None:
-            row = tx.execute(
-                "SELECT name, revoked_at FROM oidc_identities JOIN people ON name = person "
-                "WHERE issuer = ? AND subject = ?",
-                (issuer, subject),
-            ).fetchone()
-            if row is not None:
-                return Known(row["name"], is_new=False) if row["revoked_at"] is None else None
-            name = _free(tx, wanted)
-            now = time.time()
-            tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, now))
-            _insert(tx, issuer, subject, name, now)
-            return Known(name, is_new=True)
-
-        return await self._database.write(find)
-
-    async def link(self, issuer: str, subject: str, person: str, *, moves: bool) -> str | None:
+    @in_transaction
+    def link(self, tx: Transaction, issuer: str, subject: str, person: str, *, moves: bool) -> str | None:
         """Link an identity to a person and return its previous person, or None.
 
         Raises PeopleError if there is no such person, or if the identity is another person's and `moves` is not set.
         """
-
-        def update(tx: Transaction) -> str | None:
-            row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (person,)).fetchone()
-            if row is None or row["revoked_at"] is not None:
-                raise PeopleError(f"There is nobody called {person!r} who may come in. `users list` names everyone.")
-            before = tx.execute(
-                "SELECT person FROM oidc_identities WHERE issuer = ? AND subject = ?", (issuer, subject)
-            ).fetchone()
-            if before is not None and before["person"] != person:
-                if not moves:
-                    raise PeopleError("Whoever you are at the provider is somebody else here already.")
-                tx.execute("DELETE FROM oidc_identities WHERE issuer = ? AND subject = ?", (issuer, subject))
-            if before is None or before["person"] != person:
-                _insert(tx, issuer, subject, person, time.time())
-            return None if before is None else str(before["person"])
-
-        return await self._database.write(update)
+        row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (person,)).fetchone()
+        if row is None or row["revoked_at"] is not None:
+            raise PeopleError(f"There is nobody called {person!r} who may come in. `users list` names everyone.")
+        before = tx.execute(
+            "SELECT person FROM oidc_identities WHERE issuer = ? AND subject = ?", (issuer, subject)
+        ).fetchone()
+        if before is not None and before["person"] != person:
+            if not moves:
+                raise PeopleError("Whoever you are at the provider is somebody else here already.")
+            tx.execute("DELETE FROM oidc_identities WHERE issuer = ? AND subject = ?", (issuer, subject))
+        if before is None or before["person"] != person:
+            _insert(tx, issuer, subject, person, time.time())
+        return None if before is None else str(before["person"])
 
     async def of(self, person: str) -> list[Identity]:
         """Return a person's identities, oldest first."""
@@ -103,29 +95,26 @@ class Identities:
         )
         return [Identity(row["issuer"], row["subject"], row["created_at"]) for row in rows]
 
-    async def unlink(self, person: str, subject: str, issuer: str | None) -> Identity:
+    @in_transaction
+    def unlink(self, tx: Transaction, person: str, subject: str, issuer: str | None) -> Identity:
         """Unlink a person's identity and return it. `issuer` may be None if the subject is unique.
 
         Raises PeopleError if no identity matches, or more than one.
         """
-
-        def delete(tx: Transaction) -> Identity:
-            found = [
-                Identity(row["issuer"], row["subject"], row["created_at"])
-                for row in tx.execute(
-                    "SELECT * FROM oidc_identities WHERE person = ? AND subject = ? AND issuer = coalesce(?, issuer)",
-                    (person, subject, issuer),
-                )
-            ]
-            if not found:
-                raise PeopleError(f"{person} is not {subject!r} at a provider. `users identities {person}` lists them.")
-            if len(found) > 1:
-                raise PeopleError(f"{person} is {subject!r} at more than one provider: say which one by --issuer.")
-            sql = "DELETE FROM oidc_identities WHERE issuer = ? AND subject = ?"
-            tx.execute(sql, (found[0].issuer, found[0].subject))
-            return found[0]
-
-        return await self._database.write(delete)
+        found = [
+            Identity(row["issuer"], row["subject"], row["created_at"])
+            for row in tx.execute(
+                "SELECT * FROM oidc_identities WHERE person = ? AND subject = ? AND issuer = coalesce(?, issuer)",
+                (person, subject, issuer),
+            )
+        ]
+        if not found:
+            raise PeopleError(f"{person} is not {subject!r} at a provider. `users identities {person}` lists them.")
+        if len(found) > 1:
+            raise PeopleError(f"{person} is {subject!r} at more than one provider: say which one by --issuer.")
+        sql = "DELETE FROM oidc_identities WHERE issuer = ? AND subject = ?"
+        tx.execute(sql, (found[0].issuer, found[0].subject))
+        return found[0]
 
 
 def wanted_name(claims: dict[str, Any]) -> str:

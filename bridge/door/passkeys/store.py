@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bridge.database import Database, Transaction, in_transaction
 from bridge.errors import BridgeError
-
-if TYPE_CHECKING:
-    from bridge.database import Database, Transaction
 
 MOST_EACH = 20
 MAX_LABEL_CHARACTERS = 40
@@ -42,26 +40,30 @@ class Passkeys:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(
-        self, person: str, credential_id: bytes, public_key: bytes, sign_count: int, label: str, aaguid: str
+    @in_transaction
+    def add(
+        self,
+        tx: Transaction,
+        person: str,
+        credential_id: bytes,
+        public_key: bytes,
+        sign_count: int,
+        label: str,
+        aaguid: str,
     ) -> None:
         """Add a passkey. Raises PasskeyError if the person has too many or was revoked, or if it exists already."""
-
-        def insert(tx: Transaction) -> None:
-            if tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (person,)).fetchone() is None:
-                raise PasskeyError("You may not come in here any more.")
-            count = tx.execute("SELECT count(*) AS count FROM passkeys WHERE person = ?", (person,)).fetchone()["count"]
-            if count >= MOST_EACH:
-                raise PasskeyError(f"You have {MOST_EACH} passkeys already. Remove one first.")
-            found = tx.execute(
-                "INSERT INTO passkeys (credential_id, person, public_key, sign_count, label, created_at, aaguid) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (credential_id, person, public_key, sign_count, _label(label), time.time(), aaguid),
-            )
-            if not found.rowcount:
-                raise PasskeyError("This passkey is known here already.")
-
-        await self._database.write(insert)
+        if tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (person,)).fetchone() is None:
+            raise PasskeyError("You may not come in here any more.")
+        count = tx.execute("SELECT count(*) AS count FROM passkeys WHERE person = ?", (person,)).fetchone()["count"]
+        if count >= MOST_EACH:
+            raise PasskeyError(f"You have {MOST_EACH} passkeys already. Remove one first.")
+        found = tx.execute(
+            "INSERT INTO passkeys (credential_id, person, public_key, sign_count, label, created_at, aaguid) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (credential_id, person, public_key, sign_count, _label(label), time.time(), aaguid),
+        )
+        if not found.rowcount:
+            raise PasskeyError("This passkey is known here already.")
 
     async def of(self, person: str) -> list[Passkey]:
         """Return a person's passkeys, oldest first."""
@@ -83,26 +85,20 @@ class Passkeys:
         )
         return None if row is None else _passkey(row)
 
-    async def used(self, passkey: Passkey, sign_count: int) -> bool:
+    @in_transaction
+    def used(self, tx: Transaction, passkey: Passkey, sign_count: int) -> bool:
         """Record a use. Return False if the counter has changed since the lookup, because the key may be a copy."""
+        changed = tx.execute(
+            "UPDATE passkeys SET sign_count = ?, used_at = ? WHERE credential_id = ? AND sign_count = ?",
+            (sign_count, time.time(), passkey.credential_id, passkey.sign_count),
+        )
+        return changed.rowcount > 0
 
-        def update(tx: Transaction) -> bool:
-            changed = tx.execute(
-                "UPDATE passkeys SET sign_count = ?, used_at = ? WHERE credential_id = ? AND sign_count = ?",
-                (sign_count, time.time(), passkey.credential_id, passkey.sign_count),
-            )
-            return changed.rowcount > 0
-
-        return await self._database.write(update)
-
-    async def remove(self, person: str, credential_id: bytes) -> bool:
+    @in_transaction
+    def remove(self, tx: Transaction, person: str, credential_id: bytes) -> bool:
         """Delete a person's passkey. Return False if there is none."""
-
-        def delete(tx: Transaction) -> bool:
-            sql = "DELETE FROM passkeys WHERE person = ? AND credential_id = ?"
-            return tx.execute(sql, (person, credential_id)).rowcount > 0
-
-        return await self._database.write(delete)
+        sql = "DELETE FROM passkeys WHERE person = ? AND credential_id = ?"
+        return tx.execute(sql, (person, credential_id)).rowcount > 0
 
 
 def named(passkeys: list[Passkey], name: str) -> Passkey:

@@ -283,15 +283,13 @@ class CopyStore:
         self._workspace = workspace
         self.tell = tell
 
-    async def find(self, made: Plan) -> list[Place]:
+    async def find(self, _made: Plan) -> list[Place]:
         """See Store. Only the replica's confirmation is known."""
-        del made
         waiting = await self._workspace.ship_state.tombstones()
         return [NOT_CONFIRMED] if waiting else []
 
-    async def remove(self, made: Plan) -> None:
+    async def remove(self, _made: Plan) -> None:
         """See Store."""
-        del made
         await self.tell()
 
 

@@ -90,8 +90,6 @@ class Reader(Protocol):
 
     def recognises(self, path: Path, opening: bytes) -> bool:
         """Return whether the file belongs to the program, by its first bytes (or all, if there are no more)."""
-        ...
 
     def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn | Note]:
         """Yield the ended turns in order, or the notes."""
-        ...

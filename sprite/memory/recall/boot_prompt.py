@@ -141,7 +141,7 @@ class BootPrompt:
         """Return the newest uncurated turns, oldest first; turns of this sprite always get their share."""
         newest = await self._transcript.newest_waiting(RECENT_TURNS)
         if any(turn.source is not None for turn in newest):
-            newest += await self._transcript.newest_waiting_here(RECENT_TURNS)
+            newest += await self._transcript.newest_waiting(RECENT_TURNS, is_here=True)
         turns = {turn.id: turn for turn in newest}
         return [turns[number] for number in sorted(turns)]
 

@@ -66,7 +66,6 @@ class CardSource(Protocol):
 
     async def cards(self) -> list[Card]:
         """Return the cards. Raises PeerError with a text for people if they are unavailable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

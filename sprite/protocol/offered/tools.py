@@ -70,11 +70,9 @@ class Source(Protocol):
 
     async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
         """Return the answer to a memory request. Raises PeerError with a text for people if there is none."""
-        ...
 
     async def mission(self, text: str, told: Told) -> MissionEnd:
         """Send a mission to the agent and wait for its end; cancelling interrupts it. Raises PeerError as above."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
