@@ -22,10 +22,7 @@ import { createZone } from './zone.js';
 
 const STATUS_AFTER_MS = 400;
 const FORGOTTEN_AFTER_MS = 5000;
-/**
- * @param {string} id
- * @returns {HTMLElement}
- */
+/** @param {string} id @returns {HTMLElement} */
 const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 /** @param {PanelName} name */

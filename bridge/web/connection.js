@@ -91,10 +91,7 @@ export function createConnection(store) {
     if (store.state.link.state !== 'ready') store.setLink('ready');
   }
 
-  /**
-   * @param {Message} message
-   * @param {Asked} asked
-   */
+  /** @param {Message} message @param {Asked} asked */
   function answer(message, { resolve, reject, done }) {
     done();
     const { type, payload } = message;
@@ -215,10 +212,7 @@ export function createConnection(store) {
         const open = socket;
         if (!open || open.readyState !== WebSocket.OPEN)
           return reject(new Problem('offline', 'There is no connection at the moment. Try again when it is back.'));
-        /**
-         * @param {string} code
-         * @param {string} words
-         */
+        /** @param {string} code @param {string} words */
         const stop = (code, words) => {
           done();
           reject(new Problem(code, words));
@@ -266,11 +260,7 @@ async function refusal(response) {
   return isProxys ? 'No bridge answers.' : UNOPENED;
 }
 
-/**
- * @param {string} type
- * @param {object} payload
- * @param {string} id
- */
+/** @param {string} type @param {object} payload @param {string} id */
 const frame = (type, payload, id) => JSON.stringify({ type, id, timestamp: Date.now(), payload });
 
 /** Returns a UUID, also on pages without TLS, where `randomUUID` is missing. */

@@ -18,10 +18,7 @@ export const drafts = {
       return null;
     }
   },
-  /**
-   * @param {string} key
-   * @param {Draft} draft
-   */
+  /** @param {string} key @param {Draft} draft */
   keep(key, draft) {
     try {
       sessionStorage.setItem(KEPT + key, JSON.stringify(draft));

@@ -8,11 +8,7 @@ const dayOfYear = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 's
 /** @param {number} value */
 export const number = (value) => whole.format(value);
 
-/**
- * @param {number} count
- * @param {string} noun
- * @param {string} [many]
- */
+/** @param {number} count @param {string} noun @param {string} [many] */
 export const plural = (count, noun, many = `${noun}s`) => `${number(count)} ${count === 1 ? noun : many}`;
 
 /**

@@ -82,11 +82,7 @@ export function tokens(text) {
  */
 export const renderToken = (token, { heading = 3 } = {}) => blocks([token], { heading, depth: 0 });
 
-/**
- * @param {Token[]} all
- * @param {Context} context
- * @returns {Piece[]}
- */
+/** @param {Token[]} all @param {Context} context @returns {Piece[]} */
 function blocks(all, context) {
   if (context.depth > DEEPEST) return [all.map((token) => token.raw).join('')];
   return all.flatMap((token) => block(known(token), { ...context, depth: context.depth + 1 }) ?? []);
@@ -98,11 +94,7 @@ function blocks(all, context) {
  */
 const known = (token) => /** @type {MarkedToken} */ (token);
 
-/**
- * @param {MarkedToken} token
- * @param {Context} context
- * @returns {Piece | Piece[] | null}
- */
+/** @param {MarkedToken} token @param {Context} context @returns {Piece | Piece[] | null} */
 function block(token, context) {
   switch (token.type) {
     case 'space':
@@ -129,20 +121,14 @@ function block(token, context) {
   }
 }
 
-/**
- * @param {Tokens.List} token
- * @param {Context} context
- */
+/** @param {Tokens.List} token @param {Context} context */
 function list(token, context) {
   const items = token.items.map((item) => listItem(item, context));
   if (!token.ordered) return make('ul', null, items);
   return make('ol', Number(token.start) > 1 ? { start: Number(token.start) } : null, items);
 }
 
-/**
- * @param {Tokens.ListItem} item
- * @param {Context} context
- */
+/** @param {Tokens.ListItem} item @param {Context} context */
 function listItem(item, context) {
   const content = blocks(
     item.tokens.filter((token) => token.type !== 'checkbox'),
@@ -174,15 +160,9 @@ function codeBlock({ lang, text }) {
   return element;
 }
 
-/**
- * @param {Tokens.Table} token
- * @param {Context} context
- */
+/** @param {Tokens.Table} token @param {Context} context */
 function table(token, context) {
-  /**
-   * @param {Tokens.TableCell[]} cells
-   * @param {'th' | 'td'} tag
-   */
+  /** @param {Tokens.TableCell[]} cells @param {'th' | 'td'} tag */
   const row = (cells, tag) =>
     make(
       'tr',
@@ -200,11 +180,7 @@ function table(token, context) {
   return make('div', { className: 'table-scroll', tabIndex: 0, role: 'group', ariaLabel: 'Table' }, whole);
 }
 
-/**
- * @param {Token[]} all
- * @param {Context} context
- * @returns {Piece[]}
- */
+/** @param {Token[]} all @param {Context} context @returns {Piece[]} */
 function inline(all, context) {
   if (context.depth > DEEPEST) return [all.map((token) => token.raw).join('')];
   const deeper = { ...context, depth: context.depth + 1 };

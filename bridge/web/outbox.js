@@ -44,10 +44,7 @@ export function createOutbox(store, connection, onSend = () => {}) {
     store.touch('outbox');
   }
 
-  /**
-   * @param {string} key
-   * @returns {OutboxItem[]}
-   */
+  /** @param {string} key @returns {OutboxItem[]} */
   function read(key) {
     try {
       return JSON.parse(localStorage.getItem(key) ?? '[]');
@@ -86,10 +83,7 @@ export function createOutbox(store, connection, onSend = () => {}) {
     }
   }
 
-  /**
-   * @param {OutboxItem} item
-   * @param {string} words
-   */
+  /** @param {OutboxItem} item @param {string} words */
   function fail(item, words) {
     Object.assign(item, { state: 'failed', problem: words });
     keep();
@@ -120,10 +114,7 @@ export function createOutbox(store, connection, onSend = () => {}) {
     keep();
   }
 
-  /**
-   * @param {string} name
-   * @returns {Promise<boolean>}
-   */
+  /** @param {string} name @returns {Promise<boolean>} */
   function hold(name) {
     const abort = new AbortController();
     const clock = setTimeout(() => abort.abort(), LOCK_MS);
@@ -187,10 +178,7 @@ export function createOutbox(store, connection, onSend = () => {}) {
 
 const encoder = new TextEncoder();
 
-/**
- * @param {string} text
- * @param {Limits} limits
- */
+/** @param {string} text @param {Limits} limits */
 function refusal(text, limits) {
   if (text.length > limits.mission_chars) {
     const [has, fit] = [text.length, limits.mission_chars].map((count) => count.toLocaleString());

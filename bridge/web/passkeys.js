@@ -65,18 +65,12 @@ async function asked(path) {
   return (await post(path, null)).json();
 }
 
-/**
- * @param {string} path
- * @param {unknown} body
- */
+/** @param {string} path @param {unknown} body */
 async function sent(path, body) {
   await post(path, JSON.stringify(body));
 }
 
-/**
- * @param {string} path
- * @param {string | null} body
- */
+/** @param {string} path @param {string | null} body */
 async function post(path, body) {
   const response = await fetch(path, { method: 'POST', body, headers: { Accept: 'application/json' } });
   if (response.ok) return response;

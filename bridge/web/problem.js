@@ -7,11 +7,7 @@
  * came too late.
  */
 export class Problem extends Error {
-  /**
-   * @param {string} code
-   * @param {string} message
-   * @param {Block | null} [block]
-   */
+  /** @param {string} code @param {string} message @param {Block | null} [block] */
   constructor(code, message, block = null) {
     super(message);
     this.name = 'Problem';

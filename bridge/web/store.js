@@ -212,11 +212,7 @@ export function createStore() {
       for (const fn of heard) fn(message.payload, message);
     },
 
-    /**
-     * @param {Link['state']} name
-     * @param {string} [detail]
-     * @param {Pick<Link, 'offer' | 'keptAt'>} [offer]
-     */
+    /** @param {Link['state']} name @param {string} [detail] @param {Pick<Link, 'offer' | 'keptAt'>} [offer] */
     setLink(name, detail = '', offer = {}) {
       const since = state.link.state === name ? state.link.since : Date.now();
       state.link = { state: name, detail, since, ...offer };

@@ -14,10 +14,7 @@ export function loadStyle(name) {
   return known;
 }
 
-/**
- * @param {string} name
- * @returns {Promise<unknown>}
- */
+/** @param {string} name @returns {Promise<unknown>} */
 function load(name) {
   const link = document.createElement('link');
   link.rel = 'stylesheet';

@@ -184,21 +184,14 @@ async function renew(before, after) {
     await fetch('/push/subscriptions', json('DELETE', { endpoint: before.endpoint }));
 }
 
-/**
- * @param {string} method
- * @param {unknown} body
- * @returns {RequestInit}
- */
+/** @param {string} method @param {unknown} body @returns {RequestInit} */
 const json = (method, body) => ({
   method,
   headers: { 'Content-Type': 'application/json', Accept: 'application/json' },
   body: JSON.stringify(body),
 });
 
-/**
- * @param {PushMessageData | null} data
- * @returns {Told}
- */
+/** @param {PushMessageData | null} data @returns {Told} */
 function told(data) {
   try {
     return { ...NOTHING_TOLD, ...data?.json() };

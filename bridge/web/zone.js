@@ -9,10 +9,7 @@ const KEY = 'sprite.zone';
 /** The zone of a sprite that was never given one. */
 const UNTOLD = 'UTC';
 
-/**
- * @param {Store} store
- * @param {Pick<Connection, 'ask'>} connection
- */
+/** @param {Store} store @param {Pick<Connection, 'ask'>} connection */
 export function createZone(store, connection) {
   const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
   let hasSpoken = false;

@@ -194,11 +194,7 @@ export class ActionForm {
     );
   }
 
-  /**
-   * @param {Field} field
-   * @param {string} words
-   * @param {unknown} control
-   */
+  /** @param {Field} field @param {string} words @param {unknown} control */
   #labelled(field, words, control) {
     return html`<div class="field">
       <label for=${this.#idOf(field)}>${words}</label>
@@ -260,10 +256,7 @@ export class ActionForm {
     }
   };
 
-  /**
-   * @param {Field | null} field
-   * @param {string} words
-   */
+  /** @param {Field | null} field @param {string} words */
   #refuse(field, words) {
     this.#problem = { field, words };
     this.#draw();
@@ -309,9 +302,6 @@ function namedRepeat(rule) {
   return known ?? 'custom';
 }
 
-/**
- * @param {[value: string, words: string][]} all
- * @param {string} chosen
- */
+/** @param {[value: string, words: string][]} all @param {string} chosen */
 const options = (all, chosen) =>
   all.map(([value, words]) => html`<option value=${value} ?selected=${value === chosen}>${words}</option>`);

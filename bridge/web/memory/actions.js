@@ -29,11 +29,7 @@ export class Actions extends View {
   /** @type {number | undefined} */
   #clock;
 
-  /**
-   * @param {Page} page
-   * @param {MemoryClient} client
-   * @param {MemoryActs} acts
-   */
+  /** @param {Page} page @param {MemoryClient} client @param {MemoryActs} acts */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
@@ -104,10 +100,7 @@ export class Actions extends View {
     button?.focus();
   }
 
-  /**
-   * @param {ActionRow} action
-   * @param {string} status
-   */
+  /** @param {ActionRow} action @param {string} status */
   async #resolve(action, status) {
     this.#busy.add(action.id);
     this.draw();
@@ -172,10 +165,7 @@ export class Actions extends View {
     `;
   }
 
-  /**
-   * @param {ActionRow[]} actions
-   * @param {(action: ActionRow) => unknown} row
-   */
+  /** @param {ActionRow[]} actions @param {(action: ActionRow) => unknown} row */
   #rows(actions, row) {
     return repeat(
       actions,
@@ -221,12 +211,7 @@ export class Actions extends View {
       ${this.#button(action, 'open', 'Reopen', 'quiet')}`;
   }
 
-  /**
-   * @param {ActionRow} action
-   * @param {string} status
-   * @param {string} words
-   * @param {string} [look]
-   */
+  /** @param {ActionRow} action @param {string} status @param {string} words @param {string} [look] */
   #button(action, status, words, look = '') {
     return html`<button
       type="button"
@@ -272,10 +257,7 @@ export class Actions extends View {
   }
 }
 
-/**
- * @param {number} id
- * @param {NonNullable<ActionRow['history']>} changes
- */
+/** @param {number} id @param {NonNullable<ActionRow['history']>} changes */
 const history = (id, changes) =>
   changes.length < 2
     ? nothing

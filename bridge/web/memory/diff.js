@@ -66,11 +66,7 @@ const ended = (text) => (text === '' || text.endsWith('\n') ? text : `${text}\n`
 /** @param {string} text */
 const linesOf = (text) => text.replace(/\n$/u, '').split('\n');
 
-/**
- * @param {Kind} kind
- * @param {string} text
- * @returns {Line}
- */
+/** @param {Kind} kind @param {string} text @returns {Line} */
 const whole = (kind, text) => ({ kind, parts: [{ text, changed: false }] });
 
 /**

@@ -131,11 +131,7 @@ export class DriftNotice {
     );
   }
 
-  /**
-   * @param {'accept' | 'reject'} word
-   * @param {string} label
-   * @param {boolean} [isUnseen]
-   */
+  /** @param {'accept' | 'reject'} word @param {string} label @param {boolean} [isUnseen] */
   #button(word, label, isUnseen = false) {
     return html`<button
       type="button"

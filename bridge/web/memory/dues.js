@@ -106,11 +106,7 @@ const partsOf = (rrule) =>
       .filter(([name]) => name),
   );
 
-/**
- * @param {number} interval
- * @param {string} unit
- * @param {Record<string, string>} rule
- */
+/** @param {number} interval @param {string} unit @param {Record<string, string>} rule */
 function every(interval, unit, rule) {
   const days = (rule.BYDAY ?? '').split(',').filter(Boolean);
   const plain = days.filter((day) => day in DAYS).toSorted((a, b) => WEEK.indexOf(a) - WEEK.indexOf(b));
@@ -153,11 +149,7 @@ const monthDay = (text) => (Number(text) < 0 ? `${text} from the end`.replace('-
 /** @param {Record<string, string>} rule */
 const timesIn = ({ COUNT }) => (COUNT === '1' ? 'once' : `${COUNT} times`);
 
-/**
- * @param {Record<string, string>} rule
- * @param {number | null | undefined} due
- * @param {string} zone
- */
+/** @param {Record<string, string>} rule @param {number | null | undefined} due @param {string} zone */
 function timesOf({ BYHOUR, BYMINUTE }, due, zone) {
   if (!BYHOUR) return typeof due === 'number' ? clockTime(wallClock(due, zone).time) : '';
   const minutes = (BYMINUTE ?? '0').split(',');

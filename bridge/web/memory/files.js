@@ -43,11 +43,7 @@ export class Files extends View {
   #inFile = false;
   #asked = 0;
 
-  /**
-   * @param {Page} page
-   * @param {MemoryClient} client
-   * @param {MemoryActs} acts
-   */
+  /** @param {Page} page @param {MemoryClient} client @param {MemoryActs} acts */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;

@@ -52,12 +52,7 @@ export async function forget(page, client, target, what) {
   }
 }
 
-/**
- * @param {Page} page
- * @param {MemoryClient} client
- * @param {ForgetTarget} target
- * @param {string} what
- */
+/** @param {Page} page @param {MemoryClient} client @param {ForgetTarget} target @param {string} what */
 async function look(page, client, target, what) {
   try {
     return await client.preview(target);
@@ -70,11 +65,7 @@ async function look(page, client, target, what) {
   }
 }
 
-/**
- * @param {Page} page
- * @param {Forgotten} preview
- * @param {string} what
- */
+/** @param {Page} page @param {Forgotten} preview @param {string} what */
 async function agreed(page, preview, what) {
   const many = preview.turns.length > MANY;
   const title = 'Forget this for good?';
@@ -89,10 +80,7 @@ async function agreed(page, preview, what) {
   });
 }
 
-/**
- * @param {Forgotten} preview
- * @param {string} what
- */
+/** @param {Forgotten} preview @param {string} what */
 function previewOf(preview, what) {
   const turns = preview.turns.slice(0, LISTED);
   return html`<div class="forget-preview">
@@ -129,11 +117,7 @@ const remaining = ({ remains }) =>
       </p>`
     : null;
 
-/**
- * @param {Page} page
- * @param {ForgetTarget} target
- * @param {Forgotten} gone
- */
+/** @param {Page} page @param {ForgetTarget} target @param {Forgotten} gone */
 async function say(page, target, gone) {
   const touchedPlaces = touched(gone).map((place) => place.what);
   const still = gone.still ?? [];

@@ -46,9 +46,7 @@ export class Head {
   /** @type {Shown} */
   #shown = { tab: null, query: '', unseen: 0, flushing: false, memory: null };
 
-  /**
-   * @param {HeadActs} acts
-   */
+  /** @param {HeadActs} acts */
   constructor(acts) {
     this.#acts = acts;
     this.element = elementOf(html`<div class="memory-head"></div>`);

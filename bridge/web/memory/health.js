@@ -18,11 +18,7 @@ export class Health extends View {
   /** @type {Set<number>} */
   #busy = new Set();
 
-  /**
-   * @param {Page} page
-   * @param {MemoryClient} client
-   * @param {MemoryActs} acts
-   */
+  /** @param {Page} page @param {MemoryClient} client @param {MemoryActs} acts */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
@@ -217,11 +213,7 @@ const next = (due) => (due === null ? null : `next ${moment(due.at)}`);
 /** @param {Types.Health} health */
 const cap = ({ daily_cap_usd: most }) => (most ? `of ${money(most)} a day` : null);
 
-/**
- * @param {string} name
- * @param {string} value
- * @param {string | null} [more]
- */
+/** @param {string} name @param {string} value @param {string | null} [more] */
 const figure = (name, value, more = null) =>
   html`<div class="figure-of">
     <dt>${name}</dt>
@@ -229,11 +221,7 @@ const figure = (name, value, more = null) =>
     ${more === null ? nothing : html`<dd class="small-text muted">${more}</dd>`}
   </div>`;
 
-/**
- * @param {string} caption
- * @param {string[]} head
- * @param {string[][]} rows
- */
+/** @param {string} caption @param {string[]} head @param {string[][]} rows */
 const table = (caption, head, rows) =>
   rows.length === 0
     ? nothing

@@ -56,10 +56,7 @@ export function learningRow(row, acts, { fresh = false } = {}) {
   </article>`;
 }
 
-/**
- * @param {LearningRow} row
- * @param {MemoryActs} acts
- */
+/** @param {LearningRow} row @param {MemoryActs} acts */
 function evidence({ source_observation_id: turn, evidence: quote }, { openTurn }) {
   if (turn === null) return nothing;
   const open = () => openTurn(turn, quote);

@@ -24,11 +24,7 @@ export class Learnings extends View {
   #type = null;
   #busy = false;
 
-  /**
-   * @param {Page} page
-   * @param {MemoryClient} client
-   * @param {MemoryActs} acts
-   */
+  /** @param {Page} page @param {MemoryClient} client @param {MemoryActs} acts */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
@@ -146,10 +142,7 @@ export class Learnings extends View {
     `;
   }
 
-  /**
-   * @param {string | null} type
-   * @param {string} name
-   */
+  /** @param {string | null} type @param {string} name */
   #chip(type, name) {
     const choose = () => {
       this.#type = type;

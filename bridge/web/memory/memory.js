@@ -68,10 +68,7 @@ class Memory {
   /** @type {Head} */
   #head;
 
-  /**
-   * @param {HTMLElement} root
-   * @param {Page} page
-   */
+  /** @param {HTMLElement} root @param {Page} page */
   constructor(root, page) {
     this.#page = page;
     this.#client = createClient(page);
@@ -166,10 +163,7 @@ class Memory {
 
   // --- opening ---
 
-  /**
-   * @param {number} id
-   * @param {string | null} [quote]
-   */
+  /** @param {number} id @param {string | null} [quote] */
   async openTurn(id, quote = null) {
     const unwanted = await showTurn(this.#page, this.#client, id, quote);
     if (unwanted === null) return;
@@ -179,10 +173,7 @@ class Memory {
     );
   }
 
-  /**
-   * @param {string} name
-   * @param {number | null} [version]
-   */
+  /** @param {string} name @param {number | null} [version] */
   async openFile(name, version = null) {
     this.#choose('files');
     await this.#views.files.open(name, version);
@@ -213,10 +204,7 @@ class Memory {
     this.#head.focus();
   }
 
-  /**
-   * @param {ForgetTarget} target
-   * @param {string} what
-   */
+  /** @param {ForgetTarget} target @param {string} what */
   async #forget(target, what) {
     if (await forget(this.#page, this.#client, target, what)) this.#dropDrafts();
   }

@@ -20,11 +20,7 @@ export class Search extends View {
   /** @type {number | undefined} */
   #pause;
 
-  /**
-   * @param {Page} page
-   * @param {MemoryClient} client
-   * @param {MemoryActs} acts
-   */
+  /** @param {Page} page @param {MemoryClient} client @param {MemoryActs} acts */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;

@@ -37,11 +37,7 @@ export class Timeline extends View {
   #fresh = new Set();
   #busy = false;
 
-  /**
-   * @param {Page} page
-   * @param {MemoryClient} client
-   * @param {MemoryActs} acts
-   */
+  /** @param {Page} page @param {MemoryClient} client @param {MemoryActs} acts */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
@@ -309,10 +305,7 @@ export function headline({ id, kind, learnings, files, first_turn: first, last_t
 /** The number of an added action is its row's id plus this. */
 const MADE_IDS = 1_000_000;
 
-/**
- * @param {number} id
- * @param {CurationRow['detail']} detail
- */
+/** @param {number} id @param {CurationRow['detail']} detail */
 function actionHeadline(id, detail) {
   const { op, action, by, status, once, tz, what } = detail;
   const one = toDo(op === 'add' ? MADE_IDS + id : action, detail);

@@ -26,10 +26,7 @@ export async function showTurn(page, client, id, quote = null) {
   /** @type {string | null} */
   let session = null;
 
-  /**
-   * @param {number} turnId
-   * @param {string | null} [words]
-   */
+  /** @param {number} turnId @param {string | null} [words] */
   async function open(turnId, words = null) {
     shown = turnId;
     const around = { previous: () => open(turnId - 1), next: () => open(turnId + 1) };
@@ -61,11 +58,7 @@ export async function showTurn(page, client, id, quote = null) {
   return answer === 'turn' ? { turn: shown } : null;
 }
 
-/**
- * @param {number} id
- * @param {{ previous: () => void, next: () => void }} around
- * @param {TemplateResult} content
- */
+/** @param {number} id @param {{ previous: () => void, next: () => void }} around @param {TemplateResult} content */
 const head = (id, { previous, next }, content) =>
   html`<div class="turn-head">
       <h3>Turn ${id}</h3>
@@ -110,10 +103,7 @@ function content(turn) {
   `;
 }
 
-/**
- * @param {string} who
- * @param {unknown} what
- */
+/** @param {string} who @param {unknown} what */
 const said = (who, what) =>
   html`<section class="turn-part">
     <h4>${who}</h4>
@@ -147,10 +137,7 @@ function call(made) {
   </details>`;
 }
 
-/**
- * @param {string} label
- * @param {unknown} value
- */
+/** @param {string} label @param {unknown} value */
 const block = (label, value) =>
   html`<pre class="mono scroll" tabindex="0" role="region" aria-label=${label}>${shown(value)}</pre>`;
 

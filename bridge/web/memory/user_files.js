@@ -31,11 +31,7 @@ export class UserFiles extends View {
   #more = 0;
   #query = '';
 
-  /**
-   * @param {Page} page
-   * @param {MemoryClient} client
-   * @param {MemoryActs} acts
-   */
+  /** @param {Page} page @param {MemoryClient} client @param {MemoryActs} acts */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
@@ -108,10 +104,7 @@ export class UserFiles extends View {
     this.draw();
   };
 
-  /**
-   * @param {[folder: string, words: string]} folder
-   * @param {UserFile[]} found
-   */
+  /** @param {[folder: string, words: string]} folder @param {UserFile[]} found */
   #folder([folder, words], found) {
     const files = found.filter((file) => file.path.startsWith(`${folder}/`));
     if (files.length === 0) return nothing;
@@ -127,10 +120,7 @@ export class UserFiles extends View {
     </section>`;
   }
 
-  /**
-   * @param {UserFile} file
-   * @param {string} folder
-   */
+  /** @param {UserFile} file @param {string} folder */
   #row(file, folder) {
     const within = file.path.slice(folder.length + 1);
     const name = visible(within);

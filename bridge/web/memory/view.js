@@ -13,10 +13,7 @@ export class View {
   /** @type {number | undefined} */
   #timer;
 
-  /**
-   * @param {Page} page
-   * @param {MemoryClient} client
-   */
+  /** @param {Page} page @param {MemoryClient} client */
   constructor(page, client) {
     this.page = page;
     this.client = client;
@@ -116,10 +113,7 @@ export const LOADING = html`<div class="memory-loading" role="status" aria-label
   <div class="skeleton"></div>
 </div>`;
 
-/**
- * @param {string} problem
- * @param {() => void} retry
- */
+/** @param {string} problem @param {() => void} retry */
 export const unreachable = (problem, retry) =>
   html`<div class="empty">
     <h3>Memory cannot be reached</h3>
@@ -127,10 +121,7 @@ export const unreachable = (problem, retry) =>
     <button type="button" class="button" @click=${retry}>Try again</button>
   </div>`;
 
-/**
- * @param {string} problem
- * @param {() => void} retry
- */
+/** @param {string} problem @param {() => void} retry */
 const outdated = (problem, retry) =>
   html`<div class="memory-banner warn" role="status">
     <p class="grow">This may be out of date. ${problem}</p>

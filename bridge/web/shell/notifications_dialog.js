@@ -31,10 +31,7 @@ class Panel {
   #problem = '';
   #news = '';
 
-  /**
-   * @param {Page} page
-   * @param {HTMLElement} element
-   */
+  /** @param {Page} page @param {HTMLElement} element */
   constructor(page, element) {
     this.page = page;
     this.element = element;
@@ -123,11 +120,7 @@ class Panel {
     </section>`;
   }
 
-  /**
-   * @param {string} label
-   * @param {() => Promise<unknown>} act
-   * @param {string} news
-   */
+  /** @param {string} label @param {() => Promise<unknown>} act @param {string} news */
   #button(label, act, news, primary = false) {
     return html`<button
       class=${primary ? 'button small primary' : 'button small'}
@@ -141,10 +134,7 @@ class Panel {
 
   /** @param {Choices} choices */
   #says({ words }) {
-    /**
-     * @param {boolean} value
-     * @param {string} label
-     */
+    /** @param {boolean} value @param {string} label */
     const option = (value, label) =>
       html`<label class="row">
         <input

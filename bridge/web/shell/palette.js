@@ -65,10 +65,7 @@ export function createPalette(commands) {
   /** @param {string} cap */
   const keyCap = (cap) => html`<kbd>${cap}</kbd>`;
 
-  /**
-   * @param {Row} row
-   * @param {number} index
-   */
+  /** @param {Row} row @param {number} index */
   const option = (row, index) =>
     html` <div
       class="palette-row"
@@ -159,10 +156,7 @@ function ordered(commands) {
   return commands.toSorted((one, other) => order.indexOf(one.group) - order.indexOf(other.group));
 }
 
-/**
- * @param {Grouped[]} rows
- * @returns {[string, Grouped[]][]}
- */
+/** @param {Grouped[]} rows @returns {[string, Grouped[]][]} */
 function grouped(rows) {
   const groups = new Map();
   for (const row of rows) groups.set(row.group, [...(groups.get(row.group) ?? []), row]);

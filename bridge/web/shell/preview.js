@@ -38,11 +38,7 @@ export function showPreview(page, file, { mayDelete = false } = {}) {
   return page.dialog({ title, body, actions, wide: true }).finally(() => gone.abort());
 }
 
-/**
- * @param {HTMLElement} body
- * @param {PreviewFile} file
- * @param {AbortSignal} gone
- */
+/** @param {HTMLElement} body @param {PreviewFile} file @param {AbortSignal} gone */
 async function draw(body, file, gone) {
   /** @param {TemplateResult} shown */
   const show = (shown) => render(html`${head(file)}${shown}`, body);

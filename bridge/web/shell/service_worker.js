@@ -66,10 +66,7 @@ function follow(page) {
   });
 }
 
-/**
- * @param {Page} page
- * @param {string} hash
- */
+/** @param {Page} page @param {string} hash */
 function go(page, hash) {
   const { kind, id } = PLACE.exec(hash)?.groups ?? {};
   if (kind === 'question') page.openQuestion();

@@ -38,10 +38,7 @@ export function showShortcuts(commands) {
   });
 }
 
-/**
- * @param {string} name
- * @param {Key[]} rows
- */
+/** @param {string} name @param {Key[]} rows */
 const section = (name, rows) =>
   html`<section>
     <h3>${name}</h3>
@@ -56,9 +53,6 @@ const section = (name, rows) =>
     </dl>
   </section>`;
 
-/**
- * @param {string} keys
- * @param {number} index
- */
+/** @param {string} keys @param {number} index */
 const printed = (keys, index) =>
   html`${index ? ' or ' : ''}${caps(keys).map((cap) => html`<kbd>${WORDS[cap] ?? cap}</kbd> `)}`;

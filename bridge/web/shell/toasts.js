@@ -10,10 +10,7 @@ const SHOWN_MS = 6000;
 const MOST = 4;
 const ICONS = { error: 'alert', success: 'check', info: 'spark' };
 
-/**
- * @param {HTMLElement} root
- * @param {Announce} announce
- */
+/** @param {HTMLElement} root @param {Announce} announce */
 export function createToasts(root, announce) {
   /**
    * Shows `{text, kind: 'info'|'success'|'error', action: {label, run}}`; returns a function that removes it.
