@@ -87,7 +87,7 @@ class Session:
     def begin(self, prompt: Prompt) -> None:
         """Start a message. Other turns are hidden until it has ended."""
         self.prompts.append(prompt)
-        self._hidden.update(turn for turn in self._readers if turn.id not in self.missions)
+        self._hidden.update(turn for turn in self._readers if turn.attempt and turn.id not in self.missions)
 
     def sent(self, prompt: Prompt, mission_id: str) -> None:
         """Set the id of a sent message."""
@@ -130,6 +130,9 @@ class Session:
 
     async def show(self, turn: Turn) -> None:
         """Show what is new of a turn, unless it is hidden."""
+        if not turn.attempt and turn.ending is None:
+            # A turn that waits may begin after this session's own has ended.
+            return
         if turn not in self._readers and turn.id not in self.missions and self.waits:
             self._hidden.add(turn)
         if turn not in self._hidden:

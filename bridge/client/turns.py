@@ -180,7 +180,8 @@ class Turn:
 
     def resume(self, running: Running) -> None:
         """Apply the missed events of a turn under way, and continue its growing text."""
-        known: list[AgentEvent | None] = [WholeText(self.id, text) for text in self.texts]
+        done = [part.text for part in self.parts if isinstance(part, Text) and part.is_done]
+        known: list[AgentEvent | None] = [WholeText(self.id, text) for text in done]
         known += [event for call in self.calls for event in (call.use, call.result)]
         for event in running.events:
             if event not in known:

@@ -174,6 +174,21 @@ async def test_a_message_that_waits_says_so_and_what_goes_on_elsewhere_is_not_ta
         assert stage.editor.calls(stage.session) == []
 
 
+async def test_turn_queued_elsewhere_is_shown_after_own() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("from here")
+        mission = await stage.taken("from here")
+        await stage.event("started", mission)
+        await stage.send(ChatSaid("m2", "user", "from the page", 1.0))
+        await stage.event("complete", mission, text="To you.")
+        assert await asked == "end_turn"
+        await stage.event("started", "m2")
+        await stage.event("complete", "m2", text="To the page.")
+        await stage.until_shown("To the page.")
+        assert stage.shown == "To you.<from the page>To the page."
+
+
 async def test_turns_that_nobody_here_asked_for_say_who_began_them() -> None:
     async with acp_stage() as stage:
         await stage.begin()
