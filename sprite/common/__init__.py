@@ -1,1 +1,1 @@
-"""Small parts that the sprite and the bridge share: supervised tasks, limits of new connections, known secrets."""
+"""Small parts that the sprite and the bridge share: SQLite files, locks, atomic files, tasks, limits, known secrets."""
