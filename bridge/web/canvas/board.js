@@ -19,7 +19,7 @@ import { bounded, columnsOf, NARROW, pack, UNIT, widthOf } from './packing.js';
 const HIGHEST = 30 * UNIT;
 const LOWEST = 5 * UNIT;
 /** Time for creating cards before the browser gets its turn. */
-const SLICE_MS = 8;
+const SLICE_MS = 16;
 /** Cards measured at once; each batch lays the page out. */
 const AT_ONCE = 4;
 /** A width that has not changed for this long counts as final. */

@@ -12,11 +12,7 @@ import { Tabs } from './tabs.js';
 /** @import { Board } from './board.js' */
 /** @import { NoteForm } from './note_form.js' */
 
-/**
- * Builds the panel in `root`.
- * @param {HTMLElement} root
- * @param {Page} page
- */
+/** @param {HTMLElement} root @param {Page} page */
 export const mountCanvas = (root, page) => new Canvas(root, page);
 
 class Canvas {

@@ -152,7 +152,10 @@ export class TableView {
         </div>`,
       this.element,
     );
-    if (isFocused) this.#cellAt(this.#current)?.focus({ preventScroll: true });
+    this.element.querySelector('td[tabindex="0"]')?.setAttribute('tabindex', '-1');
+    const current = this.#cellAt(this.#current);
+    current?.setAttribute('tabindex', '0');
+    if (isFocused) current?.focus({ preventScroll: true });
   }
 
   /** @param {Column} heading @param {number} column */
@@ -196,11 +199,11 @@ export class TableView {
     const values = this.#cells(place);
     const cells = this.#columns.map(({ isNumeric, decimals }, column) => {
       const text = cellText(values[column]);
-      const tab = place === this.#current.place && column === this.#current.column ? 0 : -1;
       const shown = aligned(text, decimals);
-      if (isNumeric) return html`<td class="figure" tabindex=${tab}>${shown}</td>`;
-      const title = this.#windowed && text.length > WIDEST ? text : nothing;
-      return html`<td tabindex=${tab} title=${title}>${shown}</td>`;
+      // A text property needs no marker nodes: a board may have thousands of cells.
+      if (isNumeric) return html`<td class="figure" tabindex="-1" .textContent=${shown}></td>`;
+      if (!this.#windowed || text.length <= WIDEST) return html`<td tabindex="-1" .textContent=${shown}></td>`;
+      return html`<td tabindex="-1" title=${text} .textContent=${shown}></td>`;
     });
     return html`<tr data-place=${place} aria-rowindex=${this.#windowed ? place + 2 : nothing}>${cells}</tr>`;
   }

@@ -136,11 +136,10 @@ export class Uploads {
   }
 
   /** @param {Item} item */
-  async #retry(item) {
+  #retry(item) {
     item.abort = new AbortController();
-    const sending = this.#send(item);
+    void this.#send(item);
     this.onChange();
-    await sending;
   }
 }
 
