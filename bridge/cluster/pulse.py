@@ -55,16 +55,18 @@ class Pulses:
 
     async def _beat(self, address: str) -> None:
         missed = 0
-        while waiting := self._waiting[address]:
-            began = asyncio.get_running_loop().time()
-            missed = 0 if await self._lives(address) else missed + 1
-            if missed == _MISSED:
-                missed = 0
-                for until in waiting:
-                    until.reschedule(began)
-            left = began + self._beat_seconds - asyncio.get_running_loop().time()
-            await asyncio.sleep(max(0.0, left))
-        del self._waiting[address]
+        try:
+            while waiting := self._waiting[address]:
+                began = asyncio.get_running_loop().time()
+                missed = 0 if await self._lives(address) else missed + 1
+                if missed == _MISSED:
+                    missed = 0
+                    for until in waiting:
+                        until.reschedule(began)
+                left = began + self._beat_seconds - asyncio.get_running_loop().time()
+                await asyncio.sleep(max(0.0, left))
+        finally:
+            del self._waiting[address]
 
     async def _lives(self, address: str) -> bool:
         with suppress(aiohttp.ClientError, OSError, TimeoutError):

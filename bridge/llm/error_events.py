@@ -12,15 +12,15 @@ _EVENT = re.compile(rb"(?s).*?(?:\n\n|\r\n\r\n|\Z)")
 _ENDS = (b"\n\n", b"\r\n\r\n")
 _MAX_EVENT = 1 << 20
 _TEXTS = {
-    "invalid_request_error": "The model's API refused the request as invalid.",
-    "authentication_error": "The model's API refused the bridge's key.",
-    "billing_error": "The model's API refused the request because of billing.",
-    "permission_error": "The model's API does not permit the request.",
-    "not_found_error": "The model's API does not have the model or resource.",
-    "request_too_large": "The request is larger than the model's API allows.",
-    "rate_limit_error": "The rate limit of the model's API is reached.",
+    "invalid_request_error": "The request was refused as invalid.",
+    "authentication_error": "The bridge's key was refused.",
+    "billing_error": "The request was refused because of billing.",
+    "permission_error": "The request is not permitted.",
+    "not_found_error": "The model or resource does not exist.",
+    "request_too_large": "The request is too large.",
+    "rate_limit_error": "The rate limit is reached.",
     "api_error": "The model's API failed.",
-    "timeout_error": "The request took too long at the model's API.",
+    "timeout_error": "The request took too long.",
     "overloaded_error": "The model's API is overloaded.",
 }
 #: Texts that the CLI acts on, for example by compacting its conversation. Only digits vary.

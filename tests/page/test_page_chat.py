@@ -229,7 +229,7 @@ async def test_new_session_and_restart_lose_nothing(stack: PageStack, page: Page
 async def test_refused_message_says_why_and_is_kept(page: Page) -> None:
     await ask(page, "fail always")
     refused = last(page, "fail always").locator(".problem")
-    await expect(refused).to_contain_text("service answered: No, not this.")
+    await expect(refused).to_contain_text("service answered: The request was refused as invalid.")
     await refused.get_by_role("button", name="Change it").click()
     await expect(page.locator("#composer-text")).to_have_value("fail always")
     await page.fill("#composer-text", "x" * 300_000)

@@ -263,7 +263,7 @@ async def test_openais_client_talks_to_the_agent_streamed_and_whole(stage: Stage
         assert refused.value.param == "tools"
         # A turn that fails at once is an error with a status, streamed or not, and is not sent again by itself.
         for stream in (False, True):
-            with pytest.raises(openai.APIStatusError, match="planted"):
+            with pytest.raises(openai.APIStatusError, match="refused as invalid"):
                 await program.chat.completions.create(model="sprite", messages=user("fail now"), stream=stream)
         assert len(stage.logged("fail now")) == 2
     assert "Wilhelmina" not in stage.bridge.log
