@@ -12,17 +12,16 @@ from pathlib import Path
 
 from benchmarks.bench_rebuild import BATCH, TURNS, fill
 from benchmarks.report import line
-from sprite.archive.export import Export
-from sprite.archive.reading import opened
-from sprite.archive.restore import Restore
-from sprite.archive.snapshot import snapshot
+from sprite.backup.archive import Export, snapshot
+from sprite.backup.archive_reader import opened
+from sprite.backup.restore import Restore
 from sprite.common.files import whole_file
 from sprite.config import Settings
-from sprite.database.connection import workspace_lock
-from sprite.database.transcript import open_transcript
+from sprite.curation.rebuild import replay_aside
 from sprite.errors import OperatorError
-from sprite.folders import make_folders
-from sprite.memory.rebuild import replay_aside
+from sprite.log.transcript import open_transcript
+from sprite.memory.folders import make_folders
+from sprite.storage.connection import workspace_lock
 from tests.memory_stores import open_stores
 
 RUNS = 3

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.bench_turn import stand_in
 from benchmarks.report import line
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.claude_code import PLUGIN, ClaudeCode, following
 from tests.harness import rows, sprite_process
 from tests.inspection import eventually

@@ -23,15 +23,15 @@ import aiohttp
 
 from benchmarks.bench_relay import program
 from benchmarks.report import line, spread
-from bridge.cluster.homes import this_machine
-from bridge.database import open_database
-from bridge.door.people import People
-from bridge.offline.model import OfflineModel
-from bridge.store.key_text import read_keys
-from bridge.store.keys import FixedKeys
-from bridge.store.sealed_store import SealedStore
-from bridge.store.shelves import DatabaseShelf
-from bridge.store.store import StoredRow
+from bridge.auth.people import People
+from bridge.cluster.ownership import this_machine
+from bridge.config import read_keys
+from bridge.db.open import open_database
+from bridge.fake_model.model import OfflineModel
+from bridge.replicas.keys import FixedKeys
+from bridge.replicas.sealed_store import SealedStore
+from bridge.replicas.store import StoredRow
+from bridge.replicas.tables import DatabaseShelf
 from sprite.common.locks import held
 from tests.bridge_harness import BridgeProcess
 from tests.cluster_stage import BRIDGES, STORE_KEY, Cluster, cluster

@@ -12,8 +12,8 @@ from contextlib import AsyncExitStack
 
 from benchmarks.report import line
 from bridge.cluster.leases import Leases
-from bridge.database import open_database
-from bridge.waking.shared_due_dates import SharedDueDates
+from bridge.db.open import open_database
+from bridge.wakeups.due_dates import SharedDueDates
 from tests.postgres import binaries, own_server
 
 REGISTERED, AWAKE, BRIDGES = 10_000, 500, 3

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.report import line
-from sprite.memory.curation.extraction import NEAREST_LEARNINGS
-from sprite.memory.curation.prompt import (
-    CuratorTurn,
-    OpenLearning,
-    build_prompt,
-    fit,
-)
-from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, LINE_LIMITS, template
-from sprite.memory.limits import PROMPT_BUDGET_TOKENS
-from sprite.memory.tokens import estimate_tokens
+from sprite.curation.extraction import NEAREST_LEARNINGS
+from sprite.curation.prompt import CuratorTurn, OpenLearning, build_prompt, fit
+from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, LINE_LIMITS, PROMPT_BUDGET_TOKENS, estimate_tokens, template
 
 
 def turns(number: int, characters: int) -> list[CuratorTurn]:

@@ -14,7 +14,7 @@ from typing import Any
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage
 
 from benchmarks.report import line
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.protocol.tools import TOOL_SERVER
 from tests.harness import sprite_environment, sprite_process
 

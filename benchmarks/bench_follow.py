@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.report import below, line, ratio, spread
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.claude_code import ClaudeCode
 from tests.harness import ROOT, observations, sprite_environment
 from tests.inspection import eventually

@@ -21,22 +21,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.locomo import Conversation, load
-from sprite.database.curations import NewCuration
-from sprite.database.memory import MemoryDB, open_memory
-from sprite.database.transcript import (
-    NewObservation,
-    TranscriptDB,
-    open_transcript,
-)
+from sprite.curation.decide import Judge
+from sprite.log.curations import NewCuration
+from sprite.log.transcript import NewObservation, TranscriptDB, open_transcript
+from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.files import MemoryFiles
-from sprite.memory.projection.deciding import Judge
-from sprite.memory.projection.projection import Projection
-from sprite.memory.recall import ranking
-from sprite.memory.recall.query import (
-    any_term,
-    significant,
-)
-from sprite.memory.recall.search import search
+from sprite.memory.projection import Projection
+from sprite.memory.query import any_term, significant
+from sprite.search import ranking
+from sprite.search.search import search
 
 DEPTHS = (5, 10, 20)
 #: Recall at each depth.

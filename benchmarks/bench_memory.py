@@ -18,19 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import line
-from sprite.database.transcript import open_transcript
-from sprite.memory.capture.recorder import TurnRecorder
-from sprite.memory.curation.extraction import NEAREST_LEARNINGS
-from sprite.memory.curation.prompt import (
-    CuratorTurn,
-    OpenLearning,
-    build_prompt,
-    fit,
-)
-from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, LINE_LIMITS, template
-from sprite.memory.limits import PROMPT_BUDGET_TOKENS
-from sprite.memory.recall.view import MemoryView
+from sprite.capture.recorder import TurnRecorder
+from sprite.curation.extraction import NEAREST_LEARNINGS
+from sprite.curation.prompt import CuratorTurn, OpenLearning, build_prompt, fit
+from sprite.log.transcript import open_transcript
+from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, LINE_LIMITS, PROMPT_BUDGET_TOKENS, template
 from sprite.memory.words import content_words
+from sprite.search.view import MemoryView
 from tests.fake_secrets import TWENTY, fake_secrets, leaks
 from tests.memory_stores import SESSION, Stores, call, open_stores
 

@@ -24,9 +24,9 @@ from msgspec.structs import replace
 
 from benchmarks.bench_proxy import Target, process, rate, request
 from benchmarks.report import line, spread
-from bridge.llm.models import Models
-from bridge.llm.usage_meter import PromptSizes
-from sprite.prices import Usage
+from bridge.proxy.features import Models
+from bridge.proxy.usage_meter import PromptSizes
+from sprite.common.prices import Usage
 from tests.cut_answers import MODEL, cut_answer
 from tests.postgres import own_server
 

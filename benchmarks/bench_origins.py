@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import line
-from sprite.memory.capture.recorder import TurnRecorder
+from sprite.capture.recorder import TurnRecorder
 from sprite.memory.files import CURATED, template
 from tests.memory_stores import Stores, open_stores
 

@@ -29,24 +29,22 @@ from pathlib import Path
 from aiohttp import web
 
 from benchmarks.report import line, spread
+from bridge.auth.login import Doorkeeper
+from bridge.auth.people import People
 from bridge.config import Settings
-from bridge.database import Database, open_database
-from bridge.door.edge import Edge
-from bridge.door.login import Doorkeeper
-from bridge.door.people import People
-from bridge.listening import bound, served
-from bridge.llm.accounts import LocalAccounts
-from bridge.llm.budgets import Budgets, Limits
-from bridge.llm.ledger import Ledger
-from bridge.llm.models import Models
-from bridge.llm.proxy import LlmProxy
-from bridge.llm.rate_limits import RateLimits
-from bridge.llm.shared_accounts import Accounts, SharedAccounts
-from bridge.llm.spending import Spending
-from bridge.llm.sprite_tokens import SpriteTokens
-from bridge.llm.upstream import Upstream
-from bridge.observing import logs
-from bridge.observing.metrics import Metrics
+from bridge.db.open import Database, open_database
+from bridge.http.listening import bound, served
+from bridge.proxy.accounts import LocalAccounts
+from bridge.proxy.budgets import Budgets, Limits
+from bridge.proxy.features import Models
+from bridge.proxy.ledger import Ledger
+from bridge.proxy.proxy import LlmProxy, RateLimits
+from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
+from bridge.proxy.sprite_tokens import SpriteTokens
+from bridge.proxy.upstream import Upstream
+from bridge.routes.middleware import Edge
+from bridge.telemetry import logs
+from bridge.telemetry.metrics import Metrics
 
 MODEL = "claude-haiku-4-5"
 CLIENTS = 50

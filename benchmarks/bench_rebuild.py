@@ -13,13 +13,13 @@ from pathlib import Path
 
 from benchmarks.report import line
 from sprite.config import Settings
-from sprite.database.curations import NewCuration
-from sprite.database.projected import NewLearning
-from sprite.database.workspace import open_workspace
-from sprite.memory.forgetting.plan import Target
-from sprite.memory.projection.decision import Numbered, Part, Written, write_decision
-from sprite.memory.rebuild import replay_aside
+from sprite.curation.rebuild import replay_aside
+from sprite.forget.plan import Target
+from sprite.log.curations import NewCuration
+from sprite.memory.apply import NewLearning
+from sprite.memory.decision import Numbered, Part, Written, write_decision
 from sprite.memory.words import said
+from sprite.workspace.database import open_workspace
 from tests.memory_stores import SESSION, Stores, forgetter_of, open_stores
 
 BATCH = 25

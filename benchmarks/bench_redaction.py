@@ -12,11 +12,7 @@ import time
 from pathlib import Path
 
 from benchmarks.report import line
-from sprite.privacy.redaction import (
-    prepare,
-    redact,
-    secrets_in,
-)
+from sprite.privacy.redaction import prepare, redact, secrets_in
 from tests.fake_secrets import ALL_FORMATS, TWENTY, fake_secrets, leaks
 from tests.harmless_strings import BACKTRACKING_BAIT, harmless_strings
 from tests.heldout_secrets import HELD_OUT, heldout_secrets

@@ -18,16 +18,8 @@ import aiohttp
 
 from benchmarks.report import line, spread
 from sprite.protocol.events import WholeText
-from sprite.protocol.frames import (
-    FrameDecoder,
-    ServerMessage,
-    decode_server,
-    encode,
-)
-from sprite.protocol.messages import (
-    Auth,
-    Ping,
-)
+from sprite.protocol.frames import FrameDecoder, ServerMessage, decode_server, encode
+from sprite.protocol.messages import Auth, Ping
 from tests.harness import ROOT
 
 EVENTS = 1500

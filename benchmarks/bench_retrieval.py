@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.retrieval_sets import DEPTHS, DataSet, Question, Recall, Said, Workspace, load
-from sprite.database.full_text import TOKENIZER, spaced
-from sprite.database.memory import MemoryDB, open_memory
-from sprite.database.transcript import TranscriptDB, open_transcript
-from sprite.memory.recall import ranking
-from sprite.memory.recall.query import parse_query
-from sprite.memory.recall.search import MAX_LIMIT, search
+from sprite.log.transcript import TranscriptDB, open_transcript
+from sprite.memory.database import MemoryDB, open_memory
+from sprite.memory.query import parse_query
+from sprite.search import ranking
+from sprite.search.search import MAX_LIMIT, search
+from sprite.storage.full_text import TOKENIZER, spaced
 
 #: A setting of the ranking: constants with other values than the shipped ones.
 Setting = dict[str, float]

@@ -21,13 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.report import below, line, ratio
-from sprite.database.memory import MemoryDB, open_memory
-from sprite.database.transcript import TranscriptDB, open_transcript
-from sprite.memory.recall.query import (
-    any_term,
-    parse_query,
-)
-from sprite.memory.recall.search import search
+from sprite.log.transcript import TranscriptDB, open_transcript
+from sprite.memory.database import MemoryDB, open_memory
+from sprite.memory.query import any_term, parse_query
+from sprite.search.search import search
 
 QUERIES = 200
 WARM_UP = 20

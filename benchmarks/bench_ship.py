@@ -13,9 +13,9 @@ import msgspec
 
 from benchmarks.bench_rebuild import BATCH, TURNS, fill
 from benchmarks.report import line, ratio
-from bridge.offline.model import OfflineModel
-from sprite.database.transcript import NewObservation
-from sprite.protocol.shipping import Shipped
+from bridge.fake_model.model import OfflineModel
+from sprite.log.transcript import NewObservation
+from sprite.protocol.replication import Shipped
 from tests.harness import ROOT, Client, SpriteProcess, sprite_process
 from tests.memory_stores import SESSION
 from tests.shipping_stage import Copy, Stage, shipping_stage

@@ -21,8 +21,8 @@ import aiohttp
 
 from benchmarks.report import line
 from benchmarks.stall_meter import StallMeter
-from bridge.offline.model import OfflineModel
-from bridge.operating.control import control_session
+from bridge.admin.control import control_session
+from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, running_bridge
 from tests.harness import SpriteServer, running_sprite
 from tests.in_thread import route_environment, route_logs

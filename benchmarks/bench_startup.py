@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from benchmarks.report import below, line
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.harness import ROOT, sprite_environment, sprite_process
 
 STARTS = 8

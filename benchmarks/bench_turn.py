@@ -19,8 +19,8 @@ from typing import Any
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher, ResultMessage
 
 from benchmarks.report import below, ratio
-from sprite.database.transcript import open_transcript
-from sprite.memory.capture.recorder import TurnRecorder
+from sprite.capture.recorder import TurnRecorder
+from sprite.log.transcript import open_transcript
 from tests.harness import PATIENCE, ROOT, Client, SpriteProcess, sprite_environment, sprite_process
 from tests.inspection import children
 

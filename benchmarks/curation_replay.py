@@ -17,17 +17,17 @@ from benchmarks.curation_score import Memory, Run
 from benchmarks.history import LIVE, History, Turn
 from benchmarks.recorded_model import RecordedModel
 from benchmarks.recordings import Recordings
+from sprite.agent.tools.memory import describe
+from sprite.capture.turn_buffer import TurnBuffer
 from sprite.config import Settings
-from sprite.database.memory import MemoryDB, open_memory
-from sprite.database.transcript import NewObservation, TranscriptDB, open_transcript
-from sprite.folders import make_folders
-from sprite.memory.capture.turn_buffer import TurnBuffer
+from sprite.curation.processor import ObservationProcessor
+from sprite.log.transcript import NewObservation, TranscriptDB, open_transcript
+from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.files import CURATED, MemoryFiles
-from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection.projection import Projection
-from sprite.memory.recall.search import search
-from sprite.privacy.confidences import Confidences
-from sprite.tools.memory import describe
+from sprite.memory.folders import make_folders
+from sprite.memory.projection import Projection
+from sprite.privacy.private_text import Confidences
+from sprite.search.search import search
 
 #: How deep an answer of the search is looked at.
 HITS = 10

@@ -14,7 +14,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from benchmarks.recordings import NotRecordedError, Recordings, Request
-from sprite.memory.tokens import estimate_tokens
+from sprite.memory.files import estimate_tokens
 
 #: What is marked for caching is kept so long, from its last use on.
 CACHE_SECONDS = 300.0

@@ -10,13 +10,8 @@ from typing import Self
 
 from aiohttp import web
 
-from bridge.hosts.host import (
-    HostState,
-    Reached,
-    Report,
-    TcpChannel,
-)
-from bridge.relay.relay import Relay
+from bridge.hub.hub import Relay
+from bridge.providers.provider import HostState, Reached, Report, TcpChannel
 
 
 class OnePort:

@@ -12,18 +12,8 @@ import time
 from collections import defaultdict
 
 from sprite.protocol.events import WholeText
-from sprite.protocol.frames import (
-    FrameDecoder,
-    decode_client,
-    encode,
-)
-from sprite.protocol.messages import (
-    STORE,
-    Auth,
-    AuthOk,
-    Ping,
-    StateSync,
-)
+from sprite.protocol.frames import FrameDecoder, decode_client, encode
+from sprite.protocol.messages import STORE, Auth, AuthOk, Ping, StateSync
 from sprite.protocol.shapes import MemoryState, SessionState
 
 TEXT = "A sentence such as an agent says while it works, a hundred characters long or so, and then some more."

@@ -39,8 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _variables() -> str:
-    from bridge.config import Settings
-    from bridge.door.oidc.settings import OidcSettings
+    from bridge.config import OidcSettings, Settings
     from sprite.common.settings import epilog
 
     return epilog(Settings, OidcSettings)
@@ -79,7 +78,7 @@ def _operating(module: str, add_arguments: str = "add_arguments") -> Fill:
 
 
 def _chat(parser: argparse.ArgumentParser) -> Run:
-    from bridge import chat
+    from bridge import terminal as chat
 
     chat.add_arguments(parser)
     return chat.run
@@ -125,8 +124,8 @@ _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
 def _model(chosen: argparse.Namespace) -> int:
     import msgspec
 
-    from bridge.offline.model import OfflineModel
-    from bridge.offline.script import Script
+    from bridge.fake_model.model import OfflineModel
+    from bridge.fake_model.script import Script
 
     try:
         script = Script.load(chosen.script) if chosen.script else Script()

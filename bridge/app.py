@@ -20,94 +20,71 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from bridge import data_folder, memory_note
-from bridge.cluster.holders import Holder, holders
-from bridge.cluster.homes import Homes, this_machine
-from bridge.cluster.hop import Hops
+from bridge.admin import control
+from bridge.admin.audit import Audit
+from bridge.admin.company import company_doors
+from bridge.admin.operator_actions import Inside, Operations, acts_of, people_of
+from bridge.admin.operator_api import OperatorApi
+from bridge.admin.operator_page import OperatorPage
+from bridge.admin.status import Overview, Running, slow_by_sprite
+from bridge.api.routes import Doors
+from bridge.auth.admission import Admission
+from bridge.auth.login import Doorkeeper
+from bridge.auth.new_session import Arriving
+from bridge.auth.open_sockets import Visitors
+from bridge.auth.people import People, login_link
+from bridge.auth.revocations import Revocations
+from bridge.cluster.forward import Hops
+from bridge.cluster.forward_header import Seal
 from bridge.cluster.leases import Leases
-from bridge.cluster.ownership import NotOwnedError, Ownership
-from bridge.cluster.passed import Seal
+from bridge.cluster.ownership import Holder, Homes, NotOwnedError, Ownership, holders, this_machine
 from bridge.cluster.peers import Peers
 from bridge.config import LOCAL_PERSON, Settings
-from bridge.database import Database, DatabaseError, open_database
-from bridge.door.admission import Admission
-from bridge.door.arriving import Arriving
-from bridge.door.crossing import Crossing
-from bridge.door.edge import Edge
-from bridge.door.lobby import Lobby
-from bridge.door.login import Doorkeeper
-from bridge.door.people import People, login_link
-from bridge.door.restoring import Restoring
-from bridge.door.revocations import Revocations
-from bridge.door.routes import MAX_MESSAGE_BYTES, Readiness, Routes
-from bridge.door.visitors import Visitors
-from bridge.doors.doors import Doors
+from bridge.db import data_folder
+from bridge.db import data_folder as memory_note
+from bridge.db.open import Database, DatabaseError, open_database
 from bridge.errors import OperatorError
-from bridge.hosts.archive import Archive
-from bridge.hosts.child import Child, StartSprite
-from bridge.hosts.following import Following
-from bridge.hosts.host import (
-    Access,
-    Guard,
-    Host,
-    HostError,
-    ModelAccess,
-)
-from bridge.hosts.local import LocalHost
-from bridge.listening import bound, in_url, raise_file_limit, served
-from bridge.llm.accounts import LocalAccounts, UnavailableError
-from bridge.llm.budgets import Budgets, Limits
-from bridge.llm.calls import spend
-from bridge.llm.exits import Exits
-from bridge.llm.ledger import Ledger
-from bridge.llm.models import Models
-from bridge.llm.proxy import LlmProxy
-from bridge.llm.raised_limits import raised_on
-from bridge.llm.rate_limits import RateLimits
-from bridge.llm.shared_accounts import Accounts, SharedAccounts
-from bridge.llm.spending import Spending
-from bridge.llm.sprite_tokens import SpriteTokens
-from bridge.llm.upload import MAX_BODY_BYTES
-from bridge.llm.upstream import Upstream
+from bridge.fake_model.model import OfflineModel
+from bridge.http.listening import Lobby, bound, in_url, raise_file_limit, served
+from bridge.hub.hub import Observer, Relay
 from bridge.mcp.addresses import Addresses
-from bridge.mcp.entrance import McpEntrance
 from bridge.mcp.grants import Grants
+from bridge.mcp.mount import McpEntrance
 from bridge.notify.notice import Channel, Notice
 from bridge.notify.notifier import Notifier
-from bridge.notify.outbox import Outbox
-from bridge.notify.push import Push
-from bridge.notify.push_routes import PushRoutes
-from bridge.notify.settings import NotifySettingsStore
-from bridge.notify.settings_routes import SettingsRoutes
-from bridge.notify.signature import shown
-from bridge.notify.subscriptions import Subscriptions
-from bridge.notify.tidings import Tidings
-from bridge.notify.vapid import VapidKey, kept_key
-from bridge.notify.webhook import Webhook
-from bridge.observing.metrics import Metrics
-from bridge.offline.model import OfflineModel
-from bridge.operating import control
-from bridge.operating.acts import Inside, Operations
-from bridge.operating.alone import acts_of, people_of
-from bridge.operating.audit import Audit
-from bridge.operating.company import company_doors
-from bridge.operating.operator_api import OperatorApi
-from bridge.operating.operator_page import OperatorPage
-from bridge.operating.status import Overview, Running, slow_by_sprite
-from bridge.relay.observer import Observer
-from bridge.relay.relay import Relay
-from bridge.store.follower import Followers, standing
-from bridge.store.losses import Losses
-from bridge.store.restore import Restorer
-from bridge.store.sealed_store import SealedStore, open_store
-from bridge.waking.due_dates import DueDates, stored
-from bridge.waking.shared_due_dates import SharedDueDates
-from bridge.waking.waker import Waker
+from bridge.notify.push import Push, Subscriptions, VapidKey, kept_key
+from bridge.notify.routes import NotifySettingsStore, PushRoutes, SettingsRoutes
+from bridge.notify.rules import Tidings
+from bridge.notify.webhook import Outbox, Webhook, shown
+from bridge.providers.archive import Archive
+from bridge.providers.child import Child, StartSprite
+from bridge.providers.following import Following
+from bridge.providers.local import LocalHost
+from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess
+from bridge.proxy.accounts import LocalAccounts, UnavailableError
+from bridge.proxy.body import MAX_BODY_BYTES
+from bridge.proxy.budgets import Budgets, Limits
+from bridge.proxy.calls import raised_on, spend
+from bridge.proxy.features import Exits, Models
+from bridge.proxy.ledger import Ledger
+from bridge.proxy.proxy import LlmProxy, RateLimits
+from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
+from bridge.proxy.sprite_tokens import SpriteTokens
+from bridge.proxy.upstream import Upstream
+from bridge.replicas.replicator import Followers, standing
+from bridge.replicas.restore import Losses, Restorer
+from bridge.replicas.sealed_store import SealedStore, open_store
+from bridge.routes.middleware import Edge
+from bridge.routes.owner import Crossing
+from bridge.routes.routes import MAX_MESSAGE_BYTES, Readiness, Restoring, Routes
+from bridge.telemetry.metrics import Metrics
+from bridge.wakeups.due_dates import DueDates, SharedDueDates, stored
+from bridge.wakeups.waker import Waker
 from sprite.common import own_secrets
 from sprite.common.settings import default_data
 
 if TYPE_CHECKING:
-    from bridge.hosts.sprites import SpritesHost
+    from bridge.providers.sprites import SpritesHost
     from sprite.protocol.shapes import SlowKind
 
 #: Code that is deployed to VMs stands beside the bridge package.
@@ -499,7 +476,7 @@ def _host(
                 "https://sprite.example.org."
             )
         # Importing it takes a fifth of the start, which bridges with local sprites need not pay.
-        from bridge.hosts.sprites import SpritesHost, plan_of
+        from bridge.providers.sprites import SpritesHost, plan_of
 
         return SpritesHost(
             settings.sprites_token,

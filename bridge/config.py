@@ -2,21 +2,118 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from bridge.door.oidc.settings import OidcSettings
 from bridge.errors import OperatorError
-from bridge.llm.exit_names import DEFAULT_MODEL_EXITS, MODEL_EXITS
-from bridge.store.key_text import read_keys
 from sprite.common import settings
 from sprite.common.settings import default_data, setting
+
+#: Every API feature that reaches other hosts for a VM that may reach only the bridge, with its label for users.
+MODEL_EXITS = {
+    "url": "images and documents by URL",
+    "files": "files stored with the API",
+    "web_search": "web searches by the API",
+    "web_fetch": "pages fetched by the API",
+    "code_execution": "code run by the API",
+    "mcp_servers": "MCP servers that the API connects to",
+}
+#: The agent's own WebSearch uses it.
+DEFAULT_MODEL_EXITS = frozenset({"web_search"})
+
+
+KEY_BYTES = 32
+
+
+def read_keys(text: str) -> tuple[bytes, ...]:
+    """Parse keys: `KEY` or `NAME:KEY`, separated by white space or commas, the one in use first.
+
+    Names are only for readers; a key is identified by its value. Raise ValueError for invalid base64 or another
+    length.
+    """
+    return tuple(_key(word) for word in text.replace(",", " ").split())
+
+
+def write_keys(keys: tuple[bytes, ...]) -> str:
+    """Return the text that `read_keys` parses: a key a line."""
+    return "".join(f"{base64.b64encode(key).decode()}\n" for key in keys)
+
+
+def _key(word: str) -> bytes:
+    key = base64.b64decode(word.rpartition(":")[2], validate=True)
+    if len(key) != KEY_BYTES:
+        raise ValueError
+    return key
+
+
+def _scopes(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(["openid", *settings.words(text)]))
+
+
+def _groups(text: str) -> frozenset[str]:
+    """Split group names at commas. Names may contain spaces."""
+    return frozenset(name.strip() for name in text.split(",")) - {""}
+
+
+def _content(path: str) -> str:
+    try:
+        secret = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"names a file that cannot be read: {path}") from error
+    if not secret:
+        raise ValueError(f"names a file with nothing in it: {path}")
+    return secret
+
+
+@dataclass(frozen=True, slots=True)
+class OidcSettings:
+    """One provider: its issuer URL, the bridge's client id, and the meaning of its groups."""
+
+    issuer: str = setting(
+        "BRIDGE_OIDC_ISSUER", settings.url, MISSING, "address of the OpenID provider, as it names itself"
+    )
+    client_id: str = setting("BRIDGE_OIDC_CLIENT_ID", str, MISSING, "the provider's name for this bridge")
+    client_secret: str | None = setting(
+        "BRIDGE_OIDC_CLIENT_SECRET", str, None, "the client's secret; none for a public client", secret=True
+    )
+    #: The content of the file; from_environment moves it to `client_secret`.
+    client_secret_file: str | None = setting(
+        "BRIDGE_OIDC_CLIENT_SECRET_FILE", _content, None, "a file that holds the client's secret", secret=True
+    )
+    scopes: tuple[str, ...] = setting(
+        "BRIDGE_OIDC_SCOPES", _scopes, ("openid", "profile", "email"), "scopes to request; `openid` is always one"
+    )
+    groups_claim: str = setting(
+        "BRIDGE_OIDC_GROUPS_CLAIM",
+        str,
+        "groups",
+        "claim that lists a person's groups, or the path to it, such as `realm_access.roles`",
+    )
+    operators: frozenset[str] = setting(
+        "BRIDGE_OIDC_OPERATORS",
+        _groups,
+        frozenset(),
+        "groups whose members are operators, separated by commas; without any, roles are set by command",
+    )
+    people: frozenset[str] = setting(
+        "BRIDGE_OIDC_PEOPLE",
+        _groups,
+        frozenset(),
+        "groups whose members may log in, besides operators; without any, all users of the provider may",
+    )
+
+    @property
+    def name(self) -> str:
+        """Return the provider's name for the button."""
+        return urlsplit(self.issuer).hostname or self.issuer
+
 
 Provider = Literal["local", "sprites"]
 Egress = Literal["open", "packages", "bridge"]

@@ -15,11 +15,11 @@ from sprite.common import own_secrets
 from sprite.common.settings import add_flags, epilog, secrets
 from sprite.common.tasks import TaskDiedError
 from sprite.config import Settings, from_environment
-from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
-from sprite.folders import refuse_what_is_no_file
-from sprite.memory.recall.search import DEFAULT_LIMIT
-from sprite.privacy.log_filter import DiscreetFilter
+from sprite.memory.folders import refuse_what_is_no_file
+from sprite.privacy.redaction import DiscreetFilter
+from sprite.search.search import DEFAULT_LIMIT
+from sprite.storage.connection import LARGEST_ROW_ID
 
 #: Like argparse: a person has to change the call or its input.
 EXIT_OPERATOR = 2
@@ -95,13 +95,13 @@ async def _serve(settings: Settings, _arguments: argparse.Namespace) -> int:
 
 
 async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.commands.status import status
+    from sprite.cli.status import status
 
     return await status(settings, as_json=arguments.json)
 
 
 async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.commands import change, memory
+    from sprite.cli import change, memory
 
     commands: dict[str, Command] = {
         "search": memory.search,
@@ -120,14 +120,14 @@ async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _actions(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.commands import actions
+    from sprite.cli import actions
 
     commands = {"list": actions.list_actions, "add": actions.add, "done": actions.close, "dismiss": actions.close}
     return await commands[arguments.actions_command](settings, arguments)
 
 
 async def _rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.commands.rebuild import rebuild, show_reapplied
+    from sprite.cli.rebuild import rebuild, show_reapplied
 
     if arguments.reapply:
         return await show_reapplied(settings, as_json=arguments.json)
@@ -135,7 +135,7 @@ async def _rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _import(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.commands.import_logs import import_logs
+    from sprite.cli.import_logs import import_logs
 
     return await import_logs(
         settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json, kind=arguments.kind
@@ -143,32 +143,32 @@ async def _import(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.commands.export import export
+    from sprite.cli.archives import export
 
     without_files, force = arguments.without_files, arguments.force
     return await export(settings, arguments.file, without_files=without_files, force=force, as_json=arguments.json)
 
 
 async def _follow(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.commands.follow import follow
+    from sprite.cli.follow import follow
 
     return await follow(settings, arguments)
 
 
 async def _mcp(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.commands.mcp_server import serve_memory
+    from sprite.cli.mcp_server import serve_memory
 
     return await serve_memory(settings, arguments.allow)
 
 
 async def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.commands.doctor import doctor
+    from sprite.cli.doctor import doctor
 
     return await doctor(settings, as_json=arguments.json, ask_model=not arguments.without_model)
 
 
 async def _schema(_settings: Settings, _arguments: argparse.Namespace) -> int:
-    from sprite.commands.schema import schema
+    from sprite.cli.output import schema
 
     return await schema()
 

@@ -15,51 +15,48 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from sprite.agent.background import Background
-from sprite.agent.late_agent import LateAgent
-from sprite.agent.orphans import end_orphans, end_programs
-from sprite.agent.permissions import PermissionDesk
+from sprite.agent.lazy_agent import LateAgent
+from sprite.agent.memory_events import Announcer
+from sprite.agent.permissions import PermissionDesk, StandingRules
+from sprite.agent.processes import end_orphans, end_programs
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import Session
-from sprite.agent.standing_rules import StandingRules
-from sprite.announcer import Announcer
-from sprite.archive import moving_in
-from sprite.awake import kept_awake
-from sprite.clients.canvas import PersonsCanvas
-from sprite.clients.connection import Connection, Service
-from sprite.clients.gateway import Gateway, Memory, Work
-from sprite.clients.intake import Intake
-from sprite.clients.leases import Leases
-from sprite.clients.listening import Port, listening
-from sprite.clients.uploads import Uploads
+from sprite.backup import restore as moving_in
+from sprite.backup.replicator import Shipping
+from sprite.boot.canvas import CanvasSight
+from sprite.boot.project import BootFiles, ProjectBoot
+from sprite.boot.prompt import BootPrompt
+from sprite.capture.recorder import TurnRecorder
 from sprite.common import own_secrets
 from sprite.common.files import replace_file
 from sprite.common.tasks import owned_task
 from sprite.config import Settings
-from sprite.database.connection import workspace_lock
-from sprite.database.transcript import open_transcript
-from sprite.database.workspace import open_workspace
+from sprite.curation.processor import ObservationProcessor
 from sprite.errors import OperatorError
-from sprite.feed import Feed
-from sprite.folders import UPLOADS, make_folders
+from sprite.forget.forget import Forgetter
+from sprite.gateway.canvas import PersonsCanvas
+from sprite.gateway.connection import Connection, Service
+from sprite.gateway.dispatch import Gateway, Memory, Work
+from sprite.gateway.ingest import Intake
+from sprite.gateway.leases import Leases
+from sprite.gateway.port import Port, listening
+from sprite.gateway.uploads import Uploads
+from sprite.log.transcript import open_transcript
 from sprite.memory.actions import Actions
 from sprite.memory.agent_watch import AgentWatch
-from sprite.memory.boot_files import BootFiles
-from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
-from sprite.memory.forgetting.forget import Forgetter
+from sprite.memory.folders import UPLOADS, make_folders
 from sprite.memory.opening import open_own_memory
-from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection.projection import Projection
-from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.canvas_sight import CanvasSight
-from sprite.memory.recall.project_boot import ProjectBoot
-from sprite.memory.recall.view import MemoryView
-from sprite.privacy.confidences import Confidences
+from sprite.memory.projection import Projection
+from sprite.privacy.private_text import Confidences
 from sprite.privacy.redaction import prepare
-from sprite.schedules.allowance import Allowance
-from sprite.schedules.scheduler import Scheduler
-from sprite.shipping.shipping import Shipping
-from sprite.userfiles.user_files import UserFiles
+from sprite.scheduler.keep_awake import kept_awake
+from sprite.scheduler.scheduler import Allowance, Scheduler
+from sprite.search.view import MemoryView
+from sprite.storage.connection import workspace_lock
+from sprite.workspace.database import open_workspace
+from sprite.workspace.feed import Feed
+from sprite.workspace.user_files import UserFiles
 
 log = logging.getLogger(__name__)
 

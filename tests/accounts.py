@@ -8,14 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bridge.database import Database, open_database
-from bridge.llm.accounts import Bounds, LocalAccounts
-from bridge.llm.budgets import Budgets, Limits
-from bridge.llm.calls import ModelCall
-from bridge.llm.ledger import Ledger
-from bridge.llm.raised_limits import raised_on
-from bridge.llm.shared_accounts import Accounts, SharedAccounts
-from bridge.llm.spending import Spending
+from bridge.db.open import Database, open_database
+from bridge.proxy.accounts import Bounds, LocalAccounts
+from bridge.proxy.budgets import Budgets, Limits
+from bridge.proxy.calls import ModelCall, raised_on
+from bridge.proxy.ledger import Ledger
+from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
 HOUR = 3600.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.offline import wire
-from bridge.offline.script import Step
+from bridge.fake_model import wire
+from bridge.fake_model.script import Step
 
 MODEL = "claude-haiku-4-5"
 THINKING = {

@@ -18,18 +18,10 @@ import aiohttp
 from bridge.__main__ import main as bridge_command
 from bridge.app import running
 from bridge.commands import serve
-from bridge.hosts.child import StartSprite
-from bridge.observing.logs import JsonLines, LibrariesSeldom
+from bridge.providers.child import StartSprite
+from bridge.telemetry.logs import JsonLines, LibrariesSeldom
 from tests.forking import PYTHON, fork_module, forking_python
-from tests.harness import (
-    PATIENCE,
-    Message,
-    Process,
-    RunningProcess,
-    home_beside,
-    start_in_thread,
-    start_module,
-)
+from tests.harness import PATIENCE, Message, Process, RunningProcess, home_beside, start_in_thread, start_module
 from tests.in_thread import InThread, call_main, in_thread, log_file
 
 #: What a person or a `make test` around this one has set is none of the tests'.

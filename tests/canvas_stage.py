@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sprite.database.workspace import Effect, WorkspaceDB
-from sprite.memory.recall.canvas_sight import CanvasSight
+from sprite.agent.tools.canvas import canvas_tools
+from sprite.agent.tools.canvas_reader import canvas_reader
+from sprite.boot.canvas import CanvasSight
 from sprite.protocol.messages import CanvasUpdate, StackUpdate
 from sprite.protocol.shapes import Card
-from sprite.tools.canvas import canvas_tools
-from sprite.tools.canvas_reader import canvas_reader
+from sprite.workspace.database import Effect, WorkspaceDB
 
 
 @dataclass

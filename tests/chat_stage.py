@@ -15,13 +15,12 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.text import Text
 
-from bridge.chat.commands import Commands
-from bridge.chat.conversation import Conversation
-from bridge.chat.file_commands import NotFetchedError
-from bridge.chat.pipe import Pipe
-from bridge.chat.restore_command import NotRestoredError
-from bridge.chat.terminal import Terminal
 from bridge.client.link import BridgeLink
+from bridge.terminal.commands import Commands
+from bridge.terminal.conversation import Conversation
+from bridge.terminal.file_commands import NotFetchedError, NotRestoredError
+from bridge.terminal.pipe import Pipe
+from bridge.terminal.terminal import Terminal
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.messages import Ack, Gap
 from tests.chat_stand_in import StandIn, Visitor, state_sync
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from prompt_toolkit.input import PipeInput
 
-    from bridge.chat.screen import Screen
+    from bridge.terminal.terminal import Screen
     from sprite.protocol.messages import StateSync
 
 

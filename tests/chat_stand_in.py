@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from sprite.protocol.frames import (
-    FrameDecoder,
-    encode,
-)
+from sprite.protocol.frames import FrameDecoder, encode
 from sprite.protocol.messages import AuthOk, ServerPayload, StateSync
 from sprite.protocol.rows import LearningRow
 from sprite.protocol.shapes import MemoryState, SessionState

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.cluster_stage import SPENDERS, Cluster
 from tests.faithful_page import FaithfulPage
 from tests.harness import PATIENCE

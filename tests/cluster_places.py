@@ -14,8 +14,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from bridge.cluster.homes import this_machine
-from bridge.hosts.workspace import ADDRESS, SYSTEM
+from bridge.cluster.ownership import this_machine
+from bridge.providers.provider import ADDRESS, SYSTEM
 from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
 from tests.harness import running_sprite
@@ -24,8 +24,8 @@ from tests.wiretap import Wiretap, forwarding
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from bridge.database import Database
-    from bridge.llm.sprite_tokens import SpriteTokens
+    from bridge.db.open import Database
+    from bridge.proxy.sprite_tokens import SpriteTokens
 
 #: So many processes start side by side.
 _AT_ONCE = os.cpu_count() or 1

@@ -19,10 +19,10 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from bridge.database import open_database
-from bridge.door.people import People
-from bridge.llm.sprite_tokens import SpriteTokens
-from bridge.offline.model import OfflineModel
+from bridge.auth.people import People
+from bridge.db.open import open_database
+from bridge.fake_model.model import OfflineModel
+from bridge.proxy.sprite_tokens import SpriteTokens
 from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.chaos_proxy import ChaosProxy
 from tests.cluster_places import Place, Processes

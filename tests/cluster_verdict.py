@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bridge.database import open_database
-from bridge.store.key_text import read_keys
-from bridge.store.keys import FixedKeys
-from bridge.store.sealed_store import SealedStore
-from bridge.store.shelves import DatabaseShelf
-from bridge.store.upkeep import verified
+from bridge.config import read_keys
+from bridge.db.open import open_database
+from bridge.replicas.keys import FixedKeys
+from bridge.replicas.sealed_store import SealedStore
+from bridge.replicas.tables import DatabaseShelf
+from bridge.replicas.upkeep import verified
 from tests.cluster_people import CALLS, DAILY_USD, SPENT_USD, Person, Spenders
 from tests.cluster_places import Vms
 from tests.cluster_stage import STORE_KEY, Cluster

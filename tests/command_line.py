@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.__main__ import run
-from sprite.commands import change
-from sprite.commands.rebuild import rebuild as rebuild_command
+from sprite.cli import change
+from sprite.cli.rebuild import rebuild as rebuild_command
 from sprite.config import Settings
 from sprite.server import serve
 from tests.forking import ForkedProcess, fork_module

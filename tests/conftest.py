@@ -25,7 +25,7 @@ from tests.inherited import drop_inherited
 
 # Tests of one function must not wait for the programs and their SDKs: each fixture imports what it starts.
 if TYPE_CHECKING:
-    from bridge.offline.model import OfflineModel
+    from bridge.fake_model.model import OfflineModel
     from tests.emulator import Emulator
     from tests.postgres import Server
     from tests.session_logs import Recorded
@@ -115,7 +115,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture
 async def model() -> AsyncIterator[OfflineModel]:
-    from bridge.offline.model import OfflineModel
+    from bridge.fake_model.model import OfflineModel
 
     async with OfflineModel() as model:
         yield model

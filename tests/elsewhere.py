@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sprite.commands.import_logs import import_logs
+from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
 from tests.fake_secrets import fake_secrets
 from tests.harness import ROOT

@@ -41,13 +41,13 @@ ROOT = Path(__file__).resolve().parent.parent
 _LENGTH_BYTES = 4
 #: Everything that the programs and their commands import, also late.
 _IMPORTS = (
-    "sprite.__main__ sprite.server sprite.agent.equipment sprite.commands.change sprite.commands.rebuild "
-    "sprite.commands.import_logs sprite.commands.export sprite.commands.follow sprite.commands.mcp_server "
+    "sprite.__main__ sprite.server sprite.agent.options sprite.cli.change sprite.cli.rebuild "
+    "sprite.cli.import_logs sprite.cli.archives sprite.cli.follow sprite.cli.mcp_server "
     "bridge.__main__ bridge.app bridge.commands.serve bridge.commands.operate "
     "claude_agent_sdk anyio._backends._asyncio httpcore2 encodings.idna tomllib"
 ).split()
 #: What commands import that few tests run: imported before the first of them is forked.
-_LATE_IMPORTS = {"acp": ["bridge.acp.program"], "chat": ["bridge.chat.client", "bridge.chat.terminal"]}
+_LATE_IMPORTS = {"acp": ["bridge.acp.program"], "chat": ["bridge.terminal.client", "bridge.terminal.terminal"]}
 #: A forked process writes its arguments and its environment over these, where /proc shows them.
 _ARGUMENTS_BYTES = 1 << 13
 _ENVIRONMENT_BYTES = 1 << 16

@@ -15,12 +15,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from bridge.hosts.child import Child, WorkspaceTakenError
-from bridge.hosts.host import HostError
+from bridge.providers.child import Child, WorkspaceTakenError
+from bridge.providers.provider import HostError
 from sprite.config import from_environment
 from sprite.errors import SpriteError
-from sprite.folders import refuse_what_is_no_file
-from sprite.privacy.log_filter import DiscreetFilter
+from sprite.memory.folders import refuse_what_is_no_file
+from sprite.privacy.redaction import DiscreetFilter
 from sprite.server import serve
 from tests import forking, looks
 from tests.forking import ForkedProcess, fork_module
@@ -243,7 +243,7 @@ def sprite_log(workspace: Path) -> logging.Handler:
 async def start_in_thread(
     workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None
 ) -> SpriteInBridge:
-    """Start a sprite for an in-thread bridge (see bridge.hosts.child.StartSprite)."""
+    """Start a sprite for an in-thread bridge (see bridge.providers.child.StartSprite)."""
     server = InThread(
         f"sprite {workspace.name}", _sprite_main(workspace, permissions), sprite_log(workspace), environment
     )
@@ -258,7 +258,7 @@ async def start_in_thread(
 
 
 async def start_forked(workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None) -> Child:
-    """Start a sprite process for an in-thread bridge whose test kills it (see bridge.hosts.child.StartSprite)."""
+    """Start a sprite process for an in-thread bridge whose test kills it (see bridge.providers.child.StartSprite)."""
     chosen = () if permissions is None else ("--permissions", permissions)
     pipe = asyncio.subprocess.PIPE
     process = await fork_module(

@@ -14,20 +14,20 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from bridge.cluster.hop import Hops
+from bridge.auth.admission import Admission
+from bridge.auth.login import Doorkeeper
+from bridge.auth.open_sockets import Visitors
+from bridge.auth.people import People
+from bridge.auth.revocations import Revocations
+from bridge.cluster.forward import Hops
+from bridge.cluster.forward_header import Hop, Passed, Seal
 from bridge.cluster.ownership import OwnedElsewhere, Owner, Ownership
-from bridge.cluster.passed import Hop, Passed, Seal
 from bridge.config import Settings
-from bridge.database import Database, open_database
-from bridge.door.admission import Admission
-from bridge.door.crossing import Crossing
-from bridge.door.edge import Edge, Handler
-from bridge.door.login import Doorkeeper
-from bridge.door.people import People
-from bridge.door.revocations import Revocations
-from bridge.door.visitors import Visitors
-from bridge.observing.metrics import Metrics
-from sprite.protocol.shipping import Lease
+from bridge.db.open import Database, open_database
+from bridge.routes.middleware import Edge, Handler
+from bridge.routes.owner import Crossing
+from bridge.telemetry.metrics import Metrics
+from sprite.protocol.replication import Lease
 from tests.harness import PATIENCE
 
 SECRET = "the secret that these bridges share"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridge.offline.model import OfflineModel, RecordedRequest
+from bridge.fake_model.model import OfflineModel, RecordedRequest
 from tests import looks
 from tests.harness import PATIENCE, Client, Sprite, observations, rows, running_sprite
 from tests.looks import files_below

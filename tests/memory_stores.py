@@ -10,26 +10,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sprite.backup.replicator import Shipping
 from sprite.config import Settings
-from sprite.database.curations import NewCuration
-from sprite.database.memory import MemoryDB, open_memory
-from sprite.database.transcript import (
-    NewObservation,
-    Observation,
-    TranscriptDB,
-    open_transcript,
-)
-from sprite.database.workspace import WorkspaceDB
+from sprite.curation.decide import Judge
+from sprite.curation.rebuild import Regrowth
+from sprite.forget.forget import Forgetter
+from sprite.log.curations import NewCuration
+from sprite.log.transcript import NewObservation, Observation, TranscriptDB, open_transcript
 from sprite.memory.actions import Actions
+from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.files import CURATED, MemoryFiles
-from sprite.memory.forgetting.forget import Forgetter
-from sprite.memory.projection.deciding import Judge
-from sprite.memory.projection.projection import Projection
-from sprite.memory.rebuild import Regrowth
-from sprite.memory.recall.hits import Found
-from sprite.memory.recall.search import search
+from sprite.memory.projection import Projection
 from sprite.protocol.rows import LearningRow
-from sprite.shipping.shipping import Shipping
+from sprite.search.search import Found, search
+from sprite.workspace.database import WorkspaceDB
 from tests.looks import dump
 from tests.new_databases import put_memory
 

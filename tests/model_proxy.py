@@ -15,19 +15,16 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from bridge.database import Database, open_database
-from bridge.llm.accounts import LocalAccounts
-from bridge.llm.budgets import Budgets, Limits
-from bridge.llm.call import Patience
-from bridge.llm.exits import Exits
-from bridge.llm.ledger import Ledger
-from bridge.llm.models import Models
-from bridge.llm.proxy import LlmProxy
-from bridge.llm.rate_limits import RateLimits
-from bridge.llm.shared_accounts import Accounts, SharedAccounts
-from bridge.llm.spending import Spending
-from bridge.llm.sprite_tokens import SpriteTokens
-from bridge.llm.upstream import Upstream
+from bridge.db.open import Database, open_database
+from bridge.proxy.accounts import LocalAccounts
+from bridge.proxy.budgets import Budgets, Limits
+from bridge.proxy.call import Patience
+from bridge.proxy.features import Exits, Models
+from bridge.proxy.ledger import Ledger
+from bridge.proxy.proxy import LlmProxy, RateLimits
+from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
+from bridge.proxy.sprite_tokens import SpriteTokens
+from bridge.proxy.upstream import Upstream
 from tests.harness import PATIENCE, rows
 
 MODEL = "claude-haiku-4-5"

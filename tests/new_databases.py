@@ -11,10 +11,10 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 
-from bridge.database import open_database
-from sprite.database.connection import filling
-from sprite.database.memory import SCHEMA as MEMORY
-from sprite.database.transcript import SCHEMA as TRANSCRIPT
+from bridge.db.open import open_database
+from sprite.log.transcript import SCHEMA as TRANSCRIPT
+from sprite.memory.database import SCHEMA as MEMORY
+from sprite.storage.connection import filling
 
 
 def put_memory(folder: Path) -> None:

@@ -26,7 +26,7 @@ from playwright.async_api import (
 )
 from playwright.async_api import Error as PlaywrightError
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, running_bridge
 from tests.ports import free_port
 
@@ -255,7 +255,7 @@ async def page_stack(
 ) -> AsyncIterator[PageStack]:
     """Everything for real, in the worker's browser.
 
-    `steps` are the model's (bridge.offline.script), `flags` and `environment` the bridge's.
+    `steps` are the model's (bridge.fake_model.script), `flags` and `environment` the bridge's.
     """
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(OfflineModel())

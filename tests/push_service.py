@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from bridge.notify.subscriptions import Keys, Subscription
+from bridge.notify.push import Keys, Subscription
 from tests.harness import PATIENCE
 
 if TYPE_CHECKING:

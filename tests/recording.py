@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sprite.database.transcript import Observation, TranscriptDB, open_transcript
-from sprite.memory.capture.recorder import TurnRecorder
+from sprite.capture.recorder import TurnRecorder
+from sprite.log.transcript import Observation, TranscriptDB, open_transcript
 from tests.new_databases import put_transcript
 
 SESSION = "s-1"

@@ -12,15 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 import aiohttp
 from aiohttp import web
 
-from bridge.hosts.host import (
-    HostError,
-    HostState,
-    Reached,
-    Report,
-    TcpChannel,
-)
-from bridge.relay.relay import Relay
-from bridge.relay.room import RoomTimes
+from bridge.hub.hub import Relay
+from bridge.hub.room import RoomTimes
+from bridge.providers.provider import HostError, HostState, Reached, Report, TcpChannel
 from sprite.protocol.messages import MAX_FRAME_BYTES
 from tests.chat_stand_in import TOKEN
 from tests.harness import PATIENCE

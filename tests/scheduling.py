@@ -11,27 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from sprite.agent.background import Background
-from sprite.agent.equipment import Agent
 from sprite.agent.mission_end import rows as end_rows
-from sprite.agent.permissions import PermissionDesk
+from sprite.agent.options import Agent
+from sprite.agent.permissions import PermissionDesk, StandingRules
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import Session
-from sprite.agent.standing_rules import StandingRules
+from sprite.boot.canvas import CanvasSight
+from sprite.boot.prompt import BootPrompt
+from sprite.capture.recorder import TurnRecorder
 from sprite.config import Settings
-from sprite.database.projected import Action
-from sprite.database.transcript import Outcome
-from sprite.database.workspace import MissionMoved, StoredMission, WorkspaceDB, open_workspace
+from sprite.curation.processor import ObservationProcessor
 from sprite.errors import AgentError
-from sprite.feed import Feed
+from sprite.log.transcript import Outcome
 from sprite.memory.actions import Actions
-from sprite.memory.capture.recorder import TurnRecorder
-from sprite.memory.processor import ObservationProcessor
-from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.canvas_sight import CanvasSight
-from sprite.privacy.confidences import Confidences
+from sprite.memory.apply import Action
+from sprite.privacy.private_text import Confidences
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
-from sprite.schedules.allowance import Allowance
-from sprite.schedules.scheduler import Scheduler
+from sprite.scheduler.scheduler import Allowance, Scheduler
+from sprite.workspace.database import MissionMoved, StoredMission, WorkspaceDB, open_workspace
+from sprite.workspace.feed import Feed
 from tests.memory_stores import Stores, open_stores
 
 #: Tue 2026-12-01 09:00 UTC.

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bridge.database import open_database
-from bridge.store.keys import FixedKeys, Keyring
-from bridge.store.sealed_store import SealedStore
-from bridge.store.shelves import DatabaseShelf, FolderShelf
-from bridge.store.store import StoredRow
-from sprite.protocol.shipping import Shipped, ShippedChunk, ShippedRow
+from bridge.db.open import open_database
+from bridge.replicas.keys import FixedKeys, Keyring
+from bridge.replicas.sealed_store import SealedStore
+from bridge.replicas.store import StoredRow
+from bridge.replicas.tables import DatabaseShelf, FolderShelf
+from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow
 
 TURNS = "log/observations.jsonl"
 LOG = "log-1"

@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from bridge.store.store import Store
-from sprite.archive.snapshot import SCHEMAS, Snapshot, snapshot
-from sprite.archive.walk import LeftOut, walk
+from bridge.replicas.store import Store
+from sprite.backup.archive import SCHEMAS, LeftOut, Snapshot, snapshot, walk
 from sprite.protocol.archive import PARTS, Folder, Part, to_line
-from sprite.protocol.shipping import Shipped, ShippedChunk, ShippedRow
+from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow
 from tests.command_line import settings_of
 
 CHUNK_BYTES = 100_000

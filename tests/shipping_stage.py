@@ -14,15 +14,14 @@ from typing import Any
 
 import msgspec
 
-from sprite.archive.export import Export
-from sprite.archive.snapshot import snapshot
+from sprite.backup.archive import Export, snapshot
+from sprite.backup.replicator import Shipping
 from sprite.config import Settings
-from sprite.database.workspace import WorkspaceDB, open_workspace
 from sprite.protocol.archive import MEMORY_FILES
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import MAX_FRAME_BYTES
-from sprite.protocol.shipping import Ship, Shipped, Unpacker, whole_row
-from sprite.shipping.shipping import Shipping
+from sprite.protocol.replication import Ship, Shipped, Unpacker, whole_row
+from sprite.workspace.database import WorkspaceDB, open_workspace
 from tests.in_thread import PATIENCE
 from tests.memory_stores import Stores, open_stores
 

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.database import open_database
-from bridge.store.key_text import read_keys
-from bridge.store.keys import FixedKeys
-from bridge.store.sealed_store import SealedStore
-from bridge.store.shelves import DatabaseShelf
+from bridge.config import read_keys
+from bridge.db.open import open_database
+from bridge.replicas.keys import FixedKeys
+from bridge.replicas.sealed_store import SealedStore
+from bridge.replicas.tables import DatabaseShelf
 from tests.cluster_people import Person
 from tests.cluster_places import Vms
 from tests.cluster_stage import STORE_KEY, Cluster, Slot
@@ -22,7 +22,7 @@ from tests.harness import observations
 from tests.inspection import eventually, journal, observation_of, workspace_db
 
 if TYPE_CHECKING:
-    from bridge.offline.model import OfflineModel
+    from bridge.fake_model.model import OfflineModel
 
 #: A mission that goes on and on, step by step.
 WORK, STEP = "work on until your machine is gone", "one more step"

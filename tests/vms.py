@@ -16,27 +16,11 @@ from typing import Any
 
 import pytest
 
-from bridge.hosts.archive import Archive
-from bridge.hosts.host import (
-    Channel,
-    Egress,
-    Guard,
-    HostError,
-    ModelAccess,
-    Reached,
-    unguarded,
-)
-from bridge.hosts.sprites import SpritesHost, plan_of
-from bridge.hosts.workspace import SYSTEM
-from sprite.protocol.frames import (
-    FrameDecoder,
-    decode_server,
-    encode,
-)
-from sprite.protocol.messages import (
-    Auth,
-    AuthOk,
-)
+from bridge.providers.archive import Archive
+from bridge.providers.provider import SYSTEM, Channel, Egress, Guard, HostError, ModelAccess, Reached, unguarded
+from bridge.providers.sprites import SpritesHost, plan_of
+from sprite.protocol.frames import FrameDecoder, decode_server, encode
+from sprite.protocol.messages import Auth, AuthOk
 from tests.emulator import Emulator, Fault, Machine
 from tests.emulator.api import TOKEN
 from tests.emulator.machine import Service

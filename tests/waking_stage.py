@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bridge.database import Database, open_database
-from bridge.hosts.host import HostError, Reached, Report
-from bridge.relay.relay import Relay
-from bridge.relay.room import RoomTimes
-from bridge.waking.due_dates import DueDates
-from bridge.waking.waker import Pace, Waker
+from bridge.db.open import Database, open_database
+from bridge.hub.hub import Relay
+from bridge.hub.room import RoomTimes
+from bridge.providers.provider import HostError, Reached, Report
+from bridge.wakeups.due_dates import DueDates
+from bridge.wakeups.waker import Pace, Waker
 from sprite.common.tasks import TaskSet
 from sprite.protocol.messages import Ack, NextDue, Status
 from tests.chat_stand_in import StandIn, Visitor, state_sync
@@ -25,7 +25,7 @@ from tests.relay_stage import Street
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bridge.relay.observer import Observer
+    from bridge.hub.hub import Observer
     from sprite.protocol.messages import ServerPayload
 
 #: Nothing in it waits for long.

@@ -22,7 +22,7 @@ from sprite.protocol.messages import Auth
 from tests.connections import connections, until_one_ends
 
 if TYPE_CHECKING:
-    from sprite.protocol.shipping import Lease
+    from sprite.protocol.replication import Lease
 
 _READ_BYTES = 1 << 16
 _FRAME = msgspec.json.Decoder(Envelope)

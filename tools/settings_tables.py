@@ -7,7 +7,7 @@ from pathlib import Path
 
 import bridge.config
 import sprite.config
-from bridge.door.oidc.settings import OidcSettings
+from bridge.config import OidcSettings
 from sprite.common.settings import table
 
 _ROOT = Path(__file__).resolve().parent.parent

@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.chat import address_of
 from bridge.config import LOCAL_PERSON, from_environment
 from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
+from bridge.terminal import address_of
 
 if TYPE_CHECKING:
     import argparse
 
-    from bridge.chat.endpoints import RemoteEndpoint, RunningEndpoint
+    from bridge.terminal.endpoints import RemoteEndpoint, RunningEndpoint
 
 DESCRIPTION = """\
 Your agent in an editor that speaks the Agent Client Protocol: Zed, JetBrains IDEs, Neovim and others. The editor starts
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _endpoint(arguments: argparse.Namespace) -> RunningEndpoint | RemoteEndpoint:
-    from bridge.chat.endpoints import RemoteEndpoint, RunningEndpoint
+    from bridge.terminal.endpoints import RemoteEndpoint, RunningEndpoint
 
     if sys.stdin.isatty():
         raise OperatorError(

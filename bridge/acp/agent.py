@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +12,7 @@ from acp.helpers import update_available_commands
 from acp.meta import PROTOCOL_VERSION
 from acp.schema import (
     AgentCapabilities,
+    AllowedOutcome,
     Implementation,
     InitializeResponse,
     ListSessionsResponse,
@@ -27,29 +29,69 @@ from acp.schema import (
     SetSessionModeResponse,
 )
 
-from bridge.acp import slash_commands
+from bridge.acp import session as slash_commands
 from bridge.acp.conversation import unavailable
 from bridge.acp.prompt import PromptRefusedError, read_prompt
 from bridge.acp.session import Prompt, Session
-from bridge.chat.untrusted import one_line
+from bridge.terminal.drawing import one_line
 from sprite.common.tasks import TaskSet
 from sprite.protocol.events import Failed, Interrupted
+from sprite.protocol.files import upload_chunks
 from sprite.protocol.memory import ChatRequest, ChatResult
 from sprite.protocol.messages import Ack, Status, System
-from sprite.protocol.upload_chunks import upload_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from acp.helpers import ContentBlock
+    from acp.helpers import ContentBlock, SessionUpdate
     from acp.interfaces import Client
-    from acp.schema import StopReason
+    from acp.schema import PermissionOption, StopReason, ToolCallUpdate
 
     from bridge.acp.conversation import Conversation
-    from bridge.acp.editor import Editor
     from bridge.acp.prompt import Attachment
+    from bridge.acp.stdio import StdioTransport
     from sprite.protocol.events import Ending
+
+
+class Editor:
+    """The program that started this one. Calls to a closed editor do nothing."""
+
+    def __init__(self, transport: StdioTransport) -> None:
+        self._transport = transport
+        #: Set once the library has connected.
+        self.client: Client | None = None
+
+    async def update(self, session_id: str, update: SessionUpdate) -> None:
+        """Send an update of a session."""
+        if self.client is not None:
+            with suppress(ConnectionError):
+                await self.client.session_update(session_id, update)
+
+    async def ask(self, session_id: str, call: ToolCallUpdate, options: list[PermissionOption]) -> str | None:
+        """Ask the person about a tool call. Return the id of the chosen option, or None.
+
+        Raises acp's RequestError if the editor cannot ask.
+        """
+        if self.client is None:
+            return None
+        try:
+            answer = await self.client.request_permission(session_id, call, options)
+        except ConnectionError:
+            return None
+        finally:
+            # An answered question cannot be withdrawn any more; `withdraw` has taken the id already.
+            self._transport.question_id(call.tool_call_id)
+        return answer.outcome.option_id if isinstance(answer.outcome, AllowedOutcome) else None
+
+    async def withdraw(self, tool_call_id: str) -> None:
+        """Withdraw a question that was answered elsewhere or is obsolete."""
+        if (question_id := self._transport.question_id(tool_call_id)) is not None:
+            with suppress(ConnectionError):
+                await self._transport.send(
+                    {"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": question_id}}
+                )
+
 
 #: The id of the conversation in an editor's list of sessions. Each session is a view of it.
 CONVERSATION = "sprite-conversation"

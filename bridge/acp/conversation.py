@@ -15,9 +15,9 @@ from acp.exceptions import RequestError
 
 from bridge.acp.questions import Questions
 from bridge.acp.session import Session
-from bridge.chat import drawing
 from bridge.client.link import BridgeLink, BridgeUnreachableError, NotConnectedError
 from bridge.client.turns import Turns
+from bridge.terminal import drawing
 from sprite.common.tasks import TaskSet, owned_task
 from sprite.protocol.events import Interrupted
 from sprite.protocol.memory import ChatRequest, ChatResult
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from bridge.acp.editor import Editor
+    from bridge.acp.agent import Editor
     from bridge.acp.session import Prompt
     from bridge.client.link import Connect
     from bridge.client.turns import Decision

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, cast
 
 from acp.agent.connection import AgentSideConnection
 
-from bridge.acp.agent import SpriteAgent
+from bridge.acp.agent import Editor, SpriteAgent
 from bridge.acp.conversation import Conversation
-from bridge.acp.editor import Editor
 from bridge.acp.stdio import opened
 from bridge.errors import FAULT
-from bridge.observing import logs
+from bridge.telemetry import logs
 from sprite.common.tasks import TaskDiedError, TaskSet
 
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from acp.interfaces import Agent
 
     from bridge.acp.stdio import StdioTransport
-    from bridge.chat.endpoints import RemoteEndpoint, RunningEndpoint
     from bridge.client.link import Connect
+    from bridge.terminal.endpoints import RemoteEndpoint, RunningEndpoint
 
 _SIGNALLED = 128
 #: Time to deliver the final error answers to the editor.

@@ -23,11 +23,12 @@ from acp.schema import (
 )
 
 from bridge.acp.tool_calls import fenced
-from bridge.chat.untrusted import one_line
+from bridge.terminal.drawing import one_line
 from sprite.protocol.messages import MAX_MISSION_CHARS
 
 if TYPE_CHECKING:
     from acp.helpers import ContentBlock
+
 
 #: Limits per message: attached files, and other blocks such as references.
 MAX_FILES = 20

@@ -14,14 +14,14 @@ from acp.helpers import start_tool_call, update_tool_call
 from acp.schema import PermissionOption, ToolCallUpdate
 
 from bridge.acp import tool_calls
-from bridge.chat.untrusted import one_line
+from bridge.terminal.drawing import one_line
 from sprite.protocol.messages import Permission
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
 
-    from bridge.acp.editor import Editor
+    from bridge.acp.agent import Editor
     from bridge.acp.session import Session
     from bridge.client.link import BridgeLink
     from bridge.client.turns import Decision

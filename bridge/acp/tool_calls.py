@@ -9,9 +9,8 @@ from acp.helpers import plan_entry, start_tool_call, text_block, tool_content, t
 from acp.helpers import update_tool_call as update
 from acp.schema import ToolCallLocation, ToolKind
 
-from bridge.chat import drawing
-from bridge.chat.exact import exact
-from bridge.chat.untrusted import clean, one_line
+from bridge.terminal import drawing
+from bridge.terminal.drawing import clean, exact, one_line
 
 if TYPE_CHECKING:
     from acp.helpers import ToolCallContentVariant
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from bridge.client.turns import Call
     from sprite.protocol.events import ToolUse
     from sprite.protocol.messages import PermissionRequest
+
 
 _KINDS: dict[str, ToolKind] = {
     "Read": "read",

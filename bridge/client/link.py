@@ -14,15 +14,9 @@ from typing import TYPE_CHECKING, Self
 
 import aiohttp
 
-from sprite.common.retry import backoff
+from sprite.common.tasks import backoff
 from sprite.protocol.canvas import CreateCard
-from sprite.protocol.frames import (
-    FatalPeerError,
-    PeerError,
-    RelayedMessage,
-    decode_relayed,
-    encode,
-)
+from sprite.protocol.frames import FatalPeerError, PeerError, RelayedMessage, decode_relayed, encode
 from sprite.protocol.messages import (
     Ack,
     AuthOk,
@@ -36,7 +30,7 @@ from sprite.protocol.messages import (
     ServerPayload,
     StateSync,
 )
-from sprite.protocol.position import Position
+from sprite.protocol.outbox import Position
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

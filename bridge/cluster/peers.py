@@ -9,23 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
 
-from bridge.cluster.passed import ANSWER, Hop, Passed
-from bridge.database import DatabaseError
-from sprite.common.tasks import owned_task
+from bridge.cluster.forward_header import ANSWER, Hop, Passed
+from bridge.db.open import DatabaseError
+from sprite.common.tasks import TaskSet, owned_task
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from bridge.cluster.passed import Seal
-    from bridge.database import Database
+    from bridge.cluster.forward_header import Seal
+    from bridge.db.open import Database
+
 
 log = logging.getLogger(__name__)
 
@@ -193,3 +194,69 @@ class Peers:
 
 def _peer(row: Any) -> Peer:
     return Peer(row["name"], row["address"], tuple(row["store_keys"].split()))
+
+
+BEAT_SECONDS = 2.0
+_MISSED = 3
+
+
+class SilentError(Exception):
+    """The other bridge has failed too many probes."""
+
+
+class Pulses:
+    """Wrap a forwarded request in `async with pulses.felt(address):`. `session` sends the probes."""
+
+    def __init__(self, session: aiohttp.ClientSession, beat_seconds: float = BEAT_SECONDS) -> None:
+        self._session = session
+        self._beat_seconds = beat_seconds
+        #: The blocks that wait for each bridge.
+        self._waiting: dict[str, set[asyncio.Timeout]] = {}
+        self._tasks = TaskSet()
+
+    async def close(self) -> None:
+        """Stop all probes."""
+        await self._tasks.close()
+
+    @asynccontextmanager
+    async def felt(self, address: str) -> AsyncIterator[None]:
+        """Run the block while the bridge answers probes. Raises SilentError inside it once it stops answering."""
+        if address not in self._waiting:
+            self._tasks.start(self._beat(address), "pulse")
+        waiting = self._waiting.setdefault(address, set())
+        try:
+            async with asyncio.timeout(None) as until:
+                waiting.add(until)
+                try:
+                    yield
+                finally:
+                    waiting.discard(until)
+        except TimeoutError as error:
+            if until.expired():
+                raise SilentError from error
+            raise
+
+    async def _beat(self, address: str) -> None:
+        missed = 0
+        try:
+            while waiting := self._waiting[address]:
+                began = asyncio.get_running_loop().time()
+                missed = 0 if await self._lives(address) else missed + 1
+                if missed == _MISSED:
+                    missed = 0
+                    for until in waiting:
+                        until.reschedule(began)
+                left = began + self._beat_seconds - asyncio.get_running_loop().time()
+                await asyncio.sleep(max(0.0, left))
+        finally:
+            del self._waiting[address]
+
+    async def _lives(self, address: str) -> bool:
+        with suppress(aiohttp.ClientError, OSError, TimeoutError):
+            async with (
+                asyncio.timeout(self._beat_seconds),
+                self._session.get(f"{address}/healthz", allow_redirects=False),
+            ):
+                # Any answer counts.
+                return True
+        return False

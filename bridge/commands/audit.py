@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from bridge.admin import control
+from bridge.admin.audit import MOST_SHOWN, AuditLog, told
 from bridge.commands.reach import add_data, bridge_or_acts, say
 from bridge.config import Settings
 from bridge.errors import OperatorError
-from bridge.hosts.output import printable
-from bridge.operating import control
-from bridge.operating.audit import MOST_SHOWN, AuditLog, told
+from bridge.providers.vm_scripts import printable
 
 _BROKEN = 1
 

@@ -21,18 +21,17 @@ from urllib.parse import quote, unquote
 import aiohttp
 from rich.console import Console
 
-from bridge.chat.counted import sized
-from bridge.commands.moments import add_as_of, ago, moment
-from bridge.commands.reach import add_data, running_bridge
+from bridge.admin.audit import CLI, EXPORT, of_what
+from bridge.admin.control import ControlError, NoBridgeError
+from bridge.admin.operator_api import AS_OF, LEFT_OUT
+from bridge.commands.reach import add_as_of, add_data, ago, moment, running_bridge
+from bridge.commands.steps import Steps
 from bridge.config import Settings
-from bridge.hosts.host import HostError
-from bridge.hosts.steps import Steps
-from bridge.operating.audit import CLI, EXPORT, of_what
-from bridge.operating.control import ControlError, NoBridgeError
-from bridge.operating.kept_api import AS_OF, LEFT_OUT
-from bridge.store.export import Source, exported_as_owner
-from bridge.store.losses import moment as moment_words
-from bridge.store.store import StoreError
+from bridge.providers.provider import HostError
+from bridge.replicas.archive import Source, exported_as_owner
+from bridge.replicas.restore import moment as moment_words
+from bridge.replicas.store import StoreError
+from bridge.terminal.drawing import sized
 from sprite.common.files import whole_file
 from sprite.protocol.archive import MANIFEST
 

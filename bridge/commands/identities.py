@@ -8,13 +8,13 @@ from urllib.parse import quote
 
 import msgspec
 
+from bridge.admin import control
+from bridge.admin.audit import CLI
+from bridge.admin.control import ControlError
+from bridge.admin.operator_actions import WaysIn
 from bridge.commands.reach import add_data, bridge_or_acts, day, say
 from bridge.config import Settings
-from bridge.hosts.output import printable
-from bridge.operating import control
-from bridge.operating.acts import WaysIn
-from bridge.operating.audit import CLI
-from bridge.operating.control import ControlError
+from bridge.providers.vm_scripts import printable
 
 if TYPE_CHECKING:
     # argparse names this type only for type checkers.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from bridge import data_folder
+from bridge.admin.audit import CLI, DONE, Audit
 from bridge.commands.reach import add_data, say
 from bridge.config import Settings
-from bridge.database import Transaction, open_database
+from bridge.db import data_folder
+from bridge.db.open import Transaction, continue_numbers, copy, open_database
 from bridge.errors import OperatorError
-from bridge.operating.audit import CLI, DONE, Audit
-from bridge.sql.moving import continue_numbers, copy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

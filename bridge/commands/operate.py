@@ -11,17 +11,17 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
-from bridge import data_folder
+from bridge.admin import control, status
+from bridge.admin.audit import CLI
+from bridge.admin.control import ControlError, NoBridgeError
+from bridge.admin.status import Row
+from bridge.auth.people import ROLES, Person, login_link
 from bridge.commands import identities, tokens
 from bridge.commands.reach import add_data, bridge_or_acts, day, running_bridge, say
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
-from bridge.door.people import ROLES, Person, login_link
+from bridge.db import data_folder
 from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
-from bridge.hosts.output import printable
-from bridge.operating import control, status
-from bridge.operating.audit import CLI
-from bridge.operating.control import ControlError, NoBridgeError
-from bridge.operating.status import Row
+from bridge.providers.vm_scripts import printable
 
 _FAILED = 1
 
@@ -248,7 +248,7 @@ async def _notify_test(settings: Settings, arguments: argparse.Namespace) -> int
 
 
 async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
-    from bridge.commands.followed import follow_steps
+    from bridge.commands.steps import follow_steps
 
     try:
         async with running_bridge(settings) as session:
@@ -258,8 +258,8 @@ async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
             say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is wanted.")
             return 0
     from bridge.app import host_alone
-    from bridge.hosts.host import HostError
-    from bridge.hosts.steps import Steps
+    from bridge.commands.steps import Steps
+    from bridge.providers.provider import HostError
 
     with Steps() as show:
         try:

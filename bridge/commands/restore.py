@@ -13,18 +13,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bridge.admin.audit import CLI
+from bridge.admin.control import ControlError, NoBridgeError
 from bridge.commands.export import Wanted, add_leave_out_damaged, receive
-from bridge.commands.followed import follow_steps
-from bridge.commands.moments import add_as_of, moment
-from bridge.commands.reach import add_data, running_bridge
-from bridge.hosts.host import HostError
-from bridge.hosts.local import passed_on
-from bridge.hosts.program import program_output
-from bridge.hosts.steps import Steps
-from bridge.operating.audit import CLI
-from bridge.operating.control import ControlError, NoBridgeError
-from bridge.store.restore import SAY_OVER, Asked
-from bridge.store.store import StoreError
+from bridge.commands.reach import add_as_of, add_data, moment, running_bridge
+from bridge.commands.steps import Steps, follow_steps
+from bridge.providers.local import passed_on
+from bridge.providers.local_restore import program_output
+from bridge.providers.provider import HostError
+from bridge.replicas.restore import SAY_OVER, Asked
+from bridge.replicas.store import StoreError
 from sprite.common.files import whole_file
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bridge import data_folder
+from bridge.admin.control import ControlError, ask, control_session
 from bridge.app import Bridge, running
 from bridge.config import Settings, from_environment
+from bridge.db import data_folder
 from bridge.errors import BAD_USAGE, FAULT, OperatorError
-from bridge.observing import logs
-from bridge.operating.control import ControlError, ask, control_session
+from bridge.telemetry import logs
 from sprite.common.settings import add_flags, claude_code_logs
 from sprite.common.tasks import TaskDiedError
 

@@ -14,20 +14,20 @@ from functools import partial
 
 import msgspec
 
-from bridge.chat.counted import sized
+from bridge.admin import control
+from bridge.admin.audit import CLI, outcome_noted
+from bridge.admin.control import NoBridgeError
 from bridge.cluster.peers import GONE_SECONDS, running
 from bridge.commands.reach import add_data, bridge_or_acts, running_bridge, say
 from bridge.config import Settings
-from bridge.database import Database, open_database
+from bridge.db.open import Database, open_database
 from bridge.errors import OperatorError
-from bridge.hosts.output import printable
-from bridge.operating import control
-from bridge.operating.audit import CLI, outcome_noted
-from bridge.operating.control import NoBridgeError
-from bridge.store.keys import KeyFile, Keyring
-from bridge.store.sealed_store import SealedStore, open_store
-from bridge.store.store import Kept, StoreError
-from bridge.store.upkeep import checked, pieces_of_other_keys, sealed_anew
+from bridge.providers.vm_scripts import printable
+from bridge.replicas.keys import KeyFile, Keyring
+from bridge.replicas.sealed_store import SealedStore, open_store
+from bridge.replicas.store import Kept, StoreError
+from bridge.replicas.upkeep import checked, pieces_of_other_keys, sealed_anew
+from bridge.terminal.drawing import sized
 
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
 

@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from bridge.admin import control
+from bridge.admin.audit import CLI
+from bridge.admin.operator_api import AskedToken, MadeToken
+from bridge.auth.tokens import DEFAULT_SCOPES, MEANING, SCOPES, Token
 from bridge.commands.reach import add_data, bridge_or_acts, day, say
 from bridge.config import Settings
-from bridge.door.tokens import DEFAULT_SCOPES, MEANING, SCOPES, Token
-from bridge.operating import control
-from bridge.operating.audit import CLI
-from bridge.operating.operator_api import AskedToken, MadeToken
 
 if TYPE_CHECKING:
     # argparse names this type only for type checkers.

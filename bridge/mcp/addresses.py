@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from bridge.config import Settings
 
+
 MCP: Final = "/mcp"
 #: RFC 9728: followed by the resource's path, or (for some clients) without it.
 RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"

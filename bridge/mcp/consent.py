@@ -8,14 +8,14 @@ from urllib.parse import parse_qs, urlsplit
 from aiohttp import web
 from mcp.server.auth.provider import AuthorizationParams, construct_redirect_uri
 
-from bridge.door import messages
-from bridge.door.small_bodies import body_within
-from bridge.door.tokens import MEANING, Scope
+from bridge.auth.tokens import MEANING, Scope
+from bridge.http import messages
+from bridge.http.messages import body_within
 from bridge.mcp.provider import GRANTABLE, GrantedAccess, Program, leads_to
-from bridge.observing.request_keys import PERSON
+from bridge.telemetry.logs import PERSON
 
 if TYPE_CHECKING:
-    from bridge.door.login import Doorkeeper
+    from bridge.auth.login import Doorkeeper
     from bridge.mcp.addresses import Addresses
 
 _MAX_ANSWER_BYTES, _MAX_FIELDS = 4_096, 20

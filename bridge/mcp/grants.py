@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bridge.database import Database, Transaction, in_snapshot, in_transaction, token_sha256
-from bridge.door.tokens import chosen_scopes, new_token, tell_revoked
+from bridge.auth.tokens import chosen_scopes, new_token, tell_revoked
+from bridge.db.open import Database, Transaction, in_snapshot, in_transaction, token_sha256
 
 ACCESS_SECONDS: Final = 3600
 REFRESH_SECONDS: Final = 60 * 86_400

@@ -20,20 +20,21 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import request_response
 
-from bridge.door import messages
+from bridge.http import messages
 from bridge.mcp import addresses
-from bridge.mcp.asgi import Application, served_by
 from bridge.mcp.consent import Consent
+from bridge.mcp.endpoint import Application, served_by
 from bridge.mcp.provider import GRANTABLE, GrantedAccess
-from bridge.token_bucket import TokenBucket
+from sprite.common.limits import TokenBucket
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from bridge.door.admission import Admission
-    from bridge.door.login import Doorkeeper
+    from bridge.auth.admission import Admission
+    from bridge.auth.login import Doorkeeper
     from bridge.mcp.addresses import Addresses
     from bridge.mcp.grants import Grants
+
 
 _MAX_BODY_BYTES = 64 * 1024
 #: Rate limit of all registrations together, which need no authentication.

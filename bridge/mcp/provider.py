@@ -30,7 +30,7 @@ from bridge.mcp.addresses import CONSENT, is_here
 from bridge.mcp.grants import ACCESS_SECONDS, CODE_SECONDS, Code, Grant, Grants, Issued
 
 if TYPE_CHECKING:
-    from bridge.door.tokens import Scope
+    from bridge.auth.tokens import Scope
 
 #: Scopes that a program can be granted here. `observe` requires a token that a person creates.
 GRANTABLE: Final[tuple[Scope, ...]] = ("memory:read", "actions", "ask")

@@ -17,9 +17,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from bridge.database import Database, DatabaseError, Transaction, once_back
+from bridge.db.open import Database, DatabaseError, Transaction, once_back
 from bridge.notify.notice import Channel, Notice
-from bridge.token_bucket import TokenBucket
+from sprite.common.limits import TokenBucket
 from sprite.common.tasks import TaskSet, owned_task
 
 log = logging.getLogger(__name__)

@@ -9,27 +9,236 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import binascii
+import errno
 import hashlib
+import ipaddress
 import logging
+import socket
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import msgspec
+from aiohttp import TCPConnector
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_der_private_key,
+)
+from py_vapid import Vapid02  # type: ignore[import-untyped]
+from py_vapid.utils import b64urlencode  # type: ignore[import-untyped]
 
-from bridge.database import DatabaseError, once_back
-from bridge.notify.addresses import outward_connector
+from bridge.config import is_loopback
+from bridge.db.open import ConstraintError, Database, DatabaseError, Transaction, in_snapshot, once_back, token_sha256
+from bridge.errors import BridgeError
 from bridge.notify.notice import SHORT_TITLE, Notice
-from sprite.common.retry import jittered
+from sprite.common import own_secrets
+from sprite.common.tasks import jittered
 
-if TYPE_CHECKING:
-    from bridge.notify.subscriptions import Subscription, Subscriptions
-    from bridge.notify.vapid import VapidKey
+#: Push services accept a day at most.
+_TOKEN_SECONDS = 12 * 3600
+#: Contact address for push services. The library requires one; a bridge without a public URL has none.
+_NOBODY = "mailto:bridge@sprite.invalid"
+
+
+class VapidKey:
+    """Sign requests to push services. `public` is the key for browsers: an uncompressed point, base64url."""
+
+    def __init__(self, private: ec.EllipticCurvePrivateKey, public_url: str | None) -> None:
+        self._vapid = Vapid02(private)
+        parts = urlsplit(public_url or "")
+        is_nameable = parts.scheme == "https" and parts.port is None and "." in (parts.hostname or "")
+        self._contact = f"https://{parts.hostname}" if is_nameable else _NOBODY
+        point = private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        self.public: str = b64urlencode(point)
+
+    def headers(self, endpoint: str) -> dict[str, str]:
+        """Return the Authorization header for this endpoint, valid for its origin and half a day."""
+        parts = urlsplit(endpoint)
+        claims = {
+            "aud": f"{parts.scheme}://{parts.netloc}",
+            "exp": int(time.time()) + _TOKEN_SECONDS,
+            "sub": self._contact,
+        }
+        return dict(self._vapid.sign(claims))
+
+
+async def kept_key(database: Database, public_url: str | None) -> VapidKey:
+    """Return the bridge's key, created at the first start. Raise DatabaseError."""
+
+    def take(tx: Transaction) -> bytes:
+        row = tx.execute("SELECT private_der FROM push_key").fetchone()
+        if row is not None:
+            return bytes(row["private_der"])
+        made = ec.generate_private_key(ec.SECP256R1())
+        der = made.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        tx.execute("INSERT INTO push_key (private_der) VALUES (?)", (der,))
+        return der
+
+    der = await database.write(take)
+    own_secrets.hold(der)
+    private = load_der_private_key(der, password=None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)  # noqa: S101 - written by nobody else
+    return VapidKey(private, public_url)
+
+
+#: A new subscription replaces the least recently used one above this number.
+MAX_PER_PERSON = 10
+_MAX_ENDPOINT_CHARS = 2048
+_POINT_BYTES, _SECRET_BYTES = 65, 16
+
+
+class SubscriptionError(BridgeError):
+    """A subscription cannot be used, in words for whoever sent it."""
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """The browser's encryption keys, base64url: its public key (P-256) and a secret of 16 bytes."""
+
+    p256dh: str
+    auth: str
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """A PushSubscription as browsers send it; other members are ignored."""
+
+    endpoint: str
+    keys: Keys
+
+
+class Subscriptions:
+    """Store of subscriptions; `allow_inside` permits services in the bridge's own network, and http on loopback."""
+
+    def __init__(self, database: Database, *, allow_inside: bool = False) -> None:
+        self._database = database
+        self._allow_inside = allow_inside
+
+    async def add(self, person: str, session: str, subscription: Subscription) -> None:
+        """Store a browser's subscription, once per endpoint, for this session. Raise SubscriptionError."""
+        self._check(subscription)
+
+        def insert(tx: Transaction) -> None:
+            tx.execute(
+                "INSERT INTO push_subscriptions (endpoint, person, session_sha256, p256dh, auth, seen_at) "
+                "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (endpoint) DO UPDATE SET person = excluded.person, "
+                "session_sha256 = excluded.session_sha256, p256dh = excluded.p256dh, auth = excluded.auth, "
+                "seen_at = excluded.seen_at",
+                (
+                    subscription.endpoint,
+                    person,
+                    token_sha256(session),
+                    subscription.keys.p256dh,
+                    subscription.keys.auth,
+                    time.time(),
+                ),
+            )
+            tx.execute(
+                "DELETE FROM push_subscriptions WHERE person = ? AND endpoint NOT IN (SELECT endpoint FROM "
+                "push_subscriptions WHERE person = ? ORDER BY seen_at DESC, endpoint LIMIT ?)",
+                (person, person, MAX_PER_PERSON),
+            )
+
+        try:
+            await self._database.write(insert)
+        except ConstraintError:
+            raise SubscriptionError("This browser was logged out meanwhile. Log in again.") from None
+
+    async def remove(self, person: str, endpoint: str) -> None:
+        """Delete a person's subscription, if it exists."""
+        await self._database.statement(
+            "DELETE FROM push_subscriptions WHERE person = ? AND endpoint = ?", (person, endpoint)
+        )
+
+    async def drop(self, subscription: Subscription) -> None:
+        """Delete a subscription that its push service reports as gone, unless the browser has renewed it."""
+        await self._database.statement(
+            "DELETE FROM push_subscriptions WHERE endpoint = ? AND auth = ?",
+            (subscription.endpoint, subscription.keys.auth),
+        )
+
+    @in_snapshot
+    def of(self, db: Transaction, person: str) -> list[Subscription]:
+        """Return a person's subscriptions of browsers that are still logged in."""
+        rows = db.execute(
+            "SELECT endpoint, p256dh, auth FROM push_subscriptions JOIN sessions ON id_sha256 = session_sha256 "
+            "WHERE push_subscriptions.person = ? AND expires_at > ? ORDER BY seen_at DESC",
+            (person, time.time()),
+        )
+        return [Subscription(row["endpoint"], Keys(row["p256dh"], row["auth"])) for row in rows]
+
+    def _check(self, subscription: Subscription) -> None:
+        endpoint, keys = subscription.endpoint, subscription.keys
+        try:
+            parts = urlsplit(endpoint)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port = None, None
+        is_plain = endpoint.isascii() and endpoint.isprintable() and not set(endpoint) & {" ", "\\", "#"}
+        if len(endpoint) > _MAX_ENDPOINT_CHARS or not is_plain or not host or port == 0 or "@" in parts.netloc:
+            raise SubscriptionError("This is not the address of a push service.")
+        if parts.scheme != "https" and not (self._allow_inside and parts.scheme == "http" and is_loopback(host)):
+            raise SubscriptionError("A push service is reached by https only.")
+        if ":" in host:
+            raise SubscriptionError("A push service has a name, not an IPv6 address.")
+        try:
+            point = _decoded(keys.p256dh, _POINT_BYTES)
+            ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
+            _decoded(keys.auth, _SECRET_BYTES)
+        except (ValueError, binascii.Error):
+            raise SubscriptionError("The subscription's keys are not as a browser makes them.") from None
+
+
+def _decoded(text: str, size: int) -> bytes:
+    """Decode base64url without padding to `size` bytes. Raise ValueError for anything else."""
+    if not text.isascii() or len(text) > 2 * size:
+        raise ValueError("not base64url")
+    data = base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), altchars=b"-_", validate=True)
+    if len(data) != size:
+        raise ValueError("of another size")
+    return data
+
+
+_AddressInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[str, int, *tuple[int, ...]]]
+#: IPv4 addresses translated to IPv6 (RFC 6052); the last four bytes are the IPv4 address.
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+def is_public(address: str) -> bool:
+    """Return whether a string is a public IP address in any notation; False for an invalid one."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address):
+        inner = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
+        if inner is None and found in _NAT64:
+            inner = ipaddress.IPv4Address(found.packed[-4:])
+        if inner is not None:
+            return is_public(str(inner))
+    return found.is_global and not found.is_multicast
+
+
+def outward_connector() -> TCPConnector:
+    """Return a connector for public addresses; for any other it raises the OSError of an unreachable network."""
+    return TCPConnector(socket_factory=_socket_to_outside)
+
+
+def _socket_to_outside(info: _AddressInfo) -> socket.socket:
+    family, kind, protocol, _, address = info
+    if not is_public(address[0]):
+        raise OSError(errno.EACCES, "this address is not one of the internet's")
+    return socket.socket(family, kind, protocol)
+
 
 log = logging.getLogger(__name__)
 

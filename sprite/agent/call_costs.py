@@ -11,7 +11,7 @@ from typing import Any
 
 from claude_agent_sdk import AssistantMessage, Message, StreamEvent
 
-from sprite.prices import cost_usd
+from sprite.common.prices import cost_usd
 
 #: Remembered subagent messages, because each arrives once per block.
 _MOST_MESSAGES = 200

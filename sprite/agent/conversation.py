@@ -31,9 +31,8 @@ from claude_agent_sdk import (
 from claude_agent_sdk.types import HookEvent
 
 from sprite import __version__
-from sprite.agent.cli_files import TEMPORARY
-from sprite.agent.orphans import end_commands, is_stopped
 from sprite.agent.parent_death import wrapped
+from sprite.agent.processes import TEMPORARY, end_commands, is_stopped
 from sprite.common.tasks import TaskSet
 from sprite.config import Settings, is_root
 from sprite.errors import AgentError

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sprite.database.workspace import StoredMission
 from sprite.errors import PeerError
+from sprite.workspace.database import StoredMission
 
 _T = TypeVar("_T")
 

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from sprite.agent.turn_result import TurnResult
-from sprite.database.transcript import Observation, Outcome
-from sprite.database.workspace import ChatAdded, Effect, MissionMoved
 from sprite.errors import ShortageError, SpriteError, is_shortage
-from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
+from sprite.log.transcript import Observation, Outcome
+from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted, TextDelta
 from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
+from sprite.protocol.tools import NOT_THE_AGENTS
+from sprite.workspace.database import ChatAdded, Effect, MissionMoved
+from sprite.workspace.feed import Feed
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """The result of a turn. `for_messages` lists the uuids of the messages that it took in.
+
+    `failure` is (code, words, retryable) if it did not complete; `total_cost_usd` is for the conversation.
+    """
+
+    for_messages: tuple[str, ...]
+    by_itself: bool
+    outcome: Outcome
+    failure: tuple[str, str, bool] | None
+    text: str
+    usage: dict[str, Any] | None
+    total_cost_usd: float | None
+
 
 #: Error code of a turn that ends because the daily budget is used up.
 BUDGET_USED_UP = "budget_used_up"
@@ -90,3 +111,52 @@ def rows(
     if isinstance(event, Failed):
         effects.append(ChatAdded("error", event.message, mission_id, origin))
     return effects
+
+
+#: Of a very long turn only the newest calls are kept here; the log has all of them.
+TOOLS_KEPT = 100
+TITLE_CHARS = 200
+#: Input fields that describe a call best, most descriptive first.
+_TELLING = ("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "description", "title")
+
+
+def used_tools(calls: Sequence[Mapping[str, Any]]) -> list[UsedTool]:
+    """Return each call of a redacted observation: its name, its purpose, and whether it failed."""
+    used = [call for call in calls if call["name"] not in NOT_THE_AGENTS]
+    return [UsedTool(call["name"], _title(call["input"]), call["is_error"]) for call in used[-TOOLS_KEPT:]]
+
+
+def _title(tool_input: Any) -> str:
+    if not isinstance(tool_input, Mapping):
+        return ""
+    said = [text for name in (*_TELLING, *tool_input) if isinstance(text := tool_input.get(name), str) and text.strip()]
+    return said[0].strip().splitlines()[0][:TITLE_CHARS] if said else ""
+
+
+#: Minimum interval of streamed text: faster than people read, slower than a fast model's tokens.
+DELTA_SECONDS = 0.015
+
+
+class TextStream:
+    """Debounce streamed text, so that a fast model does not cost a frame per word."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._held: TextDelta | None = None
+        self._timer: asyncio.TimerHandle
+
+    def add(self, delta: TextDelta) -> None:
+        """Add the next piece of text."""
+        if self._held is not None and self._held.mission_id == delta.mission_id:
+            self._held.text = f"{self._held.text}{delta.text}"
+            return
+        self.release()
+        self._held = delta
+        self._timer = asyncio.get_running_loop().call_later(DELTA_SECONDS, self.release)
+
+    def release(self) -> None:
+        """Send the held text, if any, because it is due or another event follows."""
+        if self._held is not None:
+            self._timer.cancel()
+            self._feed.publish(self._held, durable=False)
+            self._held = None

@@ -14,31 +14,35 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from sprite.agent.background import Background
+from sprite.agent.background import Background, Unattended
+from sprite.agent.background_turns import OwnTurns
 from sprite.agent.inbox import Errand, Inbox
-from sprite.agent.mission_end import BUDGET_USED_UP, cut_off, failed, left_open, rows
-from sprite.agent.own_turns import OwnTurns
+from sprite.agent.mission_end import (
+    BUDGET_USED_UP,
+    TextStream,
+    TurnResult,
+    cut_off,
+    failed,
+    left_open,
+    rows,
+    used_tools,
+)
 from sprite.agent.permissions import PermissionDesk
-from sprite.agent.session import Session
-from sprite.agent.spare import Spare
-from sprite.agent.text_stream import TextStream
+from sprite.agent.session import Session, Spare
 from sprite.agent.turn import Turn
-from sprite.agent.turn_result import TurnResult
-from sprite.agent.unattended import Unattended
-from sprite.agent.used_tools import used_tools
+from sprite.capture.recorder import TurnRecorder
+from sprite.common.tasks import WORDS, off_loop
 from sprite.config import Settings
-from sprite.database.transcript import Outcome, TranscriptDB, Trigger
-from sprite.database.workspace import Effect, MissionMoved, StoredMission, WorkspaceDB
+from sprite.curation.processor import ObservationProcessor
 from sprite.errors import PeerError, SpriteError, StorageError, is_shortage
-from sprite.feed import Feed
-from sprite.memory.capture.recorder import TurnRecorder
-from sprite.memory.processor import ObservationProcessor
+from sprite.log.transcript import Outcome, TranscriptDB, Trigger
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
-from sprite.protocol.large_input import WORDS, off_loop
-from sprite.protocol.lines import on_one_line
+from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
 from sprite.protocol.shapes import Origin, SessionState, SlowWork, Stopped
 from sprite.protocol.slow_work import oldest, slow
+from sprite.workspace.database import Effect, MissionMoved, StoredMission, WorkspaceDB
+from sprite.workspace.feed import Feed
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")

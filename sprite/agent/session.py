@@ -15,17 +15,19 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from sprite.agent.background import Background
-from sprite.agent.cli_files import clear_cli_files, keep_cli_session
+from sprite.agent.processes import clear_cli_files, keep_cli_session
+from sprite.boot.canvas import CanvasSight
+from sprite.boot.prompt import BootPrompt
+from sprite.capture.recorder import TurnRecorder
 from sprite.config import STAND_IN, Settings
-from sprite.database.transcript import Outcome, TranscriptDB
-from sprite.errors import AgentError
-from sprite.memory.capture.recorder import TurnRecorder
-from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.canvas_sight import CanvasSight
+from sprite.errors import AgentError, SpriteError
+from sprite.log.transcript import Outcome, TranscriptDB
 
 if TYPE_CHECKING:
     from sprite.agent.conversation import Conversation
-    from sprite.agent.equipment import Agent, Listener
+    from sprite.agent.inbox import Inbox
+    from sprite.agent.options import Agent, Listener
+
 
 log = logging.getLogger(__name__)
 
@@ -209,3 +211,44 @@ async def _connect(agent: Agent, listener: Listener, resume: str | None) -> Conv
         await conversation.close()
         raise
     return conversation
+
+
+class Spare:
+    """Prewarm at most one process; it ends after `seconds` without a mission. 0 disables prewarming.
+
+    `make_way` ends an expired session: the prewarmed process is for the next one.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        session: Session,
+        listener: Listener,
+        seconds: float,
+        *,
+        make_way: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._inbox = inbox
+        self._session = session
+        self._listener = listener
+        self._seconds = seconds
+        self._make_way = make_way
+        self._cooling: asyncio.TimerHandle | None = None
+
+    def expect_mission(self) -> None:
+        """Start the process once the queue is empty; return at once."""
+        if self._seconds:
+            self._inbox.when_idle(self._warm_up)
+
+    async def _warm_up(self) -> None:
+        try:
+            await self._make_way()
+            await self._session.warm_up(self._listener)
+        except SpriteError as error:
+            # The mission that tries again reports the error.
+            log.info("the agent cannot be started ahead: %s", error)
+            return
+        if self._cooling is not None:
+            self._cooling.cancel()
+        loop, cool_down = asyncio.get_running_loop(), self._session.cool_down
+        self._cooling = loop.call_later(self._seconds, self._inbox.when_idle, cool_down)

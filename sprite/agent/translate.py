@@ -18,17 +18,10 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
-from sprite.agent.mission_end import BUDGET_USED_UP
-from sprite.agent.turn_result import TurnResult
+from sprite.agent.mission_end import BUDGET_USED_UP, TurnResult
 from sprite.config import NO_KEY
-from sprite.database.transcript import Outcome
-from sprite.privacy.cutting import (
-    Discreet,
-    clean,
-    cut,
-    result_text,
-    shown_input,
-)
+from sprite.log.transcript import Outcome
+from sprite.privacy.cutting import Discreet, clean, cut, result_text, shown_input
 from sprite.protocol.events import AnyAgentEvent, Compacted, Compacting, TextDelta, ToolResult, ToolUse, WholeText
 
 #: Limit of a tool result's summary; the observation keeps more.

@@ -8,18 +8,18 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from sprite.agent.mission_end import ended, failed
+from sprite.agent.mission_end import TurnResult, ended, failed
 from sprite.agent.session import Session
-from sprite.agent.turn_result import TurnResult
+from sprite.capture.recorder import TurnRecorder
 from sprite.common.tasks import TaskSet
-from sprite.database.transcript import NewObservation, Outcome
-from sprite.database.workspace import StoredMission
 from sprite.errors import AgentError
-from sprite.memory.capture.recorder import TurnRecorder
+from sprite.log.transcript import NewObservation, Outcome
 from sprite.protocol.events import AnyEnding, Interrupted
+from sprite.workspace.database import StoredMission
 
 if TYPE_CHECKING:
-    from sprite.agent.equipment import Listener
+    from sprite.agent.options import Listener
+
 
 log = logging.getLogger(__name__)
 

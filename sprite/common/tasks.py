@@ -1,15 +1,13 @@
-"""Supervised background tasks: named, always awaited, failures always reported.
-
-`owned_task` runs a task for the lifetime of a block, `TaskSet` holds short-lived tasks.
-"""
+"""Background tasks: supervised, retried with backoff, or in a thread for large input."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -118,3 +116,28 @@ class TaskSet:
 
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
+
+
+def jittered(seconds: float) -> float:
+    """Return a random part of the seconds, at least half of them ("equal jitter", AWS Architecture Blog, 2015)."""
+    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads callers, keeps no secret
+
+
+def backoff(attempt: int, first: float, longest: float) -> float:
+    """Return the delay after a failed attempt, numbered from 0: doubled each time, limited, jittered."""
+    return jittered(min(longest, first * 2 ** min(attempt, 30)))
+
+
+_P = ParamSpec("_P")
+
+#: Input up to this size is processed at once, because a hop to a thread takes longer.
+LARGE_BYTES = 64 * 1024
+#: Searching text for secrets costs this factor more than parsing it: 4 us per character at worst.
+WORDS = 16
+
+
+async def off_loop(size: int, work: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+    """Return the result of `work`, run in a thread if its input of `size` bytes or characters is large."""
+    if size <= LARGE_BYTES:
+        return work(*arguments, **named)
+    return await asyncio.to_thread(work, *arguments, **named)

@@ -13,10 +13,10 @@ from typing import TypeVar, cast
 
 from msgspec import UNSET, UnsetType
 
-from sprite.database.memory import MemoryDB
-from sprite.database.projected import MADE_IDS, Action
+from sprite.common.due_times import moment_words, parse_due, repeat_words
+from sprite.common.recurrence import DEFAULT_ZONE, LEAST_GAP_SECONDS, first_after, known_zone, next_after, rule_of
 from sprite.errors import PeerError
-from sprite.memory.projection.action_rows import (
+from sprite.memory.action_rows import (
     ACTION_STATUSES,
     LARGEST_PRIORITY,
     MAX_ACTION_CHARS,
@@ -33,16 +33,14 @@ from sprite.memory.projection.action_rows import (
     Updated,
     Zoned,
 )
-from sprite.memory.projection.decision import Change
-from sprite.memory.projection.projection import Projection
+from sprite.memory.apply import MADE_IDS, Action
+from sprite.memory.database import MemoryDB
+from sprite.memory.decision import Change
+from sprite.memory.projection import Projection
 from sprite.memory.words import said
 from sprite.privacy.redaction import discreet
+from sprite.protocol.framing import on_one_line
 from sprite.protocol.messages import NextDue
-from sprite.schedules.due import parse_due
-from sprite.schedules.every import rule_of
-from sprite.schedules.recurrence import LEAST_GAP_SECONDS, first_after, next_after
-from sprite.schedules.words import moment_words
-from sprite.schedules.zones import DEFAULT_ZONE, known_zone
 
 #: Limit of open timed actions created in scheduled turns, so that schedules cannot multiply.
 MOST_BY_SCHEDULES = 5
@@ -387,3 +385,42 @@ def _next(action: Action, after: float) -> float | None:
     if action.rrule is None or action.first_due is None:
         return None
     return next_after(action.rrule, action.first_due, action.tz or DEFAULT_ZONE, after)
+
+
+#: An action is overdue after this time; one that is just due is being fired.
+OVERDUE_SECONDS = 300.0
+#: The author, unless it is the usual one: a request that the user made in a conversation.
+_MADE_BY = {
+    "person": "written by the person",
+    "agent": "you scheduled it",
+    "schedule": "you scheduled it within a schedule's turn",
+}
+
+
+def action_line(action: Action, now: float, tz: str, *, with_status: bool = False) -> str:
+    """Return `- [12] text (due Tue 2026-12-01 09:00 Europe/Berlin, every Monday; priority 2)` on one line.
+
+    The time is shown in `tz`, the user's zone, and in the action's own zone if they differ.
+    """
+    marks = [_when(action, now, tz), _repeat(action), _MADE_BY.get(action.origin, "")]
+    if action.priority:
+        marks.append(f"priority {action.priority}")
+    if action.status == "failed" or with_status:
+        marks.append(action.status)
+    told = "; ".join(mark for mark in marks if mark)
+    return f"- [{action.id}] {on_one_line(action.content)}{f' ({told})' if told else ''}"
+
+
+def _when(action: Action, now: float, tz: str) -> str:
+    if action.due is None:
+        return f"last {moment_words(action.fired_at, tz)}" if action.fired_at is not None else ""
+    when = f"due {moment_words(action.due, tz)}"
+    own = action.tz or DEFAULT_ZONE
+    if action.rrule and own != tz:
+        when += f" = {moment_words(action.due, own)}"
+    is_overdue = action.status == "open" and now - action.due >= OVERDUE_SECONDS
+    return f"{when}, OVERDUE" if is_overdue else when
+
+
+def _repeat(action: Action) -> str:
+    return repeat_words(action.rrule) if action.rrule else ""

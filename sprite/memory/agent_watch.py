@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 
 from sprite.errors import SpriteError
-from sprite.memory.projection.decision import Change
-from sprite.memory.projection.projection import Projection
+from sprite.memory.decision import Change
+from sprite.memory.projection import Projection
 
 log = logging.getLogger(__name__)
 

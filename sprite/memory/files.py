@@ -9,10 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -20,10 +23,65 @@ from typing import Final, Literal
 
 from sprite.common.files import replace_file
 from sprite.errors import StorageError
-from sprite.memory.limits import CURATED_TOKENS
 from sprite.memory.sections import Parts, shown, split, views
-from sprite.memory.set_aside import name_aside
-from sprite.memory.tokens import estimate_tokens
+
+Reason = Literal["bad", "of-another-log", "of-a-newer-log", "too-large", "no-file"]
+_WORDS: Final[dict[Reason, str]] = {
+    "bad": "could not be read",
+    "of-another-log": "was of another log",
+    "of-a-newer-log": "was of a newer state of the log",
+    "too-large": "was too large for a memory file",
+    "no-file": "was no file",
+}
+
+
+def name_aside(path: Path, reason: Reason, at: float | None = None) -> Path:
+    """Return a free quarantine name: `memory.db.bad-20261122T010254Z`. `at` is in Unix seconds, by default now."""
+    moment = datetime.fromtimestamp(time.time() if at is None else at, UTC)
+    stem = f"{path.name}.{reason}-{moment:%Y%m%dT%H%M%SZ}"
+    names = (stem, *(f"{stem}-{number}" for number in range(2, 1000)))
+    free = (path.with_name(name) for name in names if not os.path.lexists(path.with_name(name)))
+    return next(free, path.with_name(f"{stem}-{time.time_ns()}"))
+
+
+def set_aside(folder: Path) -> list[str]:
+    """Describe the quarantined files in the folder, sorted by name."""
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+    return [words for name in names if (words := _words(name)) is not None]
+
+
+def _words(name: str) -> str | None:
+    for reason, words in _WORDS.items():
+        whole, separator, _ = name.partition(f".{reason}")
+        if separator and not whole.startswith(".") and not name.endswith(("-wal", "-shm")):
+            return f"{name}: {whole} {words}; delete it once you do not need it"
+    return None
+
+
+CURATED_TOKENS: Final = 21_500
+LEARNINGS_TOKENS: Final = 4_500
+#: All four files rewritten, with the learnings.
+MAX_ANSWER_TOKENS: Final = CURATED_TOKENS + LEARNINGS_TOKENS
+#: The whole prompt of a curator call. A batch that does not fit is split.
+PROMPT_BUDGET_TOKENS: Final = 64_000
+
+
+# Anthropic's glossary gives about 3.5 English characters per token; JSON, code and paths come closer to 3.
+ASCII_CHARS_PER_TOKEN = 3.0
+# In UTF-8 a CJK character is 3 bytes and about 1 to 1.5 tokens, an emoji 4 bytes and 2 to 3 tokens, a Cyrillic letter 2
+# bytes and less than 1 token.
+OTHER_BYTES_PER_TOKEN = 2.0
+
+
+def estimate_tokens(text: str) -> int:
+    """Return a conservative token count: ASCII by characters, other text by UTF-8 bytes."""
+    ascii_chars = len(text.encode("ascii", "ignore"))
+    other_bytes = len(text.encode("utf-8", "replace")) - ascii_chars
+    return math.ceil(ascii_chars / ASCII_CHARS_PER_TOKEN + other_bytes / OTHER_BYTES_PER_TOKEN)
+
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sprite.database.memory import MemoryDB, open_memory
-from sprite.database.transcript import TranscriptDB
 from sprite.errors import DatabaseUnusableError, MendedAtStartError
-from sprite.memory.files import CURATED, MemoryFiles
-from sprite.memory.set_aside import Reason, name_aside
+from sprite.log.transcript import TranscriptDB
+from sprite.memory.database import MemoryDB, open_memory
+from sprite.memory.files import CURATED, MemoryFiles, Reason, name_aside
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -133,3 +134,25 @@ _COMMON = frozenset(
     there these they this those was were what when where which while who why will with would you your user users
     """.split()
 )
+
+
+_TAG = "sprite_memory"
+_BEGIN = f"<{_TAG} "
+_END = f"</{_TAG}>"
+TAKEN_OUT = "[what memory gave to this session]"
+
+
+def given(project: str | None, text: str) -> str:
+    """Return a text wrapped for a session of a project. The text must not contain the closing tag."""
+    key = "" if project is None else f'project="{html.escape(project)}" '
+    return f"{_BEGIN}{key}>\n{text}\n{_END}\n"
+
+
+def without_memory(text: str) -> str:
+    """Return the text without the wrapped parts. An opening tag without a closing one stays."""
+    parts: list[str] = []
+    at = 0
+    while (start := text.find(_BEGIN, at)) >= 0 and (end := text.find(_END, start)) >= 0:
+        parts += [text[at:start], TAKEN_OUT]
+        at = end + len(_END)
+    return "".join([*parts, text[at:]])

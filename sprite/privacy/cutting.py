@@ -10,10 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from sprite.privacy.redaction import (
-    discreet,
-    secret_members,
-)
+from sprite.privacy.redaction import discreet, secret_members
 
 #: Returns a text in the form to store.
 Discreet = Callable[[str], str]

@@ -7,6 +7,7 @@ one.
 from __future__ import annotations
 
 import functools
+import logging
 import re
 import string
 from bisect import bisect_right
@@ -15,12 +16,9 @@ from typing import Any
 
 from sprite.common import own_secrets
 from sprite.privacy.invisible import INVISIBLE, seen_through
-from sprite.privacy.secret_formats import Format, library_formats, own_formats
-from sprite.privacy.secret_names import names
-from sprite.privacy.secret_numbers import card_numbers
+from sprite.privacy.secret_formats import Format, card_numbers, library_formats, own_formats, seed_phrases
+from sprite.privacy.secret_names import names, tables
 from sprite.privacy.secret_places import places
-from sprite.privacy.secret_tables import tables
-from sprite.privacy.seed_phrases import seed_phrases
 
 PRIVATE = "[private]"
 #: Length of the shortest text that can contain a secret and its marker.
@@ -208,3 +206,35 @@ def secret_members(value: Mapping[Any, Any]) -> dict[Any, str]:
             if kind is not None and not private_spans(member):
                 marks[name] = f"[redacted:{kind}]"
     return marks
+
+
+_FORMATTER = logging.Formatter()
+
+
+class DiscreetFilter(logging.Filter):
+    """Pass every record, with secrets and private passages removed from its message and its traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Rewrite the record in place; always return True."""
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError, KeyError):
+            # The arguments do not fit the format; logging would print them as they are.
+            message = f"{record.msg} {record.args!r}"
+        try:
+            self._rewrite(record, message)
+        except Exception as error:  # noqa: BLE001 - from here it would end the event loop, whose errors are logged
+            # Without the rules (they are files) it is unknown what may be logged.
+            record.msg, record.args = f"(a line that could not be checked for secrets: {type(error).__name__})", None
+            record.exc_info = record.exc_text = record.stack_info = None
+        return True
+
+    def _rewrite(self, record: logging.LogRecord, message: str) -> None:
+        record.msg, record.args = discreet(message), None
+        if record.exc_info and not record.exc_text:
+            # Every formatter prints what is cached here.
+            record.exc_text = _FORMATTER.formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = discreet(record.exc_text)
+        if record.stack_info:
+            record.stack_info = discreet(record.stack_info)

@@ -10,8 +10,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 
-from sprite.privacy.rule_files import Block, Half, Place, PlaceFile, one_of, read
-from sprite.privacy.secret_formats import entropy
+from sprite.privacy.secret_formats import Block, Half, Place, PlaceFile, entropy, one_of, read
 
 Span = tuple[int, int, str]
 

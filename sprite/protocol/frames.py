@@ -30,7 +30,7 @@ from sprite.protocol.messages import (
     ResumeFrom,
     ServerPayload,
 )
-from sprite.protocol.refusals import refusal
+from sprite.protocol.validation import refusal
 
 
 class Envelope(Struct):

@@ -10,6 +10,7 @@ from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
 from sprite.protocol.observing import Observe, Observed
+from sprite.protocol.replication import Lease, Ship, ShipAck, Shipped
 from sprite.protocol.rows import ActionRow, LearningRow
 from sprite.protocol.shapes import (
     Block,
@@ -24,7 +25,6 @@ from sprite.protocol.shapes import (
     Stack,
     Stopped,
 )
-from sprite.protocol.shipping import Lease, Ship, ShipAck, Shipped
 
 PROTOCOL_VERSION = 1
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from sprite.config import Settings
-from sprite.memory.curation.answer import LEARNING_TYPES, parse_response
-from sprite.memory.curation.answer_edits import with_lines_meant
-from sprite.memory.curation.extraction import Extractor, log_lost_call
-from sprite.memory.curation.model import CuratorModel
+from sprite.curation.answer import LEARNING_TYPES, parse_response
+from sprite.curation.answer_files import with_lines_meant
+from sprite.curation.extraction import Extractor, log_lost_call
+from sprite.curation.model import CuratorModel
 from sprite.memory.files import CURATED, over_limit, over_together
 from sprite.privacy.cutting import clean
 from tests.fuzz.campaign import campaign

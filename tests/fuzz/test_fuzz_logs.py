@@ -17,8 +17,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from sprite.commands.import_logs import import_logs
-from sprite.commands.import_report import EXIT_NOTHING_READ, EXIT_SOME_REFUSED
+from sprite.cli.import_logs import EXIT_NOTHING_READ, EXIT_SOME_REFUSED, import_logs
 from sprite.config import Settings
 from tests.fuzz.campaign import campaign
 from tests.fuzz.inputs import DEEP, ODD_TEXTS, damaged, tampered

@@ -21,16 +21,7 @@ from bridge.notify.notice import Notice
 from bridge.notify.push import encoded, payload_of
 from tests.harness import PATIENCE, rows
 from tests.inspection import eventually
-from tests.page_harness import (
-    PageStack,
-    ask,
-    needs_chromium,
-    page_stack,
-    ready,
-    say,
-    shoot,
-    violations,
-)
+from tests.page_harness import PageStack, ask, needs_chromium, page_stack, ready, say, shoot, violations
 from tests.push_service import PushService
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]

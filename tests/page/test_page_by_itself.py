@@ -16,16 +16,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Locator, Page, WebSocketRoute, expect
 
 from tests.looks import eventually
-from tests.page_harness import (
-    PageStack,
-    ask,
-    needs_chromium,
-    page_stack,
-    ready,
-    settled,
-    shoot,
-    violations,
-)
+from tests.page_harness import PageStack, ask, needs_chromium, page_stack, ready, settled, shoot, violations
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 

@@ -19,20 +19,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, FilePayload, Page, expect
 
-from bridge.hosts.child import Child
+from bridge.providers.child import Child
 from tests.bridge_harness import BridgeServer, running_bridge
 from tests.harness import PATIENCE, ROOT, observations
-from tests.page_harness import (
-    PageStack,
-    ask,
-    needs_chromium,
-    page_stack,
-    ready,
-    say,
-    settled,
-    shoot,
-    violations,
-)
+from tests.page_harness import PageStack, ask, needs_chromium, page_stack, ready, say, settled, shoot, violations
 from tests.postgres import own_server
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_chromium()]

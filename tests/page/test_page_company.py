@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, expect
 
 from bridge.config import Settings
-from bridge.store.sealed_store import open_store
+from bridge.replicas.sealed_store import open_store
 from tests.bridge_harness import Bridge, running_bridge
 from tests.page_harness import PATIENCE_MS, needs_chromium, violations
 from tests.shipping_by_hand import ship

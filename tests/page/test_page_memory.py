@@ -21,18 +21,7 @@ from tests.bridge_harness import PageClient
 from tests.harness import PATIENCE, observations, rows
 from tests.inspection import eventually, memory_file
 from tests.memory_stores import open_stores
-from tests.page_harness import (
-    PageStack,
-    Wire,
-    ask,
-    needs_chromium,
-    page_stack,
-    ready,
-    say,
-    settled,
-    shoot,
-    violations,
-)
+from tests.page_harness import PageStack, Wire, ask, needs_chromium, page_stack, ready, say, settled, shoot, violations
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="session")]
 

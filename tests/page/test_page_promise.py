@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, expect
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN

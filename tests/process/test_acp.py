@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.acp_editor import Editor, editor
 from tests.bridge_harness import Bridge, PageClient, bridge_process, running_bridge
 from tests.harness import PATIENCE, ROOT, observations

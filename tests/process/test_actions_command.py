@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
+from sprite.common.due_times import moment_words
 from sprite.memory.actions import Actions
-from sprite.schedules.words import moment_words
 from tests.command_line import command
 from tests.harness import running_sprite
 from tests.memory_stores import open_stores

@@ -17,10 +17,10 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from bridge.chat.endpoints import RunningEndpoint
+from bridge.admin import control
 from bridge.config import Settings
-from bridge.offline.model import OfflineModel
-from bridge.operating import control
+from bridge.fake_model.model import OfflineModel
+from bridge.terminal.endpoints import RunningEndpoint
 from tests.bridge_harness import PageClient, bridge_environment
 from tests.bridge_pair import BridgePair, two_bridges
 from tests.forking import fork_module

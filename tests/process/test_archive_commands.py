@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.hosts.archive import Archive
-from bridge.hosts.host import HostError
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
+from bridge.providers.archive import Archive
+from bridge.providers.provider import HostError
 from tests.bridge_harness import run_bridge, running_bridge
 from tests.command_line import command, killed, started
 from tests.emulator import Emulator, Fault

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from bridge.mcp.asgi import Application, served_by
+from bridge.mcp.endpoint import Application, served_by
 from tests.harness import PATIENCE
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from bridge.api.missions import AskError, Asking, mission_id_of
 from bridge.client.reader import Began, Grew, News, Reader
-from bridge.doors.asking import AskError, Asking, mission_id_of
-from bridge.relay.relay import Relay
-from bridge.relay.room import RoomTimes
+from bridge.hub.hub import Relay
+from bridge.hub.room import RoomTimes
 from sprite.protocol.events import Complete, Ending, Failed, Interrupted, Started, TextDelta, WholeText
 from sprite.protocol.memory import ChatResult
 from sprite.protocol.messages import Ack, Error, Heartbeat, PermissionRequest, PermissionResolved

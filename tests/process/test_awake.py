@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bridge.offline.model import OfflineModel
-from sprite.awake import LOOK_SECONDS
+from bridge.fake_model.model import OfflineModel
+from sprite.scheduler.keep_awake import LOOK_SECONDS
 from tests.emulator import Emulator
 from tests.harness import running_sprite
 from tests.inspection import eventually

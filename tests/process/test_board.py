@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bridge.offline.model import OfflineModel, RecordedRequest
+from bridge.fake_model.model import OfflineModel, RecordedRequest
 from tests.harness import Client, running_sprite
 from tests.inspection import chat, found_on_disk, observation_of, prompts, workspace_db
 

@@ -8,8 +8,8 @@ import sqlite3
 
 import pytest
 
-from bridge.hosts.host import HostError
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
+from bridge.providers.provider import HostError
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE, observations
@@ -114,13 +114,13 @@ async def test_changed_vm_is_noticed_and_repaired_once(emulator: Emulator, token
         (source / "sitecustomize.py").write_text("# added by the agent\n")
 
     def remove() -> None:
-        (source / "awake.py").rename(source.parent.parent / "awake.py")
+        (source / "owner.py").rename(source.parent.parent / "owner.py")
 
     def put_back() -> None:
         (source / "server.py").write_text(server)
         (source / "sitecustomize.py").unlink(missing_ok=True)
-        if not (source / "awake.py").exists():
-            (source.parent.parent / "awake.py").rename(source / "awake.py")
+        if not (source / "owner.py").exists():
+            (source.parent.parent / "owner.py").rename(source / "owner.py")
         tokens.owners.update(owners)
 
     refused = Fault("POST", "/policy/", times=4, status=400, body="planted")
@@ -160,7 +160,7 @@ async def test_changed_vm_is_noticed_and_repaired_once(emulator: Emulator, token
     ]
     assert "updating" in heard.phases
     assert not (source / "sitecustomize.py").exists()
-    assert (source / "awake.py").exists()
+    assert (source / "owner.py").exists()
     assert (source / "server.py").read_text() == server
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.hosts.bootstrap import UpdateFailedError
-from bridge.hosts.greeting import greet
-from bridge.hosts.host import HostError, TcpChannel
+from bridge.providers.bootstrap import UpdateFailedError
+from bridge.providers.provider import HostError, TcpChannel, greet
 from tests.emulator import Emulator, Fault
 from tests.inspection import eventually
 from tests.vms import (
@@ -74,7 +73,7 @@ async def test_an_update_that_listens_and_does_not_greet_is_rolled_back(
     await disk.put_into(emulator, tokens)
     rude = checkout(
         tmp_path / "new",
-        ("sprite/clients/connection.py", lambda text: text.replace("async def serve(self) -> None:", _RUDE)),
+        ("sprite/gateway/connection.py", lambda text: text.replace("async def serve(self) -> None:", _RUDE)),
     )
     async with host_of(emulator, rude, tokens) as host:
         with pytest.raises(UpdateFailedError, match=r"earlier version runs again.*greet"):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.hosts import vm_scripts
-from bridge.hosts.host import HostError
+from bridge.providers import vm_scripts
+from bridge.providers.provider import HostError
 from tests.bridge_harness import bridge_environment, run_bridge
 from tests.emulator import Emulator, Fault, Machine
 from tests.emulator.api import TOKEN

@@ -49,7 +49,7 @@ CONTROLS = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
 async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
     """A sprite whose token is in its environment and in its file, and that knows something of its person."""
-    from bridge.offline.model import OfflineModel
+    from bridge.fake_model.model import OfflineModel
 
     workspace = tmp_path_factory.mktemp("boundary") / "workspace"
     (workspace / ".os/run").mkdir(parents=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, bridge_process, running_bridge
 from tests.harness import PATIENCE
 from tests.looks import files_below

@@ -20,11 +20,11 @@ import aiohttp
 import pytest
 from itsdangerous import TimestampSigner
 
+from bridge.admin import control
 from bridge.app import Bridge, running
+from bridge.auth.login import WRONG_LINKS, WrongLinks
+from bridge.auth.people import login_link
 from bridge.config import Settings
-from bridge.door.people import login_link
-from bridge.door.wrong_links import WRONG_LINKS, WrongLinks
-from bridge.operating import control
 from tests.harness import PATIENCE, start_in_thread
 from tests.ports import free_port
 

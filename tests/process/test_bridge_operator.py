@@ -124,7 +124,7 @@ LOADED = """
 import sys
 from bridge.__main__ import main
 status = main(sys.argv[1:])
-print(*sorted({"bridge.app", "bridge.acp.program", "bridge.chat.client", "rich"} & sys.modules.keys()))
+print(*sorted({"bridge.app", "bridge.acp.program", "bridge.terminal.client", "rich"} & sys.modules.keys()))
 sys.exit(status)
 """
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from bridge.auth.login import Doorkeeper
+from bridge.auth.people import People
 from bridge.config import Settings
-from bridge.database import open_database
-from bridge.door.edge import Edge
-from bridge.door.login import Doorkeeper
-from bridge.door.people import People
-from bridge.listening import bound, served
-from bridge.observing.metrics import Metrics
+from bridge.db.open import open_database
+from bridge.http.listening import bound, served
+from bridge.routes.middleware import Edge
+from bridge.telemetry.metrics import Metrics
 from tests.harness import PATIENCE
 
 #: What stands for half a minute or two in the real one.
@@ -71,7 +71,7 @@ async def test_a_body_that_never_ends_is_refused(tmp_path: Path, sent: bytes) ->
 
 
 async def test_a_fault_shows_its_place_and_not_its_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    from bridge.observing.logs import JsonLines
+    from bridge.telemetry.logs import JsonLines
 
     async with listening(tmp_path) as listener:
         answer = await answer_to(listener, b"GET /fails HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")

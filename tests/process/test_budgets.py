@@ -16,30 +16,16 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.llm.budgets import BudgetError, Budgets, Hold, Limits
-from bridge.llm.call import Patience
-from bridge.llm.models import Models
-from bridge.llm.rate_limits import RateLimits
-from bridge.offline.model import OfflineModel
-from sprite.prices import (
-    PRICES,
-    TABLE,
-    Usage,
-    cost_usd,
-    price_of,
-)
+from bridge.fake_model.model import OfflineModel
+from bridge.proxy.budgets import BudgetError, Budgets, Hold, Limits
+from bridge.proxy.call import Patience
+from bridge.proxy.features import Models
+from bridge.proxy.proxy import RateLimits
+from sprite.common.prices import PRICES, TABLE, Usage, cost_usd, price_of
 from tests.bridge_harness import running_bridge
 from tests.forking import fork_code
 from tests.harness import PATIENCE, ROOT, rows
-from tests.model_proxy import (
-    BODY,
-    MODEL,
-    ScriptedUpstream,
-    never_ended,
-    paused,
-    proxy,
-    upstream,
-)
+from tests.model_proxy import BODY, MODEL, ScriptedUpstream, never_ended, paused, proxy, upstream
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
 HOUR = 3600.0
@@ -327,7 +313,7 @@ async def test_what_was_spent_is_known_after_a_restart(api: ScriptedUpstream, tm
 
 CRASHING = """
 import asyncio, pathlib, sys
-from bridge.llm.budgets import Limits
+from bridge.proxy.budgets import Limits
 from tests.model_proxy import proxy
 
 async def main():

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bridge.chat.state_line import state_line
+from bridge.terminal.terminal import state_line
 from sprite.protocol.memory import FilesResult, LearningsResult
 from sprite.protocol.messages import (
     Ack,

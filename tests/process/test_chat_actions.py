@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from bridge.chat.state_line import state_line
+from bridge.terminal.terminal import state_line
 from sprite.protocol.memory import ActionsResult, AddActionResult, ResolveActionResult, UpdateActionResult
 from sprite.protocol.messages import ChatSaid, Error, NextDue, PermissionRequest, ScheduleUpdate
 from sprite.protocol.rows import ActionChange, ActionRow

@@ -9,9 +9,9 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from bridge.chat.conversation import Conversation
-from bridge.chat.drawing import MARK
-from bridge.chat.state_line import state_line
+from bridge.terminal.conversation import Conversation
+from bridge.terminal.drawing import MARK
+from bridge.terminal.terminal import state_line
 from sprite.protocol.events import Started, ToolUse
 from sprite.protocol.memory import RetryResult
 from sprite.protocol.messages import Ack, PermissionRequest, PermissionResolved, Running, SessionUpdate, Status

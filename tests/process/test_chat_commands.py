@@ -10,15 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.chat.state_line import state_line
-from sprite.protocol.memory import (
-    AcceptResult,
-    EditResult,
-    FileResult,
-    FilesResult,
-    ForgetResult,
-    RejectResult,
-)
+from bridge.terminal.terminal import state_line
+from sprite.protocol.memory import AcceptResult, EditResult, FileResult, FilesResult, ForgetResult, RejectResult
 from sprite.protocol.messages import (
     UPLOAD_CHUNK_BYTES,
     Ack,

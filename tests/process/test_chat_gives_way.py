@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import from_environment
-from bridge.data_folder import is_taken
+from bridge.db.data_folder import is_taken
 from tests.bridge_harness import bridge_environment, bridge_process
 from tests.forking import PYTHON, fork_module, forking_python
 from tests.harness import PATIENCE, Process, RunningProcess

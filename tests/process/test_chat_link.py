@@ -11,20 +11,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.chat.endpoints import RemoteEndpoint
 from bridge.client.link import BridgeLink, BridgeUnreachableError, NotConnectedError
+from bridge.terminal.endpoints import RemoteEndpoint
 from sprite.protocol.events import AgentEvent, WholeText
 from sprite.protocol.frames import RelayedMessage, encode
-from sprite.protocol.messages import (
-    Ack,
-    AuthOk,
-    Error,
-    Gap,
-    LinkState,
-    Mission,
-    StateSync,
-    System,
-)
+from sprite.protocol.messages import Ack, AuthOk, Error, Gap, LinkState, Mission, StateSync, System
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.harness import PATIENCE
 from tests.relay_stage import Stage, Street, stage

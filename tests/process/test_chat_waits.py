@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import pytest
 from rich.text import Text
 
-from bridge.chat import pipe
-from bridge.chat.commands import Commands
-from bridge.chat.conversation import Conversation
-from bridge.chat.pipe import Pipe
 from bridge.client.link import BridgeLink
-from bridge.hosts.host import MachineGoneError, Report
+from bridge.providers.provider import MachineGoneError, Report
+from bridge.terminal import pipe
+from bridge.terminal.commands import Commands
+from bridge.terminal.conversation import Conversation
+from bridge.terminal.pipe import Pipe
 from tests.chat_stage import Watched, no_file
 from tests.chat_stand_in import StandIn, state_sync
 from tests.harness import PATIENCE

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import running_bridge
 from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, begun_with, boot_file, patient_plugins, tool_results
 from tests.forking import forking_python

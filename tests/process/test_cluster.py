@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from bridge.cluster.lease_book import LEASE_SECONDS
-from bridge.offline.model import OfflineModel
+from bridge.cluster.leases import LEASE_SECONDS
+from bridge.fake_model.model import OfflineModel
 from tests.cluster_people import AT_ONCE, DAILY_USD, Person, Spenders, at_work, begin
 from tests.cluster_places import Place, Processes, Vms
 from tests.cluster_stage import BRIDGES, Cluster, cluster

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.__main__ import main
 from sprite.memory.files import template
-from sprite.memory.last_error import note_error
+from sprite.memory.folders import note_error
 from sprite.protocol.frames import json_schema
 from tests.command_line import command
 from tests.curated_workspace import TYPED

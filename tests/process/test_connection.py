@@ -21,20 +21,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sprite.clients.connection import Connection, Service
-from sprite.clients.leases import Leases
-from sprite.database.workspace import CardSaved, open_workspace
-from sprite.feed import Feed
+from sprite.gateway.connection import Connection, Service
+from sprite.gateway.leases import Leases
 from sprite.protocol.events import WholeText
-from sprite.protocol.frames import (
-    ClientMessage,
-    encode,
-)
+from sprite.protocol.frames import ClientMessage, encode
 from sprite.protocol.messages import StateSync
-from sprite.protocol.shapes import (
-    Block,
-    Card,
-)
+from sprite.protocol.shapes import Block, Card
+from sprite.workspace.database import CardSaved, open_workspace
+from sprite.workspace.feed import Feed
 from tests.chat_stand_in import state_sync
 from tests.harness import PATIENCE, Client, Message, SpriteServer, running_sprite
 from tests.memory_stores import SESSION, call, open_stores

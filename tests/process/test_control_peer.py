@@ -15,7 +15,8 @@ from typing import cast
 import pytest
 import pytest_asyncio
 
-from bridge.operating import control, peer
+from bridge.admin import control
+from bridge.admin import control as peer
 from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.harness import PATIENCE, ROOT
 

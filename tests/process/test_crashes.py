@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.fake_secrets import TOKENS
 from tests.harness import Client, Message, SpriteServer, observations, sprite_process
 from tests.inspection import (

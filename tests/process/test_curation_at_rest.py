@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.config import Settings
-from sprite.database.transcript import NewObservation
-from sprite.folders import make_folders
-from sprite.memory.processor import ObservationProcessor
+from sprite.curation.processor import ObservationProcessor
+from sprite.log.transcript import NewObservation
+from sprite.memory.folders import make_folders
 from tests.emulator import Emulator
 from tests.harness import PATIENCE, running_sprite
 from tests.inspection import chat, curations, eventually

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.harness import Client, observations, running_sprite
 from tests.inspection import curations, eventually, learnings, memory, memory_file, transcript
 from tests.memory_stores import seed_turns

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.config import is_root
 from sprite.errors import SpriteError
 from tests.command_line import command, restart_server, started

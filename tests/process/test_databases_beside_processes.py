@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sprite.database.connection import workspace_lock
 from sprite.errors import WorkspaceLockedError
+from sprite.storage.connection import workspace_lock
 from tests.forking import fork_code
 
 FULL_DISK = """
@@ -50,7 +50,7 @@ async def test_a_disk_that_refuses_to_grow_is_a_storage_error_and_what_fits_late
 async def test_a_killed_owner_leaves_nothing_to_clean_up(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     hold = (
-        "import sys, pathlib\nfrom sprite.database.connection import workspace_lock\n"
+        "import sys, pathlib\nfrom sprite.storage.connection import workspace_lock\n"
         "with workspace_lock(*map(pathlib.Path, sys.argv[1:])):\n    print('held', flush=True); sys.stdin.read()"
     )
     owner = await fork_code(hold, str(lock), str(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -19,7 +19,7 @@ import pytest
 
 from bridge.app import running
 from bridge.config import from_environment
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.common.tasks import TaskDiedError
 from sprite.common.tasks import TaskDiedError as SpriteTaskDiedError
 from sprite.config import Settings
@@ -28,13 +28,7 @@ from tests.acp_stage import acp_stage
 from tests.bridge_harness import bridge_process, running_bridge
 from tests.emulator import Emulator, Machine
 from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_process, start_forked, started_sprite
-from tests.inspection import (
-    descendants,
-    endings,
-    eventually,
-    memory_file,
-    request_seen,
-)
+from tests.inspection import descendants, endings, eventually, memory_file, request_seen
 
 #: What a sprite cannot be without, as long as it runs.
 SPRITE = ("accept", "announcer", "awake", "boot files", "curation", "feed", "runtime", "scheduler", "slow work")

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
-from bridge.operating import control
+from bridge.admin import control
+from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, running_bridge
 from tests.harness import PATIENCE, ROOT, observations, start_forked
 from tests.inspection import eventually, request_seen

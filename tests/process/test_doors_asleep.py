@@ -14,13 +14,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.database import open_database
-from bridge.door.admission import Admission
-from bridge.door.people import People
-from bridge.doors.boot import Boot
-from bridge.doors.observations import Observations
-from bridge.hosts.host import HostError, Report
-from bridge.relay.relay import Relay
+from bridge.api.boot import Boot
+from bridge.api.observations import Observations
+from bridge.auth.admission import Admission
+from bridge.auth.people import People
+from bridge.db.open import open_database
+from bridge.hub.hub import Relay
+from bridge.providers.provider import HostError, Report
 from sprite.protocol.memory import BootResult
 from sprite.protocol.messages import Error, MemoryUpdate
 from sprite.protocol.observing import Observed

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.command_line import command
 from tests.harness import Client, running_sprite
 from tests.inspection import SharedSprite, curations, eventually, memory_file, shared_sprite

@@ -11,19 +11,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sprite.clients.gateway import Gateway
-from sprite.database.workspace import EVENTS_KEPT
+from sprite.gateway.dispatch import Gateway
 from sprite.protocol.shapes import MemoryState
+from sprite.workspace.database import EVENTS_KEPT
 from tests.harness import Client, SpriteServer, running_sprite
-from tests.inspection import (
-    SharedSprite,
-    chat,
-    durable_events,
-    observation_of,
-    prompts,
-    request_seen,
-    shared_sprite,
-)
+from tests.inspection import SharedSprite, chat, durable_events, observation_of, prompts, request_seen, shared_sprite
 
 shared = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,16 +13,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
-from tests.harness import (
-    Client,
-    Sprite,
-    SpriteProcess,
-    observations,
-    rows,
-    running_sprite,
-    sprite_process,
-)
+from bridge.fake_model.model import OfflineModel
+from tests.harness import Client, Sprite, SpriteProcess, observations, rows, running_sprite, sprite_process
 from tests.inspection import agent_process, agents, chat, endings, eventually, prompts
 
 #: The tests of the shared workspace run in their order: each takes over the agent that the one before left.

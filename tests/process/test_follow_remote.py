@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bridge.listening import bound
-from sprite.database.transcript import ImportedTurn, NewObservation
+from bridge.http.listening import bound
 from sprite.errors import OperatorError
-from sprite.follow.remote import RemoteDelivery, checked_url, token_from
-from sprite.follow.spool import Spool
+from sprite.imports.follow.remote import RemoteDelivery, Spool, checked_url, token_from
+from sprite.log.transcript import ImportedTurn, NewObservation
 from tests.bridge_harness import run_bridge, running_bridge
 from tests.harness import observations
 from tests.inspection import eventually

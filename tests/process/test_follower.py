@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from bridge.relay.relay import Relay
-from bridge.relay.room import RoomTimes
-from bridge.store.follower import Followers, Standing, standing
-from bridge.store.keys import Keyring
-from bridge.store.sealed_store import SealedStore
+from bridge.hub.hub import Relay
+from bridge.hub.room import RoomTimes
+from bridge.replicas.keys import Keyring
+from bridge.replicas.replicator import Followers, Standing, standing
+from bridge.replicas.sealed_store import SealedStore
 from sprite.protocol.messages import STORE, Error
-from sprite.protocol.shipping import Packer, Shipped
+from sprite.protocol.replication import Packer, Shipped
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.inspection import eventually
 from tests.relay_stage import Street

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.claude_code import ClaudeCode
 from tests.command_line import command, started
 from tests.forking import ForkedProcess, fork_module

@@ -20,18 +20,18 @@ from typing import Any
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.config import Settings
-from sprite.database.memory import open_memory
-from sprite.database.transcript import open_transcript
-from sprite.database.workspace import open_workspace
 from sprite.errors import PeerError
+from sprite.forget.plan import Target
+from sprite.forget.scrub import Scrubber
+from sprite.forget.stores import FileStore
+from sprite.log.transcript import open_transcript
+from sprite.memory.database import open_memory
 from sprite.memory.files import CURATED, DEPLOYED
-from sprite.memory.forgetting.plan import Target
-from sprite.memory.forgetting.scrub import Scrubber
-from sprite.memory.forgetting.stores import FileStore
 from sprite.memory.words import FORGOTTEN
 from sprite.protocol.rows import Forgotten
+from sprite.workspace.database import open_workspace
 from tests.command_line import command, forget, killed, rebuild, restart_server
 from tests.curated_workspace import TYPED, files_containing
 from tests.forking import fork_module

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 from bridge.config import Settings
-from bridge.store.sealed_store import open_store
-from bridge.store.store import StoreError
+from bridge.replicas.sealed_store import open_store
+from bridge.replicas.store import StoreError
 from tests.bridge_harness import running_bridge
 from tests.in_thread import PATIENCE
 from tests.memory_stores import seed_turns

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
 from tests.command_line import command
 from tests.inspection import eventually

@@ -17,10 +17,10 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bridge.cluster.hop import MAX_HEAD_BYTES
-from bridge.cluster.passed import PASSED, Hop, Passed, Seal
-from bridge.database import open_database
-from bridge.observing.request_keys import REQUEST_ID
+from bridge.cluster.forward import MAX_HEAD_BYTES
+from bridge.cluster.forward_header import PASSED, Hop, Passed, Seal
+from bridge.db.open import open_database
+from bridge.telemetry.logs import REQUEST_ID
 from tests.harness import PATIENCE
 from tests.hop_stage import SECRET, Entrance, Places, Two, bearing, door, entrance, two
 from tests.inspection import comes_to_rest, eventually

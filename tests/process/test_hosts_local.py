@@ -12,23 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.hosts.host import (
-    HostError,
-    HostState,
-    ModelAccess,
-    NoSuchFileError,
-    Reached,
-)
-from bridge.hosts.local import LocalHost
-from sprite.protocol.frames import (
-    FrameDecoder,
-    decode_server,
-    encode,
-)
-from sprite.protocol.messages import (
-    Auth,
-    AuthOk,
-)
+from bridge.providers.local import LocalHost
+from bridge.providers.provider import HostError, HostState, ModelAccess, NoSuchFileError, Reached
+from sprite.protocol.frames import FrameDecoder, decode_server, encode
+from sprite.protocol.messages import Auth, AuthOk
 from tests.forking import forking_python
 from tests.harness import PATIENCE, running_sprite
 from tests.inspection import eventually

@@ -8,12 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.hosts.archive import Archive, contents_of
-from bridge.hosts.host import (
-    HostError,
-    HostState,
-    NoSuchFileError,
-)
+from bridge.providers.archive import Archive, contents_of
+from bridge.providers.provider import HostError, HostState, NoSuchFileError
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import Auth
 from tests.emulator import Emulator, Fault
@@ -95,7 +91,7 @@ async def test_much_goes_through_whole_and_in_order(emulator: Emulator) -> None:
     )
     from sprites import AsyncSpritesClient
 
-    from bridge.hosts.machine import Machine as Vm
+    from bridge.providers.machine import Machine as Vm
 
     async with AsyncSpritesClient(TOKEN, base_url=emulator.url) as client:
         vm = Vm(client, "ada")
@@ -201,7 +197,12 @@ def test_the_same_code_makes_the_same_archive_and_other_code_another(tmp_path: P
 
 def test_the_archive_holds_the_sprite_and_nothing_of_the_bridge_or_this_machine() -> None:
     names = set(this_archive().hashes)
-    assert {"sprite/__main__.py", "sprite/memory/templates/soul.md", "sprite/prices.json", "requirements.txt"} <= names
+    assert {
+        "sprite/__main__.py",
+        "sprite/memory/templates/soul.md",
+        "sprite/common/prices.json",
+        "requirements.txt",
+    } <= names
     rules = {f"sprite/privacy/rules/{path.name}" for path in (ROOT / "sprite" / "privacy" / "rules").iterdir()}
     assert rules
     assert rules <= names

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.__main__ import main
 from sprite.config import Settings
 from tests.command_line import command, started

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from sprite.__main__ import run
-from sprite.memory.importing.finding import READERS
+from sprite.imports.finding import READERS
 from tests.elsewhere import CODEX, GEMINI, HOUSE, claude_mem, conversation, export, message
 from tests.harness import ROOT, observations, sprite_environment
 from tests.in_thread import call_main

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.memory.files import CURATED
 from tests.harness import (
     PATIENCE,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.config import LEAST_TURNS
 from sprite.errors import PeerError
 from sprite.memory.files import CURATED

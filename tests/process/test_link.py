@@ -6,22 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from bridge.hosts.host import (
-    HostError,
-    Reached,
-    Report,
-)
-from bridge.relay.link import Link, LinkChange
+from bridge.hub.link import Link, LinkChange
+from bridge.providers.provider import HostError, Reached, Report
 from sprite.protocol.events import WholeText
-from sprite.protocol.frames import (
-    ServerMessage,
-    encode,
-)
-from sprite.protocol.messages import (
-    Ack,
-    AuthOk,
-    StateSync,
-)
+from sprite.protocol.frames import ServerMessage, encode
+from sprite.protocol.messages import Ack, AuthOk, StateSync
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.harness import PATIENCE
 from tests.relay_stage import Street

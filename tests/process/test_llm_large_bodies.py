@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.llm import upload
-from bridge.llm.call import Patience
-from bridge.llm.upload import MAX_BODY_BYTES, BodyLimits
+from bridge.proxy import body as upload
+from bridge.proxy.body import MAX_BODY_BYTES, BodyLimits
+from bridge.proxy.call import Patience
 from tests.harness import PATIENCE
 from tests.model_proxy import BODY, Proxy, ScriptedUpstream, proxy, served
 from tests.model_proxy import upstream as scripted_upstream

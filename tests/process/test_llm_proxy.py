@@ -22,14 +22,14 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.llm import upload
-from bridge.llm.budgets import Limits
-from bridge.llm.call import Patience
-from bridge.llm.models import Models
-from bridge.llm.rate_limits import RateLimits
-from bridge.llm.upload import MAX_BODY_BYTES
-from bridge.llm.upstream import Upstream
-from bridge.offline import wire
+from bridge.fake_model import wire
+from bridge.proxy import body as upload
+from bridge.proxy.body import MAX_BODY_BYTES
+from bridge.proxy.budgets import Limits
+from bridge.proxy.call import Patience
+from bridge.proxy.features import Models
+from bridge.proxy.proxy import RateLimits
+from bridge.proxy.upstream import Upstream
 from tests import api_grammar
 from tests.harness import PATIENCE
 from tests.model_proxy import (

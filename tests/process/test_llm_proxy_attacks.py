@@ -15,12 +15,11 @@ from urllib.parse import quote
 import pytest
 from aiohttp import web
 
-from bridge.llm.budgets import Limits
-from bridge.llm.call import Patience
-from bridge.llm.exits import Exits
-from bridge.llm.models import Models
+from bridge.proxy.budgets import Limits
+from bridge.proxy.call import Patience
+from bridge.proxy.features import Exits, Models
 from sprite.common import own_secrets
-from sprite.prices import Usage
+from sprite.common.prices import Usage
 from tests.harness import PATIENCE
 from tests.model_proxy import (
     BODY,

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bridge.llm.budgets import Limits, Spent
-from bridge.llm.upstream import Upstream
-from bridge.offline.model import OfflineModel
-from bridge.offline.script import Step
+from bridge.fake_model.model import OfflineModel
+from bridge.fake_model.script import Step
+from bridge.proxy.budgets import Limits, Spent
+from bridge.proxy.upstream import Upstream
 from tests import api_grammar
 from tests.harness import SpriteServer, running_sprite
 from tests.model_proxy import KEY, Proxy, proxy

@@ -13,10 +13,9 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from bridge.admin import control
 from bridge.app import running
-from bridge.config import Settings
-from bridge.door.oidc.settings import OidcSettings
-from bridge.operating import control
+from bridge.config import OidcSettings, Settings
 from tests.authenticator import Authenticator
 from tests.chaos_proxy import ChaosProxy
 from tests.harness import PATIENCE

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bridge.config import LOCAL_PERSON, Settings
-from bridge.hosts.workspace import LOCK, LOG, SYSTEM
-from bridge.offline.model import OfflineModel
-from bridge.store.sealed_store import SealedStore, open_store
+from bridge.fake_model.model import OfflineModel
+from bridge.providers.provider import LOCK, LOG, SYSTEM
+from bridge.replicas.sealed_store import SealedStore, open_store
 from tests.bridge_harness import Bridge, running_bridge
 from tests.delays import Delays
 from tests.harness import observations, start_forked

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.forking import ForkedProcess, fork_module
 from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_environment
 from tests.inspection import eventually

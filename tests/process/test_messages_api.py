@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from sprite.config import Settings
+from sprite.curation.model import MAX_BODY_BYTES, Message, MessagesApi, RefusedCallError
 from sprite.errors import ModelError
-from sprite.memory.curation.messages_api import MAX_BODY_BYTES, Message, MessagesApi, RefusedCallError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MESSAGE = {

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
-from bridge.offline.script import Script
+from bridge.fake_model.model import OfflineModel
+from bridge.fake_model.script import Script
 from sprite.config import Settings
+from sprite.curation.model import Answer, Asked, CuratorModel, RefusedError, VainError
+from sprite.curation.prompt import CuratorPrompt
 from sprite.errors import ModelError
-from sprite.memory.curation.model import Answer, Asked, CuratorModel, RefusedError, VainError
-from sprite.memory.curation.prompt import CuratorPrompt
 from tests import api_grammar
 from tests.harness import Client, Message
 from tests.inspection import SharedSprite, observation_of, shared_sprite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.command_line import command
 from tests.harness import running_sprite
 from tests.inspection import chat, transcript

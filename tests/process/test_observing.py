@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bridge.offline.model import OfflineModel
-from sprite.memory.boot_files import boot_file_name
+from bridge.fake_model.model import OfflineModel
+from sprite.boot.project import boot_file_name
 from tests.command_line import command
 from tests.harness import running_sprite
 from tests.inspection import curations, eventually, transcript

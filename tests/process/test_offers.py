@@ -13,11 +13,11 @@ import pytest
 
 from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.config import Settings
-from bridge.hosts.host import HostError, HostState, Report, State
-from bridge.hosts.machine import CommandError
-from bridge.store.losses import moment
-from bridge.store.sealed_store import open_store
-from sprite.protocol.shipping import Lease
+from bridge.providers.machine import CommandError
+from bridge.providers.provider import HostError, HostState, Report, State
+from bridge.replicas.restore import moment
+from bridge.replicas.sealed_store import open_store
+from sprite.protocol.replication import Lease
 from tests.bridge_harness import Bridge, PageClient, running_bridge
 from tests.chat_stand_in import StandIn, state_sync
 from tests.harness import observations

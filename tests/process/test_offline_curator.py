@@ -2,7 +2,7 @@ from html import escape
 
 import pytest
 
-from bridge.offline.curator import curate
+from bridge.fake_model.curator import curate
 
 
 def turn(number: int, user: str, inner: str = "", origin: str = "user") -> str:

@@ -17,10 +17,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from bridge.llm.models import Models
-from bridge.llm.upstream import Upstream
-from bridge.offline.model import OfflineModel
-from bridge.offline.script import Script
+from bridge.fake_model.model import OfflineModel
+from bridge.fake_model.script import Script
+from bridge.proxy.features import Models
+from bridge.proxy.upstream import Upstream
 from tests import api_grammar
 from tests.bridge_harness import bridge_environment
 from tests.forking import fork_module

@@ -22,13 +22,11 @@ from aiohttp import web
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
+from bridge.admin import control
 from bridge.app import Bridge, running
-from bridge.config import Settings
-from bridge.door.oidc.id_token import IdTokenError
-from bridge.door.oidc.provider import Provider, ProviderError
-from bridge.door.oidc.settings import OidcSettings
-from bridge.door.wrong_links import WRONG_LINKS
-from bridge.operating import control
+from bridge.auth.login import WRONG_LINKS
+from bridge.auth.oidc_provider import IdTokenError, Provider, ProviderError
+from bridge.config import OidcSettings, Settings
 from tests.harness import PATIENCE
 from tests.oidc_house import SECRET, provider_for
 from tests.ports import free_port

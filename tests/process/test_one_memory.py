@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.acp_editor import editor
 from tests.bridge_harness import Bridge, BridgeProcess, PageClient, bridge_process
 from tests.claude_code import PLUGIN, ClaudeCode, begun_with, boot_file, patient_plugins, tool_results

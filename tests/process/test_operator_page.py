@@ -17,12 +17,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from bridge.admin import control
 from bridge.app import Bridge, running
 from bridge.config import Settings
-from bridge.hosts.workspace import LOG, SYSTEM
-from bridge.operating import control
-from bridge.store.sealed_store import open_store
-from sprite.protocol.shipping import Shipped, ShippedRow
+from bridge.providers.provider import LOG, SYSTEM
+from bridge.replicas.sealed_store import open_store
+from sprite.protocol.replication import Shipped, ShippedRow
 from tests.harness import PATIENCE, start_in_thread
 from tests.shipping_by_hand import ship
 

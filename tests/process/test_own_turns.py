@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
-from bridge.offline.script import Script
-from sprite.agent import unattended
-from sprite.agent.unattended import MOST_TURNS, Unattended
+from bridge.fake_model.model import OfflineModel
+from bridge.fake_model.script import Script
+from sprite.agent import background as unattended
+from sprite.agent.background import MOST_TURNS, Unattended
 from tests.emulator import Emulator, Machine
 from tests.harness import Client, Message, observations, running_sprite, sprite_process
 from tests.inspection import (

@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 
 from bridge.app import Bridge, running
+from bridge.auth.login import WRONG_LINKS
+from bridge.auth.passkey_store import party_of
 from bridge.config import Settings
-from bridge.door.passkeys.ceremonies import party_of
-from bridge.door.wrong_links import WRONG_LINKS
 from tests.authenticator import Authenticator
 from tests.harness import PATIENCE
 

@@ -13,11 +13,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.chat.endpoints import RemoteEndpoint
 from bridge.client.link import BridgeUnreachableError
-from bridge.cluster.passed import Seal
+from bridge.cluster.forward_header import Seal
 from bridge.cluster.peers import PATH, Peers, running
-from bridge.database import Database, open_database
+from bridge.db.open import Database, open_database
+from bridge.terminal.endpoints import RemoteEndpoint
 from tests.harness import PATIENCE
 from tests.hop_stage import SECRET, Entrance, Places, door, entrance
 from tests.inspection import eventually

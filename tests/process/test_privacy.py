@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.offline.script import Script
+from bridge.fake_model.script import Script
 from tests.fake_secrets import TOKENS, password
 from tests.harness import Client
 from tests.inspection import (

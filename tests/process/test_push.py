@@ -13,13 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from bridge.database import Database, open_database
-from bridge.door.people import People, Session
+from bridge.auth.people import People, Session
+from bridge.db.open import Database, open_database
 from bridge.notify.notice import SHORT_TITLE, Notice
-from bridge.notify.push import MAX_PAYLOAD_BYTES, Push
-from bridge.notify.settings import NotifySettings, NotifySettingsStore
-from bridge.notify.subscriptions import MAX_PER_PERSON, Subscription, SubscriptionError, Subscriptions
-from bridge.notify.vapid import kept_key
+from bridge.notify.push import (
+    MAX_PAYLOAD_BYTES,
+    MAX_PER_PERSON,
+    Push,
+    Subscription,
+    SubscriptionError,
+    Subscriptions,
+    kept_key,
+)
+from bridge.notify.routes import NotifySettings, NotifySettingsStore
 from tests.push_service import PushService, answering, cutting
 
 QUESTION = Notice(

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from bridge.notify.subscriptions import Subscription
-from bridge.offline.model import OfflineModel
-from bridge.offline.script import Script
+from bridge.fake_model.model import OfflineModel
+from bridge.fake_model.script import Script
+from bridge.notify.push import Subscription
 from tests.bridge_harness import Bridge, running_bridge
 from tests.push_service import PushService
 

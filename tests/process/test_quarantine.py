@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bridge.offline.model import OfflineModel
-from sprite.database.quarantine import LostCall
+from bridge.fake_model.model import OfflineModel
 from sprite.errors import ModelError
+from sprite.log.quarantine import LostCall
 from tests.command_line import command, forget, rebuild
 from tests.curated_workspace import files_containing, without_marks
 from tests.harness import Client, dump, observations, running_sprite, sprite_process

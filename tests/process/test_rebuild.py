@@ -24,10 +24,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
-from sprite.commands.memory import file
-from sprite.database.curations import NewCuration
+from bridge.fake_model.model import OfflineModel
+from sprite.cli.memory import file
 from sprite.errors import ModelError, SpriteError
+from sprite.log.curations import NewCuration
 from sprite.memory.files import CURATED
 from tests.command_line import command, forget, killed, rebuild, restart_server, settings_of
 from tests.curated_workspace import TYPED, without_marks

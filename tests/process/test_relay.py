@@ -13,20 +13,11 @@ from typing import Any
 
 import pytest
 
-from bridge.hosts.host import (
-    HostError,
-    Report,
-)
+from bridge.providers.provider import HostError, Report
 from sprite.protocol.events import Started, WholeText
 from sprite.protocol.frames import encode
 from sprite.protocol.memory import FilesResult, SearchResult
-from sprite.protocol.messages import (
-    Ack,
-    CanvasUpdate,
-    Error,
-    Gap,
-    Status,
-)
+from sprite.protocol.messages import Ack, CanvasUpdate, Error, Gap, Status
 from tests.chat_stand_in import TOKEN, StandIn, Visitor, state_sync
 from tests.relay_stage import Page, Stage, Street, stage
 

@@ -12,7 +12,7 @@ import os
 import random
 from pathlib import Path
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.chaos_proxy import ChaosProxy
 from tests.harness import PATIENCE, running_sprite
 from tests.inspection import ENDINGS, durable_events, endings

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.relay.link import LinkDownError
-from bridge.relay.relay import Relay
-from bridge.relay.room import RoomTimes
+from bridge.hub.hub import Relay
+from bridge.hub.link import LinkDownError
+from bridge.hub.room import RoomTimes
 from sprite.protocol.events import Complete, Started, WholeText
 from sprite.protocol.messages import Ack, Heartbeat
 from tests.chat_stand_in import StandIn, state_sync

@@ -9,11 +9,11 @@ from pathlib import Path
 import aiohttp
 
 from bridge.cluster.leases import Leases
-from bridge.database import Database, open_database
-from bridge.waking.shared_due_dates import SharedDueDates
-from bridge.waking.waker import Waker
-from sprite.database.workspace import open_workspace
-from sprite.protocol.shipping import Lease
+from bridge.db.open import Database, open_database
+from bridge.wakeups.due_dates import SharedDueDates
+from bridge.wakeups.waker import Waker
+from sprite.protocol.replication import Lease
+from sprite.workspace.database import open_workspace
 from tests.harness import Sprite, running_sprite
 from tests.inspection import eventually
 from tests.relay_stage import Stage, Street, stage

@@ -19,24 +19,23 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bridge.chat.endpoints import RunningEndpoint
-from bridge.chat.restore_command import NotRestoredError
+from bridge.admin.audit import Audit
 from bridge.cluster.ownership import Ownership
 from bridge.config import Settings
-from bridge.database import open_database
-from bridge.door.restoring import Restoring
-from bridge.hosts.host import HostError, MachineGoneError
-from bridge.hosts.sprites import SpritesHost
-from bridge.operating.audit import Audit
-from bridge.relay.relay import Relay
-from bridge.relay.room import RoomTimes
-from bridge.store.export import Source, exported
-from bridge.store.losses import Losses
-from bridge.store.restore import Asked, Restorer, RestoreRefusedError
-from bridge.store.sealed_store import SealedStore, open_store
-from sprite.commands.export import export
+from bridge.db.open import open_database
+from bridge.hub.hub import Relay
+from bridge.hub.room import RoomTimes
+from bridge.providers.provider import HostError, MachineGoneError
+from bridge.providers.sprites import SpritesHost
+from bridge.replicas.archive import Source, exported
+from bridge.replicas.restore import Asked, Losses, Restorer, RestoreRefusedError
+from bridge.replicas.sealed_store import SealedStore, open_store
+from bridge.routes.routes import Restoring
+from bridge.terminal.endpoints import RunningEndpoint
+from bridge.terminal.file_commands import NotRestoredError
+from sprite.cli.archives import export
 from sprite.protocol.archive import MANIFEST
-from sprite.protocol.shipping import Shipped, ShippedRow
+from sprite.protocol.replication import Shipped, ShippedRow
 from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.command_line import command, settings_of
 from tests.emulator import Emulator, Fault

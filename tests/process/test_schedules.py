@@ -18,17 +18,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
-from bridge.offline.script import Script
+from bridge.fake_model.model import OfflineModel
+from bridge.fake_model.script import Script
 from tests.emulator import Emulator
 from tests.emulator.machine import Machine
-from tests.harness import (
-    Client,
-    Message,
-    observations,
-    running_sprite,
-    sprite_process,
-)
+from tests.harness import Client, Message, observations, running_sprite, sprite_process
 from tests.inspection import (
     SharedSprite,
     descendants,

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.harness import running_sprite, sprite_process
 from tests.inspection import chat, eventually, journal, transcript
 

@@ -14,19 +14,15 @@ from typing import Any
 
 import pytest
 
-from sprite.database.transcript import ImportedTurn
-from sprite.memory.claude_code.entries import (
-    MAX_LINE_BYTES,
-    LogLineError,
-    read_line,
-)
-from sprite.memory.claude_code.subagents import SubagentLogs
-from sprite.memory.claude_code.turns import (
+from sprite.imports.claude_code_entries import MAX_LINE_BYTES, LogLineError, read_line
+from sprite.imports.claude_code_turns import (
     NEVER_REPORTED,
     OVER_AFTER_SECONDS,
     PROMPT_MISSING,
     SessionTurns,
+    SubagentLogs,
 )
+from sprite.log.transcript import ImportedTurn
 from sprite.privacy.cutting import MAX_STRING
 from tests.session_logs import Recorded
 

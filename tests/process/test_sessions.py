@@ -12,19 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.errors import OperatorError
 from sprite.memory.files import CURATED
 from tests.harness import dump, running_sprite
-from tests.inspection import (
-    chat,
-    curations,
-    learnings,
-    memory,
-    memory_file,
-    prompts,
-    transcript,
-)
+from tests.inspection import chat, curations, learnings, memory, memory_file, prompts, transcript
 from tests.memory_stores import SESSION, open_stores
 
 

@@ -12,11 +12,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.database import Database, DatabaseError, open_database
-from bridge.llm.budgets import Limits
-from bridge.llm.calls import Spend
-from bridge.llm.spending import HELD_SECONDS, Spending
-from bridge.llm.sprite_tokens import SpriteTokens
+from bridge.db.open import Database, DatabaseError, open_database
+from bridge.proxy.budgets import Limits
+from bridge.proxy.calls import Spend
+from bridge.proxy.shared_accounts import HELD_SECONDS, Spending
+from bridge.proxy.sprite_tokens import SpriteTokens
 from tests.accounts import set_clock
 from tests.forking import ForkedProcess, fork_code
 from tests.harness import PATIENCE
@@ -129,8 +129,8 @@ async def test_streams_that_either_side_cuts_off_are_settled_with_what_is_known(
 
 BRIDGE = """
 import asyncio, sys
-from bridge.llm.budgets import Limits
-from bridge.llm.call import Patience
+from bridge.proxy.budgets import Limits
+from bridge.proxy.call import Patience
 from tests.model_proxy import shared_proxy
 
 async def main():

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from bridge.config import LOCAL_PERSON, Settings
-from bridge.database import Transaction
-from bridge.store.sealed_store import SealedStore, open_store
-from bridge.store.sprite_log import SpriteLog, chunk_place
-from bridge.store.upkeep import checked, verified
+from bridge.db.open import Transaction
+from bridge.replicas.sealed_store import SealedStore, open_store
+from bridge.replicas.sprite_log import SpriteLog, chunk_place
+from bridge.replicas.upkeep import checked, verified
 from sprite.config import LEAST_TURNS
-from sprite.protocol.shipping import whole_row
+from sprite.protocol.replication import whole_row
 from tests.bridge_harness import Bridge, bridge_process, run_bridge, running_bridge
 from tests.forking import forking_python
 from tests.harness import PATIENCE, observations

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.config import Settings
 from sprite.protocol.messages import RELAYED_TYPES, VISITOR_TYPES
-from sprite.protocol.shipping import Shipped, Unpacker
+from sprite.protocol.replication import Shipped, Unpacker
 from tests.command_line import command
 from tests.harness import Client, Message, Sprite, running_sprite, sprite_process
 from tests.inspection import chat, eventually, journal

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sprite.database.workspace import open_workspace
+from sprite.workspace.database import open_workspace
 from tests.forking import fork_code
 from tests.harness import Client, Message, Sprite, SpriteProcess, running_sprite, sprite_process
 from tests.inspection import eventually, workspace_db
@@ -147,9 +147,9 @@ async def test_a_killed_sprite_still_knows_the_newest_epoch(tmp_path: Path) -> N
 _TAKING_OVER = """
 import asyncio, itertools, sys
 from pathlib import Path
-from sprite.clients.leases import Leases
-from sprite.database.workspace import open_workspace
-from sprite.protocol.shipping import Lease
+from sprite.gateway.leases import Leases
+from sprite.workspace.database import open_workspace
+from sprite.protocol.replication import Lease
 
 async def main():
     async with open_workspace(Path(sys.argv[1])) as workspace:

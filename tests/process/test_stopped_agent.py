@@ -11,19 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge.offline.model import OfflineModel
-from sprite.agent import orphans
+from bridge.fake_model.model import OfflineModel
+from sprite.agent import processes as orphans
 from tests.command_line import command
 from tests.harness import Client, Sprite, observations, running_sprite
-from tests.inspection import (
-    agent_process,
-    chat,
-    eventually,
-    family,
-    is_running,
-    request_seen,
-    runs,
-)
+from tests.inspection import agent_process, chat, eventually, family, is_running, request_seen, runs
 from tests.memory_stores import open_stores
 
 #: Left in the background by its shell, by nohup, and in a session of its own: none has a parent in the agent any more.

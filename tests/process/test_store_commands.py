@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bridge.config import Settings
-from bridge.database import open_database
-from bridge.store.keys import FixedKeys
-from bridge.store.sealed_store import SealedStore, open_store
-from bridge.store.upkeep import pieces_of_other_keys, sealed_anew
+from bridge.db.open import open_database
+from bridge.replicas.keys import FixedKeys
+from bridge.replicas.sealed_store import SealedStore, open_store
+from bridge.replicas.upkeep import pieces_of_other_keys, sealed_anew
 from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.shipments import bytes_in, chunk, new_keys, shipped, store_at, turn, words
 

@@ -7,8 +7,8 @@ import os
 import random
 from pathlib import Path
 
-from bridge.store.keys import KeyFile
-from bridge.store.upkeep import pieces_of_other_keys, sealed_anew, verified
+from bridge.replicas.keys import KeyFile
+from bridge.replicas.upkeep import pieces_of_other_keys, sealed_anew, verified
 from tests.forking import fork_code
 from tests.harness import PATIENCE
 from tests.shipments import store_at, words
@@ -21,8 +21,8 @@ ROUNDS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
 _STORING = """
 import asyncio, sys
 from pathlib import Path
-from bridge.store.keys import KeyFile
-from bridge.store.upkeep import sealed_anew
+from bridge.replicas.keys import KeyFile
+from bridge.replicas.upkeep import sealed_anew
 from tests.shipments import chunk, sha, shipped, store_at, turn
 
 async def main(folder):

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, bridge_process
 from tests.command_line import command
 from tests.harness import Message, sprite_process

@@ -16,7 +16,7 @@ import pytest
 from bridge.app import host_alone
 from bridge.cluster.leases import Leases
 from bridge.config import Settings, from_environment
-from bridge.database import Database, open_database
+from bridge.db.open import Database, open_database
 from bridge.errors import OperatorError
 from tests.bridge_harness import (
     BridgeProcess,

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from sprite.protocol.tools import DEEDS_CALL, LOOK_CALL
 from tests.harness import Client, observations, running_sprite, sprite_process
 from tests.inspection import chat, prompts

@@ -10,12 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from bridge.database import open_database
-from bridge.llm.budgets import Limits
-from bridge.store import shelves
-from bridge.store.follower import standing
-from bridge.store.keys import FixedKeys
-from bridge.store.store import StoreError
+from bridge.db.open import open_database
+from bridge.proxy.budgets import Limits
+from bridge.replicas import tables as shelves
+from bridge.replicas.keys import FixedKeys
+from bridge.replicas.replicator import standing
+from bridge.replicas.store import StoreError
 from tests.accounts import accounts, let_in
 from tests.harness import PATIENCE
 from tests.process.test_follower import SPRITE, Followed, followed, ship

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bridge.database import open_database
-from bridge.operating.status import Row, drawn
-from bridge.waking.due_dates import DueDates, stored
+from bridge.admin.status import Row, drawn
+from bridge.db.open import open_database
+from bridge.wakeups.due_dates import DueDates, stored
 from sprite.protocol.events import Complete, Started
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import NextDue, ScheduleUpdate
@@ -26,7 +26,7 @@ from tests.waking_stage import QUICK, died, night
 from tests.webhook_receiver import read_key, receiving
 
 if TYPE_CHECKING:
-    from bridge.offline.model import OfflineModel
+    from bridge.fake_model.model import OfflineModel
     from tests.bridge_harness import BridgeProcess, BridgeServer
     from tests.waking_stage import Night
 

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from bridge.database import open_database
+from bridge.db.open import open_database
+from bridge.fake_model.model import OfflineModel
+from bridge.hub.hub import Relay
+from bridge.hub.room import RoomTimes
 from bridge.notify.notifier import Notifier
-from bridge.notify.outbox import Outbox
-from bridge.notify.tidings import Tidings
-from bridge.notify.webhook import Webhook
-from bridge.offline.model import OfflineModel
-from bridge.relay.relay import Relay
-from bridge.relay.room import RoomTimes
-from bridge.waking.due_dates import DueDates
-from bridge.waking.waker import Waker
+from bridge.notify.rules import Tidings
+from bridge.notify.webhook import Outbox, Webhook
+from bridge.wakeups.due_dates import DueDates
+from bridge.wakeups.waker import Waker
 from sprite.protocol.memory import AddActionRequest
 from tests.bridge_harness import bridge_environment, bridge_process, run_bridge, running_bridge
 from tests.emulator import Emulator
@@ -35,7 +34,7 @@ from tests.waking_stage import QUICK, died
 from tests.webhook_receiver import KEY, Receiver, read_key, receiving
 
 if TYPE_CHECKING:
-    from bridge.hosts.host import Host
+    from bridge.providers.provider import Host
     from tests.emulator import Machine
 
 HOUR = 3600.0

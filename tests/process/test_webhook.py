@@ -12,24 +12,14 @@ from pathlib import Path
 import pytest
 
 from bridge.config import from_environment
-from bridge.database import Database, open_database
+from bridge.db.open import Database, open_database
 from bridge.errors import OperatorError
 from bridge.notify.notice import Notice
-from bridge.notify.outbox import MOST_WAITING, Outbox
-from bridge.notify.webhook import Webhook
+from bridge.notify.webhook import MOST_WAITING, Outbox, Webhook
 from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.inspection import eventually
 from tests.waking_stage import died
-from tests.webhook_receiver import (
-    KEY,
-    Receiver,
-    answers_ten_megabytes,
-    fails,
-    hangs,
-    read_key,
-    receiving,
-    redirects,
-)
+from tests.webhook_receiver import KEY, Receiver, answers_ten_megabytes, fails, hangs, read_key, receiving, redirects
 
 NOTICE = Notice("m1", "ended", "ada", "ada", "Your open actions", "Three are left.", 1000.5)
 #: Of tries, in seconds.

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bridge.offline.model import OfflineModel
+from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import Bridge, PageClient, running_bridge
 from tests.command_line import rebuild
 from tests.harness import Sprite, observations, rows

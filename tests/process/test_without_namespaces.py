@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bridge.offline.model import OfflineModel
-from bridge.operating import control
+from bridge.admin import control
+from bridge.fake_model.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, PageClient, bridge_process
 from tests.forking import fork_module
 from tests.harness import PATIENCE, Message, sprite_environment

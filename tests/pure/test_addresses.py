@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.notify.addresses import is_public
+from bridge.notify.push import is_public
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "142.250.185.74", "2a00:1450:4001:82a::200a", "64:ff9b::808:808"])

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sprite.memory.projection.ageing import without_past_reminders
+from sprite.memory.sections import without_past_reminders
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 FILE = """\

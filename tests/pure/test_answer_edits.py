@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.memory.curation.answer import parse_response
-from sprite.memory.curation.answer_edits import Edited, apply_edits, with_lines_meant
+from sprite.curation.answer import parse_response
+from sprite.curation.answer_files import Edited, apply_edits, with_lines_meant
 
 CONTEXT = """\
 # Context

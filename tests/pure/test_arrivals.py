@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sprite.common.arrivals import Arrivals, room
+from sprite.common.limits import Arrivals, room
 
 
 def test_the_oldest_stranger_gives_way_to_the_next_and_known_ones_to_nobody() -> None:

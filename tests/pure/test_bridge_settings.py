@@ -12,8 +12,8 @@ import pytest
 from bridge.__main__ import main as bridge_command
 from bridge.config import Settings, from_environment, is_loopback
 from bridge.errors import OperatorError
-from bridge.hosts.host import NAME
-from bridge.hosts.sprites import SETTINGS
+from bridge.providers.provider import NAME
+from bridge.providers.sprites import SETTINGS
 from sprite.__main__ import run as sprite_command
 from sprite.common.settings import add_flags
 from sprite.config import Settings as SpriteSettings

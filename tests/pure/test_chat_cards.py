@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console, Group
 
-from bridge.chat import drawing, memory_views
-from bridge.chat.cards import draw_card, gauge
-from bridge.chat.reply import StreamedReply
-from bridge.chat.untrusted import clean
+from bridge.terminal import drawing
+from bridge.terminal import memory_commands as memory_views
+from bridge.terminal.cards import draw_card, gauge
+from bridge.terminal.drawing import clean
+from bridge.terminal.turn import StreamedReply
 from sprite.protocol.messages import MemoryUpdate, PermissionRequest, Status
 from sprite.protocol.rows import SearchHit
 from sprite.protocol.shapes import Block, ChatMessage, FileState, MemoryState, SessionState

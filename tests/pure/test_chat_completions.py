@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from bridge.api.completion_answers import GrowingText, problem_of, usage_of
+from bridge.api.completion_request import MAX_SYSTEM_CHARS, Asked, UnfitError, read
+from bridge.api.missions import AskError
 from bridge.client.turns import Turns
-from bridge.doors.asking import AskError
-from bridge.doors.completions.asked import MAX_SYSTEM_CHARS, Asked, UnfitError, read
-from bridge.doors.completions.reply import GrowingText, problem_of, usage_of
-from sprite.memory.projection.pasted import read_message
+from sprite.curation.provenance.pasted import read_message
 from sprite.protocol.events import AnyAgentEvent, Complete, Failed, Interrupted, Started, TextDelta, ToolUse, WholeText
 from sprite.protocol.messages import MAX_MISSION_CHARS, LinkState, PermissionRequest
 

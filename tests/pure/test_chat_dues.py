@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from bridge.chat.dues import due_words, moment_words, own_zone, repeat_words
+from bridge.terminal.drawing import due_words, moment_words, own_zone, repeat_words
 
 NOON = datetime.now().astimezone().replace(hour=12, minute=0, second=0, microsecond=0)
 NOW = NOON.timestamp()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sprite.memory.curation.answer import (
+from sprite.curation.answer import (
     LEARNING_TYPES,
     MAX_CONTENT_CHARS,
     MAX_UNPARSED_LINES,
@@ -17,7 +17,7 @@ from sprite.memory.curation.answer import (
     ParsedLearning,
     parse_response,
 )
-from sprite.memory.curation.prompt import system_prompt
+from sprite.curation.prompt import system_prompt
 from sprite.memory.files import CURATED
 
 WORDS = st.text(st.characters(categories=["L", "N"], include_characters=" ,.'"), min_size=1, max_size=60)

@@ -13,15 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.memory.curation.answer import plain_text
-from sprite.memory.curation.prompt import (
-    CuratorPrompt,
-    CuratorTurn,
-    OpenLearning,
-    build_prompt,
-    fit,
-)
-from sprite.memory.tokens import estimate_tokens
+from sprite.curation.answer import plain_text
+from sprite.curation.prompt import CuratorPrompt, CuratorTurn, OpenLearning, build_prompt, fit
+from sprite.memory.files import estimate_tokens
 
 AT = 1795168800.0  # 2026-11-20T10:00:00Z
 LIMITS = {"tools.md": 150, "files.md": 200, "user.md": 200, "context.md": 200}

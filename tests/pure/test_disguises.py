@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sprite.memory.projection.disguises import disguise_of, told_apart
+from sprite.curation.provenance.vocabulary import disguise_of, told_apart
 
 
 @pytest.mark.parametrize(

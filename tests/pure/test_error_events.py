@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.llm.error_events import ErrorEvents, told
+from bridge.proxy.errors import ErrorEvents, told
 
 KEY = "sk-ant-planted-0123456789abcdef"
 DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"text":"an error: \\"error\\""}}\n\n'

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from sprite.database.transcript import ImportedTurn, NewObservation
-from sprite.follow.delivery import MOST_TURN_BYTES, messages
-from sprite.follow.lines import Lines
+from sprite.imports.follow.delivery import MOST_TURN_BYTES, messages
+from sprite.imports.follow.files import Lines
+from sprite.log.transcript import ImportedTurn, NewObservation
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sprite.boundary.guard import KEYS_REFUSAL, Guard
 from sprite.config import Settings
+from sprite.sandbox.guard import KEYS_REFUSAL, Guard
 
 
 @pytest.fixture

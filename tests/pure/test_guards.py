@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.memory.files import LINE_LIMITS, over_limit
-from sprite.memory.projection.guards import (
+from sprite.curation.provenance.guards import (
     Refused,
     Sources,
     Work,
@@ -18,6 +17,7 @@ from sprite.memory.projection.guards import (
     with_pins_of,
     without_foreign_lines,
 )
+from sprite.memory.files import LINE_LIMITS, over_limit
 from sprite.memory.sections import PIN, UNPIN
 from sprite.memory.words import Text
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sprite.boundary.cell import _is_block_device
-from sprite.boundary.hidden import hidden_places
-from sprite.boundary.plan import plan_of
 from sprite.config import Settings
+from sprite.sandbox.cell import _is_block_device
+from sprite.sandbox.sandbox import hidden_places, plan_of
 
 
 @pytest.fixture

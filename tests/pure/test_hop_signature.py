@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.cluster.passed import Hop, HopRefusedError, Passed, Seal
+from bridge.cluster.forward_header import Hop, HopRefusedError, Passed, Seal
 
 SECRET = "a secret that two bridges share"
 TARGET = "/files/a%20b.txt?preview=1"

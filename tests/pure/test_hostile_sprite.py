@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bridge.operating.status import Row, drawn
-from bridge.relay.sprite_connection import Pace
-from bridge.relay.work_under_way import WorkUnderWay
+from bridge.admin.status import Row, drawn
+from bridge.hub.room import WorkUnderWay
+from bridge.hub.sprite_connection import Pace
 from sprite.protocol.events import Complete, Started, WholeText
 from sprite.protocol.messages import SessionUpdate
 from sprite.protocol.shapes import SessionState, SlowWork

@@ -10,16 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from bridge.llm.json_levels import (
-    MalformedError,
-    encoded,
-    is_list,
-    is_object,
-    items,
-    members,
-    scalar,
-    string_bytes,
-)
+from bridge.proxy.content import MalformedError, encoded, is_list, is_object, items, members, scalar, string_bytes
 
 NAMES = st.sampled_from(["model", "max_tokens", "messages", "é", ""]) | st.text()
 SCALARS = (

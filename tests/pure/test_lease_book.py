@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.cluster.lease_book import LEASE_SECONDS, UNUSED_SECONDS, LeaseBook, since_boot
+from bridge.cluster.leases import LEASE_SECONDS, UNUSED_SECONDS, LeaseBook, since_boot
 
 
 class Clock:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from sprite.memory.curation.extraction import (
-    ELEMENT_TOKENS,
-    MAX_REFUSED_CHARS,
-    MOST_REFUSED,
-    NEAREST_TOKENS,
-    STANDING_TOKENS,
+from sprite.curation.extraction import ELEMENT_TOKENS, MAX_REFUSED_CHARS, MOST_REFUSED, NEAREST_TOKENS, STANDING_TOKENS
+from sprite.curation.prompt import OpenLearning, build_prompt
+from sprite.memory.files import (
+    BYTE_LIMIT,
+    CURATED,
+    CURATED_TOKENS,
+    LEARNINGS_TOKENS,
+    LINE_LIMITS,
+    MAX_ANSWER_TOKENS,
+    PROMPT_BUDGET_TOKENS,
+    estimate_tokens,
+    over_limit,
+    over_together,
 )
-from sprite.memory.curation.prompt import OpenLearning, build_prompt
-from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, over_limit, over_together
-from sprite.memory.limits import CURATED_TOKENS, LEARNINGS_TOKENS, MAX_ANSWER_TOKENS, PROMPT_BUDGET_TOKENS
-from sprite.memory.tokens import estimate_tokens
 
 #: What Claude 4 models may answer with at the least.
 LEAST_OUTPUT_TOKENS = 32_000

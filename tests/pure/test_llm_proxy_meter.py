@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.llm.usage_meter import TOP_TOKENS_PER_SECOND, JsonMeter, PromptSizes, Reading, SseMeter
-from bridge.offline import wire
-from sprite.prices import Usage
+from bridge.fake_model import wire
+from bridge.proxy.usage_meter import TOP_TOKENS_PER_SECOND, JsonMeter, PromptSizes, Reading, SseMeter
+from sprite.common.prices import Usage
 from tests import api_grammar
 from tests.cut_answers import cut_answer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bridge import memory_note
+from bridge.db import data_folder as memory_note
 
 
 def leave(note: Path, workspace: Path, *, takes_over: bool = False) -> str:

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from sprite.memory.echo import TAKEN_OUT, without_memory
-from sprite.memory.tokens import estimate_tokens
+from sprite.memory.files import estimate_tokens
+from sprite.memory.words import TAKEN_OUT, without_memory
 from tests.claude_code import PLUGIN, REMOTE_PLUGIN, session_start_script
 
 #: What Claude Code shows of a hook's output, and what a session begins with at most.

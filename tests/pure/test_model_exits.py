@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from bridge.llm.content import Content
-from bridge.llm.content import content_of as looked_at
-from bridge.llm.errors import RefusedError
-from bridge.llm.exit_names import DEFAULT_MODEL_EXITS, MODEL_EXITS
-from bridge.llm.exits import Exits
-from bridge.llm.json_levels import MalformedError, members
+from bridge.config import DEFAULT_MODEL_EXITS, MODEL_EXITS
+from bridge.proxy.content import Content, MalformedError, members
+from bridge.proxy.content import content_of as looked_at
+from bridge.proxy.errors import RefusedError
+from bridge.proxy.features import Exits
 
 CONTEXT = 1_000_000
 URL = {"type": "url", "url": "https://evil.example/?what=the+agent+knows"}

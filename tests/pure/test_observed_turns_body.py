@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bridge.door.admission import DoorError
-from bridge.doors.observed_turns import Calls
+from bridge.api.observations import Calls
+from bridge.auth.admission import DoorError
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import MAX_FRAME_BYTES
 from sprite.protocol.observing import MAX_OBSERVED_BYTES, MAX_OBSERVED_TURNS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sprite.protocol.offered.cards import MAX_HTML_CHARS, card_of_uri, card_text, card_uri, cards_html, open_cards
+from sprite.mcp.cards import MAX_HTML_CHARS, card_of_uri, card_text, card_uri, cards_html, open_cards
 from sprite.protocol.shapes import Block, Card
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>&amp;\0'

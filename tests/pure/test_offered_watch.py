@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sprite.mcp.watching import MissionWatch
 from sprite.protocol.events import Complete, Failed, Interrupted, Started, ToolUse, WholeText
 from sprite.protocol.messages import CanvasUpdate, PermissionRequest
-from sprite.protocol.offered.watching import MissionWatch
 from sprite.protocol.shapes import Block
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bridge.offline.agent import answer
-from bridge.offline.request import Body, Message, understand
-from sprite.memory.recall.canvas_lines import open_canvas
-from sprite.memory.recall.framing import part
+from bridge.fake_model.agent import answer
+from bridge.fake_model.request import Body, Message, understand
+from sprite.boot.canvas import open_canvas
+from sprite.protocol.framing import part
 from sprite.protocol.shapes import Block, Card, Stack
 
 TOOLS = [

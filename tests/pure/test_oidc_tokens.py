@@ -11,7 +11,7 @@ import pytest
 from joserfc import jws, jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
-from bridge.door.oidc.id_token import MAX_TOKEN_CHARACTERS, IdTokenError, UnknownKeyError, verified
+from bridge.auth.oidc_provider import MAX_TOKEN_CHARACTERS, IdTokenError, UnknownKeyError, verified
 
 NOW = 1_800_000_000.0
 ISSUER, CLIENT, NONCE = "https://id.example.org", "sprite", "n-once"

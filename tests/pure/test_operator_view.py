@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bridge.door.people import Person
-from bridge.operating.audit import AuditLog, Entry
-from bridge.operating.operator_view import Seen, Shown, page
-from bridge.operating.status import Row
-from bridge.operating.status import drawn as table
+from bridge.admin.audit import AuditLog, Entry
+from bridge.admin.operator_page import Seen, Shown, page
+from bridge.admin.status import Row
+from bridge.admin.status import drawn as table
+from bridge.auth.people import Person
 
 HOSTILE = "</dd><script>alert(1)</script>\"'\x00\u202e"
 

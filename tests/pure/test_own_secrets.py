@@ -8,10 +8,9 @@ import os
 
 import pytest
 
-from bridge.config import Settings
-from bridge.door.oidc.settings import OidcSettings
-from bridge.notify import wording
-from bridge.observing.logs import JsonLines, PlainLines
+from bridge.config import OidcSettings, Settings
+from bridge.notify import notice as wording
+from bridge.telemetry.logs import JsonLines, PlainLines
 from sprite.common import own_secrets
 
 STORE = os.urandom(32)

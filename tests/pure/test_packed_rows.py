@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 
-from sprite.protocol.shipping import MOST_ROW_BYTES, Packer, Shipped, ShippedRow, Unpacker, whole_row
-from sprite.shipping.messages import LONGEST_ROW, MESSAGE_BYTES, digest, in_messages, item
+from sprite.backup.replica_files import LONGEST_ROW, MESSAGE_BYTES, digest, in_messages, item
+from sprite.protocol.replication import MOST_ROW_BYTES, Packer, Shipped, ShippedRow, Unpacker, whole_row
 
 
 def test_rows_come_back_and_what_was_said_before_costs_little() -> None:

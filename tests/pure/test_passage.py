@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.memory.recall.passage import PASSAGE_WORDS, best_passage, stem, stems, stems_in
+from sprite.search.ranking import PASSAGE_WORDS, best_passage, stem, stems, stems_in
 
 HAY = "Nothing of the kind was ever said here. "
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sprite.memory.projection.disguises import disguise_of
-from sprite.memory.projection.given import Given, WorkWord, exchanged_in, names_in
-from sprite.memory.projection.pasted import read_message
-from sprite.memory.projection.statements import Said
-from sprite.memory.unkept import unkept_of
+from sprite.capture.truncated_hashes import unkept_of
+from sprite.curation.provenance.guards import Given, WorkWord, exchanged_in, names_in
+from sprite.curation.provenance.pasted import read_message
+from sprite.curation.provenance.persons_word import Said
+from sprite.curation.provenance.vocabulary import disguise_of
 
 STRANGE = "every order is placed without asking anybody first"
 

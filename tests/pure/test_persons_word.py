@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from sprite.memory.projection.given import Given, WorkWord
-from sprite.memory.projection.persons_word import PersonsWord, Talk
+from sprite.curation.provenance.guards import Given, WorkWord
+from sprite.curation.provenance.persons_word import PersonsWord, Talk
 
 
 def lacks(

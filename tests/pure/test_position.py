@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.protocol.position import Position
+from sprite.protocol.outbox import Position
 
 
 def at(epoch: str, last_seq: int) -> Position:

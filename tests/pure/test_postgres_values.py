@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.database import MIGRATIONS
-from bridge.sql.postgres import Row, row_of, statement
-from bridge.sql.postgres_schema import advice, migration
+from bridge.db.open import MIGRATIONS
+from bridge.db.postgres import Row, advice, migration, row_of, statement
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from sprite.common.prices import PRICES, LongPrompt, Price, Usage, cost_usd, price_of
 from sprite.config import DEFAULT_CURATOR_MODEL
-from sprite.prices import (
-    PRICES,
-    LongPrompt,
-    Price,
-    Usage,
-    cost_usd,
-    price_of,
-)
 
 
 def test_the_curators_model_has_a_price() -> None:

@@ -7,12 +7,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from sprite.common.due_times import due_words, parse_due, repeat_words, span_words
+from sprite.common.recurrence import first_after, known_zone, local, missed, moment, next_after, parse_rule, rule_of
 from sprite.errors import PeerError
-from sprite.schedules.due import parse_due
-from sprite.schedules.every import rule_of
-from sprite.schedules.recurrence import first_after, missed, next_after, parse_rule
-from sprite.schedules.words import due_words, repeat_words, span_words
-from sprite.schedules.zones import known_zone, local, moment
 
 BERLIN = "Europe/Berlin"
 SECOND_MONDAY = "FREQ=MONTHLY;BYDAY=MO;BYSETPOS=2"

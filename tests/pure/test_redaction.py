@@ -17,19 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.common import own_secrets
-from sprite.privacy.confidences import Confidences
-from sprite.privacy.cutting import (
-    MAX_STRING,
-    cut,
-    cut_value,
-)
-from sprite.privacy.log_filter import DiscreetFilter
-from sprite.privacy.redaction import (
-    discreet,
-    discreet_value,
-    redact,
-    without_private,
-)
+from sprite.privacy.cutting import MAX_STRING, cut, cut_value
+from sprite.privacy.private_text import Confidences
+from sprite.privacy.redaction import DiscreetFilter, discreet, discreet_value, redact, without_private
 from sprite.privacy.secret_places import places
 from tests.fake_secrets import ALL_FORMATS, TOKENS, TWENTY, fake_secrets, leaks, password
 from tests.harmless_strings import BACKTRACKING_BAIT, WRITTEN, harmless_strings

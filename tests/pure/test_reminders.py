@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bridge.offline.agent import answer
-from bridge.offline.reminders import reminder
-from bridge.offline.request import Body, Message, understand
-from sprite.database.projected import Action
+from bridge.fake_model.agent import answer
+from bridge.fake_model.request import Body, Message, understand
+from bridge.fake_model.words import reminder
+from sprite.memory.apply import Action
 from sprite.protocol.tools import LIST_CALL, SCHEDULE_CALL
-from sprite.schedules.missions import mission_text
+from sprite.scheduler.scheduler import mission_text
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.relay.replay_buffer import MAX_BYTES as BUFFERED_BYTES
-from bridge.relay.replay_buffer import MAX_FRAMES, ReplayBuffer
-from bridge.relay.resend_buffer import MAX_BYTES, MAX_MESSAGES, PendingMessage, ResendBuffer
-from bridge.token_bucket import TokenBucket
+from bridge.hub.link import MAX_BYTES, MAX_MESSAGES, PendingMessage, ResendBuffer
+from bridge.hub.room import MAX_BYTES as BUFFERED_BYTES
+from bridge.hub.room import MAX_FRAMES, ReplayBuffer
+from sprite.common.limits import TokenBucket
 
 
 def filled(base: int | None, *seqs: int) -> ReplayBuffer:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sprite.memory.rest import LEFT_SECONDS, Rest
+from sprite.curation.processor import LEFT_SECONDS, Rest
 
 
 class Clock(asyncio.SelectorEventLoop):

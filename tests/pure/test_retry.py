@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sprite.common.retry import backoff, jittered
+from sprite.common.tasks import backoff, jittered
 
 
 def test_pauses_double_up_to_longest() -> None:

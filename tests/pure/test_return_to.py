@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.door.return_to import back_to, return_path
+from bridge.auth.login import back_to, return_path
 
 
 @pytest.mark.parametrize("path", ["/", "/operator", "/files/a%20b.txt?x=1&y=/z", "/mcp/consent?request=a-b_c", "/a//b"])

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sprite.clients.uploads import Uploads
 from sprite.common.files import clear
 from sprite.config import Settings
 from sprite.errors import OperatorError
-from sprite.folders import make_folders, refuse_what_is_no_file
-from sprite.memory.last_error import LAST_ERROR, last_error, note_error
+from sprite.gateway.uploads import Uploads
+from sprite.memory.folders import LAST_ERROR, last_error, make_folders, note_error, refuse_what_is_no_file
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from sprite.database.projected import Action
-from sprite.schedules.missions import chat_line, mission_id_of, mission_text
+from sprite.memory.apply import Action
+from sprite.scheduler.scheduler import chat_line, mission_id_of, mission_text
 
 #: Tue 2026-12-01 09:00 UTC.
 NINE = 1_796_115_600.0

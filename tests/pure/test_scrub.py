@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprite.memory.forgetting.scrub import Said, Spared
+from sprite.forget.scrub import Said, Spared
 
 _SETS = st.frozensets(st.sampled_from([f"word{letter}" for letter in "abcdefgh"]), min_size=1)
 

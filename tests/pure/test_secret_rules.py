@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from sprite.privacy.redaction import redact
-from sprite.privacy.rule_files import (
+from sprite.privacy.secret_formats import (
     Block,
+    Format,
     Half,
     NameFile,
     NamePart,
@@ -23,12 +24,13 @@ from sprite.privacy.rule_files import (
     Shape,
     ShapeFile,
     ValueFile,
+    format_of,
+    library_formats,
+    own_formats,
     read,
 )
-from sprite.privacy.secret_formats import Format, format_of, library_formats, own_formats
-from sprite.privacy.secret_names import Names
+from sprite.privacy.secret_names import Names, Style, Values
 from sprite.privacy.secret_places import Places
-from sprite.privacy.secret_values import Style, Values
 from tests.fake_secrets import ALNUM, BASE64, HEX, LOWER, UPPER, WORD
 from tests.forking import ROOT
 from tests.heldout_secrets import BASE58

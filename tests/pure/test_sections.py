@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.memory.echo import TAKEN_OUT, without_memory
-from sprite.memory.echo import given as given_to
 from sprite.memory.files import BYTE_LIMIT, LINE_LIMITS, WHOLE_BYTE_LIMIT, over_limit, over_together, shown_to, template
 from sprite.memory.sections import heading, merged, project_of, shown, split
+from sprite.memory.words import TAKEN_OUT, without_memory
+from sprite.memory.words import given as given_to
 
 WEB, API = "/home/ada/web", "https://github.com/ada/api.git"
 FILE = f"""# Context

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.notify.seen_whole import is_seen_whole
+from bridge.notify.notice import is_seen_whole
 from sprite.protocol.messages import PermissionRequest
 
 SHORT = PermissionRequest("r1", "m1", "Bash", {"command": "make deploy", "description": "Deploy", "timeout": 60})

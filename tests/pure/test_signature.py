@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from bridge.notify.signature import headers, new_key, shown
+from bridge.notify.webhook import headers, new_key, shown
 from tests.forking import ROOT
 from tests.webhook_receiver import read_key
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sprite.memory.recall.skills import HEAD_BYTES, MAX_DESCRIPTION_CHARS, MAX_SKILLS, Skill, skills_in
+from sprite.boot.prompt import HEAD_BYTES, MAX_DESCRIPTION_CHARS, MAX_SKILLS, Skill, skills_in
 
 
 def put(folder: Path, name: str, text: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sprite.memory.recall.spelling import distance, may_be_misspelled, near_spellings
+from sprite.memory.query import distance, may_be_misspelled, near_spellings
 
 VOCABULARY = [("invoic", 3), ("involv", 9), ("invest", 2), ("postgresql", 1), ("tea", 5)]
 

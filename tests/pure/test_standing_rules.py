@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sprite.agent.standing_rules import MAX_RULES, Call, StandingRules
+from sprite.agent.permissions import MAX_RULES, Call, StandingRules
 from sprite.errors import PeerError
-from sprite.protocol.exactness import arrives_as_it_is
+from sprite.protocol.validation import arrives_as_it_is
 
 
 @pytest.fixture

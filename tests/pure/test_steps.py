@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from bridge.hosts.steps import Steps
+from bridge.commands.steps import Steps
 
 
 def shown(*steps: tuple[str, str], is_terminal: bool) -> str:

@@ -5,10 +5,8 @@ from importlib.resources import files
 
 import pytest
 
-from sprite.memory.curation.answer import (
-    parse_response,
-)
-from sprite.memory.curation.prompt import build_prompt
+from sprite.curation.answer import parse_response
+from sprite.curation.prompt import build_prompt
 from sprite.memory.files import CURATED
 
 LIMITS = {"soul.md": 200, "os.md": 200, "tools.md": 150, "files.md": 200, "user.md": 200, "context.md": 200}

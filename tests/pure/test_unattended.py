@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from claude_agent_sdk import AssistantMessage, StreamEvent
 
+from sprite.agent.background import MOST_TURNS, Unattended
 from sprite.agent.call_costs import CallCosts
-from sprite.agent.unattended import MOST_TURNS, Unattended
-from sprite.prices import cost_usd
+from sprite.common.prices import cost_usd
 
 MODEL = "claude-haiku-5-5"
 

@@ -16,7 +16,7 @@ from sprite.protocol.events import (
 from sprite.protocol.messages import Running
 from sprite.protocol.shapes import SlowWork
 from sprite.protocol.slow_work import oldest, slow, slow_words
-from sprite.underway import MAX_EVENTS, Underway
+from sprite.workspace.feed import MAX_EVENTS, Underway
 
 
 def after(*events: AnyAgentEvent) -> Running | None:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from sprite.memory.unkept import Unkept, known_among, unkept_of
+from sprite.capture.truncated_hashes import Unkept, known_among, unkept_of
 from sprite.memory.words import content_words
 
 SAID = "every order is placed unasked"

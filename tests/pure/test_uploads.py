@@ -14,19 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite import clients
-from sprite.clients.uploads import (
-    MAX_ID_CHARS,
-    MAX_NAME_BYTES,
-    MAX_OPEN,
-    Uploads,
-    safe_name,
-)
+from sprite import gateway as clients
 from sprite.errors import PeerError, StorageError
-from sprite.protocol.messages import (
-    MAX_UPLOAD_BYTES,
-    FileUpload,
-)
+from sprite.gateway.uploads import MAX_ID_CHARS, MAX_NAME_BYTES, MAX_OPEN, Uploads, safe_name
+from sprite.protocol.messages import MAX_UPLOAD_BYTES, FileUpload
 
 
 @pytest.fixture

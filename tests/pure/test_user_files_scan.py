@@ -9,19 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.database.user_files import Entry
-from sprite.folders import USER_FOLDERS
-from sprite.protocol.paths import FILE_FOLDERS, MAX_SHOWN_CHARS, is_below_folders, on_disk, on_wire, shown
-from sprite.userfiles.changes import (
+from sprite.log.file_table import Entry
+from sprite.memory.folders import USER_FOLDERS
+from sprite.protocol.files import FILE_FOLDERS, MAX_SHOWN_CHARS, is_below_folders, on_disk, on_wire, shown
+from sprite.workspace.scan import (
     MANY_OF_A_FOLDER,
+    MOST_DEEP,
+    MOST_ENTRIES,
+    Scan,
     changes_between,
+    is_there,
     lines,
     not_said_in,
+    scan,
     size_in_words,
     within,
 )
-from sprite.userfiles.removal import remove
-from sprite.userfiles.scan import MOST_DEEP, MOST_ENTRIES, Scan, is_there, scan
+from sprite.workspace.user_files import remove
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sprite.memory.recall.when import when_asked
+from sprite.memory.query import when_asked
 
 #: A Saturday, shortly after midnight in a zone where it is still Friday in London.
 ZONE = timezone(timedelta(hours=2))

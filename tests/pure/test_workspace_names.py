@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bridge import data_folder
 from bridge.config import Settings as BridgeSettings
 from bridge.config import from_environment as bridge_environment
-from bridge.hosts import workspace
-from sprite.boundary.hidden import bridge_folders
+from bridge.db import data_folder
+from bridge.providers import provider as workspace
 from sprite.common.settings import default_data
 from sprite.config import Settings, from_environment
-from sprite.folders import USER_FOLDERS
+from sprite.memory.folders import USER_FOLDERS
+from sprite.sandbox.sandbox import bridge_folders
 
 
 def test_a_host_looks_for_the_sprites_files_where_the_sprite_keeps_them() -> None:

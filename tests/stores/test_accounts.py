@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.llm.accounts import Bounds
-from bridge.llm.budgets import BudgetError, Limits
-from bridge.llm.calls import Spend
-from bridge.llm.shared_accounts import Accounts
+from bridge.proxy.accounts import Bounds
+from bridge.proxy.budgets import BudgetError, Limits
+from bridge.proxy.calls import Spend
+from bridge.proxy.shared_accounts import Accounts
 from tests.accounts import accounts, let_in, settled
 from tests.in_thread import PATIENCE
 

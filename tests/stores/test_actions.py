@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from sprite.database.curations import NewCuration
-from sprite.database.projected import HISTORY_KEPT, MADE_IDS, Action
 from sprite.errors import PeerError
+from sprite.log.curations import NewCuration
+from sprite.memory.action_rows import MOST_SCHEDULED
 from sprite.memory.actions import Actions
-from sprite.memory.projection.action_rows import MOST_SCHEDULED
+from sprite.memory.apply import HISTORY_KEPT, MADE_IDS, Action
 from tests.looks import dump
 from tests.memory_stores import Stores, open_stores, rebuilt
 

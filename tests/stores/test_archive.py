@@ -22,33 +22,25 @@ from typing import Any, Final
 
 import pytest
 
-from sprite.archive import moving_in
-from sprite.archive.export import Export
-from sprite.archive.reading import ArchiveError, is_archive
-from sprite.archive.reading import opened as archive_opened
-from sprite.archive.restore import is_folding, refuse_same
-from sprite.archive.snapshot import SCHEMAS, snapshot
-from sprite.commands import export as export_command
-from sprite.commands.import_logs import import_logs
-from sprite.commands.owner import open_log
-from sprite.commands.stores import open_stores as open_to_read
+from sprite.backup import restore as moving_in
+from sprite.backup.archive import SCHEMAS, Export, snapshot
+from sprite.backup.archive_reader import ArchiveError, is_archive
+from sprite.backup.archive_reader import opened as archive_opened
+from sprite.backup.restore import is_folding, refuse_same
+from sprite.cli import archives as export_command
+from sprite.cli.import_logs import import_logs
 from sprite.common.files import whole_file
 from sprite.config import Settings
-from sprite.database.connection import empty_database, workspace_lock
-from sprite.database.quarantine import LostCall
-from sprite.database.transcript import ImportedTurn, NewObservation
-from sprite.database.user_files import Entry
-from sprite.database.workspace import (
-    CardSaved,
-    ChatAdded,
-    MissionMoved,
-    StoredMission,
-    WorkspaceDB,
-    open_workspace,
-)
 from sprite.errors import OperatorError
+from sprite.log.file_table import Entry
+from sprite.log.quarantine import LostCall
+from sprite.log.transcript import ImportedTurn, NewObservation
+from sprite.owner import open_log
+from sprite.owner import open_stores as open_to_read
 from sprite.protocol.archive import FORMAT, MANIFEST, PARTS, DatabaseName, Part, from_line, is_plain, to_line
 from sprite.protocol.shapes import Block, Card, Point, UsedTool
+from sprite.storage.connection import empty_database, workspace_lock
+from sprite.workspace.database import CardSaved, ChatAdded, MissionMoved, StoredMission, WorkspaceDB, open_workspace
 from tests.command_line import settings_of
 from tests.forking import ROOT
 from tests.looks import dump, rows

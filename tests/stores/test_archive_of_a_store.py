@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Settings
-from bridge.store.archive import MOST_BYTES, LeftOut, archive_of
-from bridge.store.sealed_store import SealedStore, open_store
-from bridge.store.store import DamagedError, Store, StoreError
+from bridge.replicas.archive import MOST_BYTES, LeftOut, archive_of
+from bridge.replicas.sealed_store import SealedStore, open_store
+from bridge.replicas.store import DamagedError, Store, StoreError
 from sprite.protocol.archive import MANIFEST, PARTS
-from sprite.protocol.shipping import Shipped, ShippedRow, Unpacker
+from sprite.protocol.replication import Shipped, ShippedRow, Unpacker
 from tests.shipments import chunk
 from tests.shipping_by_hand import named, ship
 from tests.shipping_stage import Copy, shipping_stage

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bridge.database import Database, open_database
-from bridge.door.oidc.identities import Identities, Known
-from bridge.door.passkeys.store import PasskeyError, Passkeys
-from bridge.door.people import People, PeopleError
-from bridge.hosts.host import HostError
-from bridge.operating.acts import Acts
-from bridge.operating.audit import CLI, Audit, AuditLog, told
-from bridge.store.store import StoreError
+from bridge.admin.audit import CLI, Audit, AuditLog, told
+from bridge.admin.operator_actions import Acts
+from bridge.auth.oidc_identities import Identities, Known
+from bridge.auth.passkey_store import PasskeyError, Passkeys
+from bridge.auth.people import People, PeopleError
+from bridge.db.open import Database, open_database
+from bridge.providers.provider import HostError
+from bridge.replicas.store import StoreError
 from sprite.common import own_secrets
 from tests.postgres import dumped
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.database.workspace import open_workspace
+from sprite.agent.tools.blocks import BLOCKS, MAX_BLOCKS, MAX_CARD_BYTES, BlockError, read_blocks
+from sprite.agent.tools.canvas import MAX_TITLE_CHARS
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import MAX_FRAME_BYTES, CanvasUpdate
 from sprite.protocol.shapes import FARTHEST, LARGEST, Point, Size
-from sprite.tools.blocks import BLOCKS, MAX_BLOCKS, MAX_CARD_BYTES, BlockError, read_blocks
-from sprite.tools.canvas import MAX_TITLE_CHARS
+from sprite.workspace.database import open_workspace
 from tests.canvas_stage import Canvas
 
 #: Every type of the wire contract with all its fields.

@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from sprite.boot.prompt import RECENT_TURNS_TOKENS, BootPrompt
 from sprite.config import Egress
 from sprite.memory.files import CURATED, template
-from sprite.memory.recall.boot_prompt import (
-    RECENT_TURNS_TOKENS,
-    BootPrompt,
-)
 from tests.memory_stores import Stores, call, open_stores
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.database import MIGRATIONS, ConstraintError, DatabaseError, Transaction, open_database
+from bridge.db.open import MIGRATIONS, ConstraintError, DatabaseError, Transaction, open_database
+from bridge.db.sqlite import open_sqlite
 from bridge.errors import OperatorError
-from bridge.sql.sqlite import open_sqlite
-from sprite.database import connection as sprite_database
+from sprite.storage import connection as sprite_database
 from tests.in_thread import PATIENCE
 
 

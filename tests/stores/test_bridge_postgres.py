@@ -11,9 +11,9 @@ from functools import partial
 import psycopg
 import pytest
 
-from bridge.database import MIGRATIONS, Database, DatabaseAwayError, DatabaseError, Transaction, open_database
+from bridge.db.open import MIGRATIONS, Database, DatabaseAwayError, DatabaseError, Transaction, open_database
+from bridge.db.postgres import Patience, open_postgres
 from bridge.errors import OperatorError
-from bridge.sql.postgres import Patience, open_postgres
 from tests.in_thread import PATIENCE
 from tests.looks import eventually
 from tests.postgres import Server

@@ -12,15 +12,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from bridge.database import Database, open_database
-from bridge.door.people import People, Session
-from bridge.llm.sprite_tokens import SpriteTokens
-from bridge.notify.outbox import MOST_WAITING, Outbox
-from bridge.notify.settings import NotifySettings, NotifySettingsStore
-from bridge.notify.subscriptions import MAX_PER_PERSON, Keys, Subscription, SubscriptionError, Subscriptions
-from bridge.notify.vapid import kept_key
-from bridge.waking.due_dates import DueDate, DueDates, stored
-from bridge.write_behind import WriteBehind
+from bridge.auth.people import People, Session
+from bridge.db.open import Database, open_database
+from bridge.db.write_behind import WriteBehind
+from bridge.notify.push import MAX_PER_PERSON, Keys, Subscription, SubscriptionError, Subscriptions, kept_key
+from bridge.notify.routes import NotifySettings, NotifySettingsStore
+from bridge.notify.webhook import MOST_WAITING, Outbox
+from bridge.proxy.sprite_tokens import SpriteTokens
+from bridge.wakeups.due_dates import DueDate, DueDates, stored
 
 
 @pytest.fixture

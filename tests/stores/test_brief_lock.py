@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sprite.database.connection import workspace_lock
 from sprite.errors import WorkspaceLockedError
+from sprite.storage.connection import workspace_lock
 
 
 def test_who_holds_it_briefly_is_waited_for(workspace: Path) -> None:

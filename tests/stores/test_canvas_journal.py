@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sprite.database.workspace import CardSaved, WorkspaceDB, open_workspace
 from sprite.protocol.shapes import Block, Card, Point, Size
+from sprite.workspace.database import CardSaved, WorkspaceDB, open_workspace
 
 
 @pytest.fixture

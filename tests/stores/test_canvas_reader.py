@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sprite.database.workspace import CardSaved, open_workspace
-from sprite.memory.projection.results import kind_of
+from sprite.agent.tools.canvas_reader import PAGE_CHARS
+from sprite.curation.provenance.results import kind_of
 from sprite.protocol.shapes import Block, Card, Point, Size
-from sprite.tools.canvas_reader import PAGE_CHARS
+from sprite.workspace.database import CardSaved, open_workspace
 from tests.canvas_stage import Canvas
 from tests.memory_stores import call, open_stores
 

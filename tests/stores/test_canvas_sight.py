@@ -11,18 +11,17 @@ from typing import Any
 
 import pytest
 
-from sprite.clients.canvas import PersonsCanvas
-from sprite.database.workspace import CardSaved, Effect, open_workspace
-from sprite.feed import Feed
-from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.canvas_lines import OPEN_CANVAS_TOKENS
-from sprite.memory.recall.canvas_sight import MOST_LINES
-from sprite.memory.tokens import estimate_tokens
-from sprite.privacy.confidences import Confidences
+from sprite.agent.tools.canvas import canvas_tools
+from sprite.boot.canvas import MOST_LINES, OPEN_CANVAS_TOKENS
+from sprite.boot.prompt import BootPrompt
+from sprite.gateway.canvas import PersonsCanvas
+from sprite.memory.files import estimate_tokens
+from sprite.privacy.private_text import Confidences
 from sprite.protocol.canvas import UpdateBlock
 from sprite.protocol.messages import Ack, CanvasUpdate, StackUpdate
 from sprite.protocol.shapes import Block, Card, Point, Size
-from sprite.tools.canvas import canvas_tools
+from sprite.workspace.database import CardSaved, Effect, open_workspace
+from sprite.workspace.feed import Feed
 from tests.canvas_stage import Canvas
 from tests.memory_stores import open_stores
 

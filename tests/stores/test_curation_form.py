@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from sprite.boot.prompt import BootPrompt
 from sprite.config import Settings
-from sprite.database.connection import open_database
-from sprite.database.memory import SCHEMA
-from sprite.memory.curation.answer_edits import with_lines_meant
-from sprite.memory.curation.extraction import NEAREST_LEARNINGS, Extractor, log_lost_call
-from sprite.memory.curation.model import CuratorModel
-from sprite.memory.curation.prompt import CuratorPrompt
+from sprite.curation.answer_files import with_lines_meant
+from sprite.curation.extraction import NEAREST_LEARNINGS, Extractor, log_lost_call
+from sprite.curation.model import CuratorModel
+from sprite.curation.prompt import CuratorPrompt
+from sprite.memory.database import SCHEMA
 from sprite.memory.files import CURATED
-from sprite.memory.recall.boot_prompt import BootPrompt
+from sprite.storage.connection import open_database
 from tests.memory_stores import SESSION, Stores, call, open_stores
 
 OTHER = "22222222-2222-4222-8222-222222222222"

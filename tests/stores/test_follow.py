@@ -11,18 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from sprite.clients.intake import Intake
-from sprite.commands.import_logs import import_logs
+from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
-from sprite.database.transcript import open_transcript
-from sprite.follow.delivery import MOST_TURN_BYTES, messages
-from sprite.follow.follower import Follower
-from sprite.follow.local import LocalDelivery
-from sprite.follow.marks import Marks
-from sprite.follow.session import FollowedLog
-from sprite.memory.projection.results import kind_of
+from sprite.curation.provenance.results import kind_of
+from sprite.gateway.ingest import Intake
+from sprite.imports.follow.delivery import MOST_TURN_BYTES, LocalDelivery, messages
+from sprite.imports.follow.files import Marks
+from sprite.imports.follow.follower import Follower
+from sprite.imports.follow.session import FollowedLog
+from sprite.log.transcript import open_transcript
 from sprite.memory.projects import Projects
-from sprite.privacy.confidences import Confidences
+from sprite.privacy.private_text import Confidences
 from sprite.protocol.observing import Observe
 from tests.looks import observations
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sprite.config import Settings
-from sprite.database.workspace import open_workspace
 from sprite.errors import PeerError
+from sprite.forget.plan import Target
 from sprite.memory.files import CURATED
-from sprite.memory.forgetting.plan import Target
 from sprite.protocol.rows import Forgotten, Place
+from sprite.workspace.database import open_workspace
 from tests.curated_workspace import files_containing
 from tests.looks import dump
 from tests.memory_stores import Stores, forgetter_of, open_stores, rebuilt

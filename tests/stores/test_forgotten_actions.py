@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from sprite.config import Settings
-from sprite.database.workspace import open_workspace
-from sprite.memory.forgetting.plan import Target
-from sprite.memory.recall.view import MemoryView
+from sprite.forget.plan import Target
 from sprite.protocol.rows import Forgotten
+from sprite.search.view import MemoryView
+from sprite.workspace.database import open_workspace
 from tests.looks import dump
 from tests.memory_stores import Stores, forgetter_of, open_stores, rebuilt
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.database import Database, open_database
-from bridge.door.people import People
+from bridge.auth.people import People
+from bridge.db.open import Database, open_database
 from bridge.mcp.grants import Code, Grants, Issued
 
 

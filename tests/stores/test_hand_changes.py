@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from sprite.boot.prompt import BootPrompt
+from sprite.curation.rebuild import replay_aside
 from sprite.errors import PeerError
+from sprite.forget.plan import Target, plan
 from sprite.memory.files import AT_WORK, LARGEST_FILE_BYTES, template
-from sprite.memory.forgetting.plan import Target, plan
-from sprite.memory.rebuild import replay_aside
-from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.view import MemoryView
+from sprite.search.view import MemoryView
 from tests.memory_stores import Stores, open_stores
 
 PERSON = "# User\n\nAda drinks tea.\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.cluster.homes import Homes, this_machine
-from bridge.database import Database, open_database
-from bridge.hosts.host import HostError
+from bridge.cluster.ownership import Homes, this_machine
+from bridge.db.open import Database, open_database
+from bridge.providers.provider import HostError
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sprite.commands.import_logs import import_logs
+from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
 from tests.looks import observations
 

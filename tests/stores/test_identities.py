@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bridge.database import Database, open_database
-from bridge.door.oidc.identities import Identities, Known, groups_in, role_in, wanted_name
-from bridge.door.oidc.settings import OidcSettings
-from bridge.door.people import People, PeopleError
-from bridge.door.sealed_cookie import Spent
-from bridge.hosts.host import NAME
+from bridge.auth.oidc_identities import Identities, Known, groups_in, role_in, wanted_name
+from bridge.auth.people import People, PeopleError
+from bridge.auth.sealed_cookie import Spent
+from bridge.config import OidcSettings
+from bridge.db.open import Database, open_database
+from bridge.providers.provider import NAME
 
 ISSUER = "https://id.example.org"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sprite.commands.owner import Owned, owned
 from sprite.config import Settings
+from sprite.imports.notes import propose
+from sprite.imports.reader import Note
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
-from sprite.memory.importing.proposals import propose
-from sprite.memory.importing.reader import Note
 from sprite.memory.sections import split
+from sprite.owner import Owned, owned
 from tests.elsewhere import SECRET, imported, json_lines
 from tests.looks import observations, rows
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from sprite.__main__ import main
-from sprite.commands.import_logs import import_logs
+from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
-from sprite.database.transcript import Observation, read_transcript
-from sprite.memory.importing.finding import READERS
-from sprite.memory.projection.voices import Hearing
+from sprite.curation.provenance.voices import Hearing
+from sprite.imports.finding import READERS
+from sprite.log.transcript import Observation, read_transcript
 from tests.elsewhere import (
     CODEX,
     GEMINI,

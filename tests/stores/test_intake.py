@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sprite.clients.intake import Intake
 from sprite.common import own_secrets
-from sprite.database.transcript import Observation, TranscriptDB, open_transcript
 from sprite.errors import PeerError
-from sprite.memory.echo import given
-from sprite.privacy.confidences import Confidences
+from sprite.gateway.ingest import Intake
+from sprite.log.transcript import Observation, TranscriptDB, open_transcript
+from sprite.memory.words import given
+from sprite.privacy.private_text import Confidences
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed
 from sprite.protocol.projects import project_key
 

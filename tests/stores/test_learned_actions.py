@@ -12,10 +12,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from sprite.config import Settings
-from sprite.database.projected import Action
-from sprite.memory.curation.extraction import Extractor
-from sprite.memory.curation.model import CuratorModel
-from sprite.memory.projection.action_rows import MOST_SCHEDULED
+from sprite.curation.extraction import Extractor
+from sprite.curation.model import CuratorModel
+from sprite.memory.action_rows import MOST_SCHEDULED
+from sprite.memory.apply import Action
 from tests.looks import dump, eventually
 from tests.memory_stores import Stores, open_stores, rebuilt
 

@@ -14,17 +14,15 @@ import psycopg
 import pytest
 
 from bridge.app import _ownership
-from bridge.cluster.holders import holders
-from bridge.cluster.lease_book import LeaseBook
-from bridge.cluster.leases import CHANNEL, Leases
-from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, Ownership
+from bridge.cluster.leases import CHANNEL, LeaseBook, Leases
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, Ownership, holders
 from bridge.config import Settings
-from bridge.database import Database, open_database
-from bridge.sql.postgres import CONNECTIONS
-from sprite.clients.leases import Leases as SpriteLeases
-from sprite.database.workspace import open_workspace
+from bridge.db.open import Database, open_database
+from bridge.db.postgres import CONNECTIONS
 from sprite.errors import FatalPeerError, StaleOwnerError
-from sprite.protocol.shipping import EPOCHS_AHEAD, Lease
+from sprite.gateway.leases import Leases as SpriteLeases
+from sprite.protocol.replication import EPOCHS_AHEAD, Lease
+from sprite.workspace.database import open_workspace
 from tests.in_thread import PATIENCE
 from tests.looks import eventually
 

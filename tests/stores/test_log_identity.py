@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from sprite.commands.stores import open_stores as open_to_read
 from sprite.config import Settings
-from sprite.database.memory import open_memory
-from sprite.database.transcript import open_transcript
 from sprite.errors import MendedAtStartError
-from sprite.memory.files import CURATED, MemoryFiles
+from sprite.log.transcript import open_transcript
+from sprite.memory.database import open_memory
+from sprite.memory.files import CURATED, MemoryFiles, set_aside
 from sprite.memory.opening import misfit, open_own_memory
-from sprite.memory.projection.projection import Projection
-from sprite.memory.set_aside import set_aside
+from sprite.memory.projection import Projection
+from sprite.owner import open_stores as open_to_read
 from tests.looks import dump, rows
 from tests.memory_stores import Stores, open_stores
 

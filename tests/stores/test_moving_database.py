@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.database import Database, Transaction, open_database
-from bridge.door.people import People, Session
+from bridge.auth.people import People, Session
+from bridge.db.open import Database, Transaction, continue_numbers, copy, open_database
+from bridge.db.postgres import open_postgres
+from bridge.db.sqlite import open_sqlite
 from bridge.errors import OperatorError
-from bridge.notify.outbox import Outbox
-from bridge.sql.moving import continue_numbers, copy
-from bridge.sql.postgres import open_postgres
-from bridge.sql.sqlite import open_sqlite
+from bridge.notify.webhook import Outbox
 
 THINGS = (
     "CREATE TABLE boxes (name TEXT PRIMARY KEY) STRICT;",

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bridge.database import Database, open_database
-from bridge.llm.budgets import BudgetError, Budgets, Limits
-from bridge.notify import wording
+from bridge.db.open import Database, open_database
+from bridge.notify import notice as wording
 from bridge.notify.notice import Notice
 from bridge.notify.notifier import AT_ONCE, PER_SECOND, Notifier
-from bridge.notify.tidings import Tidings
+from bridge.notify.rules import Tidings
+from bridge.proxy.budgets import BudgetError, Budgets, Limits
 from sprite.protocol.events import Complete, Failed, Interrupted, Started
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, Running, SessionUpdate

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from bridge.config import Settings
-from bridge.store import archive
-from bridge.store.archive import LeftOut, archive_of
-from bridge.store.sealed_store import SealedStore, open_store
+from bridge.replicas import archive
+from bridge.replicas.archive import LeftOut, archive_of
+from bridge.replicas.sealed_store import SealedStore, open_store
+from sprite.backup.replica_scan import shipping_report
 from sprite.protocol.archive import LATEST_NS, LONGEST_KEPT_PATH, MOST_DEEP, why_not_kept
-from sprite.protocol.shipping import Shipped, ShippedRow, Unpacker
-from sprite.shipping.report import shipping_report
+from sprite.protocol.replication import Shipped, ShippedRow, Unpacker
 from tests.shipping_by_hand import named, ship
 from tests.shipping_stage import Copy, Stage, shipping_stage
 from tests.stores.test_archive import exported, imported, live_in, tree

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from sprite.boot.prompt import BootPrompt
+from sprite.capture.turn_buffer import TurnBuffer
 from sprite.config import Settings
-from sprite.database.quarantine import CURATED, OFF_RECORD
-from sprite.database.workspace import open_workspace
-from sprite.memory.capture.turn_buffer import TurnBuffer
-from sprite.memory.forgetting.plan import Target
-from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.timeline import logged_turn
+from sprite.forget.plan import Target
+from sprite.log.quarantine import CURATED, OFF_RECORD
+from sprite.search.view import logged_turn
+from sprite.workspace.database import open_workspace
 from tests.memory_stores import Stores, find, forgetter_of, names, open_stores
 
 SAID = "Off the record: the merger with Halvorsen is on Friday."

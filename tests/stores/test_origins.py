@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from benchmarks.bench_origins import FIXTURES, begin, outcome_of
-from sprite.memory.capture.recorder import TurnRecorder
-from sprite.memory.forgetting.plan import Target, plan
-from sprite.privacy.confidences import Confidences
-from sprite.tools.memory import describe
+from sprite.agent.tools.memory import describe
+from sprite.capture.recorder import TurnRecorder
+from sprite.forget.plan import Target, plan
+from sprite.privacy.private_text import Confidences
 from tests.memory_stores import SESSION, Stores, call, find, open_stores
 
 WISH = "Backups of the glaze recipes are deleted whenever space runs low."

@@ -9,15 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from sprite.boot.prompt import BootPrompt
 from sprite.config import Settings
-from sprite.memory.curation.extraction import Extractor, log_lost_call
-from sprite.memory.curation.model import CuratorModel
-from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, DEPLOYED, LARGEST_FILE_BYTES, LINE_LIMITS, template
-from sprite.memory.limits import PROMPT_BUDGET_TOKENS
-from sprite.memory.projection.projection import Projection
-from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.view import MemoryView
-from sprite.memory.set_aside import set_aside
+from sprite.curation.extraction import Extractor, log_lost_call
+from sprite.curation.model import CuratorModel
+from sprite.memory.files import (
+    BOOT_ORDER,
+    BYTE_LIMIT,
+    CURATED,
+    DEPLOYED,
+    LARGEST_FILE_BYTES,
+    LINE_LIMITS,
+    PROMPT_BUDGET_TOKENS,
+    set_aside,
+    template,
+)
+from sprite.memory.projection import Projection
+from sprite.search.view import MemoryView
 from tests.memory_stores import Stores, open_stores
 
 #: Six full files, and room for what stands beside them.

@@ -11,12 +11,11 @@ import cbor2
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from bridge.database import Database, open_database
-from bridge.door.passkeys.ceremonies import Party
-from bridge.door.passkeys.flow import Asked, PasskeyFlow
-from bridge.door.passkeys.store import MOST_EACH, PasskeyError, Passkeys, user_handle
-from bridge.door.people import People
-from bridge.door.sealed_cookie import Spent
+from bridge.auth.passkey_store import MOST_EACH, Party, PasskeyError, Passkeys, user_handle
+from bridge.auth.passkeys import Asked, PasskeyFlow
+from bridge.auth.people import People
+from bridge.auth.sealed_cookie import Spent
+from bridge.db.open import Database, open_database
 from tests.authenticator import PRESENT, Authenticator
 
 

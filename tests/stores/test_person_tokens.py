@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.database import open_database, token_sha256
-from bridge.door.people import People
-from bridge.door.tokens import DEFAULT_SCOPES, SCOPES, Holder, TokenError
+from bridge.auth.people import People
+from bridge.auth.tokens import DEFAULT_SCOPES, SCOPES, Holder, TokenError
+from bridge.db.open import open_database, token_sha256
 from tests.postgres import dumped
 
 

@@ -13,17 +13,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from sprite.clients.canvas import PersonsCanvas
-from sprite.database.workspace import CardSaved, WorkspaceDB, open_workspace
+from sprite.agent.tools.blocks import MAX_BLOCKS
+from sprite.boot.canvas import CanvasSight
 from sprite.errors import PeerError
-from sprite.feed import Feed
-from sprite.memory.recall.canvas_sight import CanvasSight
-from sprite.privacy.confidences import Confidences
+from sprite.gateway.canvas import PersonsCanvas
+from sprite.privacy.private_text import Confidences
 from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import MAX_FRAME_BYTES, Ack, Error
 from sprite.protocol.shapes import Block, Card, Point, Size
-from sprite.tools.blocks import MAX_BLOCKS
+from sprite.workspace.database import CardSaved, WorkspaceDB, open_workspace
+from sprite.workspace.feed import Feed
 from tests.fake_secrets import TOKENS
 
 TABLE = {"columns": ["fruit", "kg"], "rows": [["apples", 2], ["pears", 3]]}

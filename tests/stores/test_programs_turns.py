@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sprite.database.workspace import StoredMission, open_workspace
-from sprite.memory.recall.boot_prompt import BootPrompt
+from sprite.boot.prompt import BootPrompt
+from sprite.workspace.database import StoredMission, open_workspace
 from tests.looks import rows
 from tests.memory_stores import Stores, call, find, open_stores
 from tests.recording import Recording, crash_and_recover, recording

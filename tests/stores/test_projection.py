@@ -22,12 +22,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sprite.common import sqlite
-from sprite.database.curations import NewCuration
-from sprite.database.quarantine import NOT_LOGGED, LostCall
+from sprite.curation.decide import BatchFold
+from sprite.curation.rebuild import reapply
 from sprite.errors import PeerError
+from sprite.log.curations import NewCuration
+from sprite.log.quarantine import NOT_LOGGED, LostCall
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
-from sprite.memory.projection.batch_fold import BatchFold
-from sprite.memory.reapply import reapply
 from tests.looks import dump, eventually
 from tests.memory_stores import Stores, call, open_stores, rebuilt
 

@@ -11,18 +11,16 @@ from typing import Any
 
 import pytest
 
+from sprite.boot.project import BOOT_TOKENS, BootFiles, ProjectBoot, boot_file_name
+from sprite.boot.prompt import BootPrompt
 from sprite.config import Settings
-from sprite.memory.boot_files import BootFiles, boot_file_name
-from sprite.memory.curation.answer_edits import with_lines_meant
-from sprite.memory.curation.extraction import Extractor, log_lost_call
-from sprite.memory.curation.model import CuratorModel
-from sprite.memory.files import CURATED, shown_to
-from sprite.memory.projection.project_turns import projects_of
-from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.project_boot import BOOT_TOKENS, ProjectBoot
-from sprite.memory.recall.search import search
+from sprite.curation.answer_files import with_lines_meant
+from sprite.curation.extraction import Extractor, log_lost_call
+from sprite.curation.model import CuratorModel
+from sprite.curation.provenance.evidence import projects_of
+from sprite.memory.files import CURATED, estimate_tokens, shown_to
 from sprite.memory.sections import heading, split
-from sprite.memory.tokens import estimate_tokens
+from sprite.search.search import search
 from tests.looks import dump
 from tests.memory_stores import Stores, call, open_stores, rebuilt
 

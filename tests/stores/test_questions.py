@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from sprite.agent.permissions import MAX_OPEN_BYTES, DeniedError, PermissionDesk
-from sprite.agent.standing_rules import Call, StandingRules
-from sprite.database.workspace import WorkspaceDB, open_workspace
+from sprite.agent.permissions import MAX_OPEN_BYTES, Call, DeniedError, PermissionDesk, StandingRules
 from sprite.errors import PeerError
-from sprite.feed import Feed
 from sprite.protocol.events import TextDelta, ToolUse
 from sprite.protocol.messages import MAX_FRAME_BYTES, CanvasUpdate
 from sprite.protocol.shapes import Block
+from sprite.workspace.database import WorkspaceDB, open_workspace
+from sprite.workspace.feed import Feed
 
 SECRET = "rm -rf documents"
 COMMAND = f"echo <private>; {SECRET}; echo </private>"

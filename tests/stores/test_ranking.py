@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sprite.database.full_text import FULL_QUERY_ROWS, Index, any_of, phrase, spaced
-from sprite.database.memory import read_memory
-from sprite.database.transcript import read_transcript
-from sprite.database.turn_index import MAX_POSTINGS
-from sprite.memory.recall.query import own_names, parse_query
-from sprite.memory.recall.search import search
-from sprite.memory.recall.view import MemoryView
-from sprite.memory.recall.word_forms import forms
+from sprite.log.transcript import read_transcript
+from sprite.log.turn_index import MAX_POSTINGS
+from sprite.memory.database import read_memory
+from sprite.memory.query import forms, own_names, parse_query
+from sprite.search.search import search
+from sprite.search.view import MemoryView
+from sprite.storage.full_text import FULL_QUERY_ROWS, Index, any_of, phrase, spaced
 from tests.memory_stores import SESSION, Stores, call, find, names, open_stores
 
 #: 2023-05-08T12:00:00Z

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprite.database.connection import open_database
-from sprite.database.transcript import SCHEMA, Observation, TranscriptDB
+from sprite.log.transcript import SCHEMA, Observation, TranscriptDB
+from sprite.storage.connection import open_database
 from tests.recording import SESSION, Recording, ids, recording
 
 # A mission

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sprite.memory.capture.recorder import TurnRecorder
-from sprite.memory.capture.turn_buffer import TurnBuffer
+from sprite.capture.recorder import TurnRecorder
+from sprite.capture.turn_buffer import TurnBuffer
 from tests.recording import SESSION, Recording, crash_and_recover
 
 

@@ -11,15 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprite.database.transcript import NewObservation
-from sprite.memory.forgetting.scrub import map_strings
-from sprite.memory.projection.voices import text_of
-from sprite.privacy.cutting import (
-    MAX_STRING,
-    cut,
-    cut_value,
-    result_text,
-)
+from sprite.curation.provenance.voices import text_of
+from sprite.forget.scrub import map_strings
+from sprite.log.transcript import NewObservation
+from sprite.privacy.cutting import MAX_STRING, cut, cut_value, result_text
 from tests.looks import rows
 from tests.recording import SESSION, Recording, recording
 

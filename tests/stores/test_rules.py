@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sprite.memory.curation.answer_edits import Edited
-from sprite.memory.projection.batch_fold import BatchFold
-from sprite.memory.projection.decision import Draft
+from sprite.curation.answer_files import Edited
+from sprite.curation.decide import BatchFold
+from sprite.memory.decision import Draft
 from tests.memory_stores import Stores, call, open_stores
 
 SEARCH = "mcp__sprite__search_memory"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sprite.agent.mission_end import left_open, rows
-from sprite.database.workspace import MissionMoved, StoredMission, TurnBegan, WorkspaceDB, open_workspace
-from sprite.memory.recall.boot_prompt import BootPrompt
+from sprite.boot.prompt import BootPrompt
 from sprite.protocol.events import Complete, Failed
+from sprite.workspace.database import MissionMoved, StoredMission, TurnBegan, WorkspaceDB, open_workspace
 from tests.memory_stores import open_stores
 from tests.recording import Recording, crash_and_recover, recording
 

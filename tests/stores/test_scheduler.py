@@ -10,8 +10,7 @@ import pytest
 
 from sprite.agent.mission_end import left_open, rows
 from sprite.errors import PeerError
-from sprite.schedules.endings import TRIED_AGAIN_SECONDS
-from sprite.schedules.missions import mission_id_of
+from sprite.scheduler.scheduler import TRIED_AGAIN_SECONDS, mission_id_of
 from tests.memory_stores import rebuilt
 from tests.scheduling import DAY, HOUR, MINUTE, NINE, Clock, Scheduling, history, scheduling
 

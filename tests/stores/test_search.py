@@ -11,17 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sprite.memory.recall.hits import (
-    SNIPPET_CHARS,
-    Found,
-)
-from sprite.memory.recall.query import (
-    MAX_TERMS,
-    parse_query,
-)
-from sprite.memory.recall.search import DEFAULT_LIMIT, MAX_LIMIT
-from sprite.memory.recall.view import MemoryView
-from sprite.tools.memory import describe, memory_tools
+from sprite.agent.tools.memory import describe, memory_tools
+from sprite.memory.query import MAX_TERMS, parse_query
+from sprite.search.search import DEFAULT_LIMIT, MAX_LIMIT, SNIPPET_CHARS, Found
+from sprite.search.view import MemoryView
 from tests.memory_stores import SESSION, Stores, call, find, names, open_stores
 
 DAY = 86_400.0
@@ -313,7 +306,7 @@ def test_no_word_is_a_filter_however_many_turns_have_the_others(
     query: str, many: tuple[asyncio.Runner, Stores], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner, stores = many
-    for module in ("sprite.database.turn_index", "sprite.memory.recall.search"):
+    for module in ("sprite.log.turn_index", "sprite.search.search"):
         monkeypatch.setattr(f"{module}.MAX_POSTINGS", FEW_POSTINGS)
     assert len(runner.run(find(stores, query)).hits) == DEFAULT_LIMIT
 

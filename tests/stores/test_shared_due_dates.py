@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.cluster.lease_book import LeaseBook
-from bridge.cluster.leases import Leases
-from bridge.database import Database, open_database
-from bridge.waking.due_dates import DueDate, stored
-from bridge.waking.shared_due_dates import SharedDueDates
+from bridge.cluster.leases import LeaseBook, Leases
+from bridge.db.open import Database, open_database
+from bridge.wakeups.due_dates import DueDate, SharedDueDates, stored
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.messages import NextDue, ScheduleUpdate
 from tests.looks import eventually

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from bridge.database import Database, open_database
+from bridge.db.open import Database, open_database
 from bridge.notify.notifier import Notifier
-from bridge.notify.outbox import Outbox
-from bridge.notify.tidings import Tidings
+from bridge.notify.rules import Tidings
+from bridge.notify.webhook import Outbox
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.shapes import ChatMessage
 from tests.chat_stand_in import state_sync

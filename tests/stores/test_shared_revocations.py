@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from bridge.database import open_database
-from bridge.door.admission import Admission
-from bridge.door.people import People
-from bridge.door.revocations import Revocations
-from bridge.door.tokens import REVOKED
-from bridge.door.visitors import Visitors
+from bridge.auth.admission import Admission
+from bridge.auth.open_sockets import Visitors
+from bridge.auth.people import People
+from bridge.auth.revocations import Revocations
+from bridge.auth.tokens import REVOKED
+from bridge.db.open import open_database
 from tests.in_thread import PATIENCE
 
 ODD = (

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
-from bridge.database import open_database
-from bridge.llm.sprite_tokens import SpriteTokens
+from bridge.db.open import open_database
+from bridge.proxy.sprite_tokens import SpriteTokens
 from tests.in_thread import PATIENCE
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sprite.archive.snapshot import SCHEMAS
-from sprite.database.connection import empty_database
-from sprite.database.ship_changes import ROWS, shipped_tables
-from sprite.database.workspace import ChatAdded, Effect, TurnBegan
+from sprite.backup.archive import SCHEMAS
+from sprite.backup.replicator import POLL_SECONDS
 from sprite.errors import PeerError
 from sprite.protocol.archive import PARTS
-from sprite.protocol.shipping import Ship, Shipped
-from sprite.shipping.session import POLL_SECONDS
+from sprite.protocol.replication import Ship, Shipped
+from sprite.storage.changes import ROWS, shipped_tables
+from sprite.storage.connection import empty_database
+from sprite.workspace.database import ChatAdded, Effect, TurnBegan
 from tests.in_thread import PATIENCE
 from tests.memory_stores import SESSION, call
 from tests.shipping_stage import Copy, Stage, same, shipping_stage

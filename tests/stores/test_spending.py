@@ -14,12 +14,11 @@ import pytest
 from hypothesis import settings, stateful
 from hypothesis import strategies as st
 
-from bridge.database import ConstraintError, Database, open_database
-from bridge.llm.accounts import Bounds
-from bridge.llm.budgets import BudgetError, Budgets, Hold, Limits
-from bridge.llm.calls import ModelCall, Spend, spend
-from bridge.llm.shared_accounts import SharedAccounts
-from bridge.llm.spending import HELD_SECONDS, Spending
+from bridge.db.open import ConstraintError, Database, open_database
+from bridge.proxy.accounts import Bounds
+from bridge.proxy.budgets import BudgetError, Budgets, Hold, Limits
+from bridge.proxy.calls import ModelCall, Spend, spend
+from bridge.proxy.shared_accounts import HELD_SECONDS, SharedAccounts, Spending
 from tests.accounts import HOUR, NOON, accounts, let_in, set_clock, settled, sums
 from tests.in_thread import PATIENCE
 from tests.postgres import Server

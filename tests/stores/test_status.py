@@ -6,10 +6,10 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from bridge.admin.operator_actions import people_of
 from bridge.app import looked_into
 from bridge.commands import serve
-from bridge.database import open_database
-from bridge.operating.alone import people_of
+from bridge.db.open import open_database
 
 PEOPLE = 2000
 #: Of the loop, at least, while they are looked at.

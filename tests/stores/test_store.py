@@ -16,16 +16,14 @@ import msgspec
 import pytest
 
 from bridge.config import Settings
-from bridge.database import Transaction, open_database
+from bridge.db.open import Transaction, open_database
+from bridge.db.postgres import CONNECTIONS
 from bridge.errors import OperatorError
-from bridge.sql.postgres import CONNECTIONS
-from bridge.store.checks import Checks
-from bridge.store.follower import standing
-from bridge.store.keys import FixedKeys, KeyFile
-from bridge.store.sealed_store import SealedStore, open_store
-from bridge.store.shelves import DatabaseShelf, FolderShelf, Shelf
-from bridge.store.sprite_log import PIECE_BYTES
-from bridge.store.store import (
+from bridge.replicas.keys import FixedKeys, KeyFile
+from bridge.replicas.replicator import standing
+from bridge.replicas.sealed_store import SealedStore, open_store
+from bridge.replicas.sprite_log import PIECE_BYTES
+from bridge.replicas.store import (
     BadShipmentError,
     DamagedError,
     MissingChunkError,
@@ -36,8 +34,9 @@ from bridge.store.store import (
     StoreFullError,
     WrongKeyError,
 )
-from bridge.store.upkeep import checked, pieces_of_other_keys, sealed_anew, verified
-from sprite.protocol.shipping import Shipped, ShippedChunk, ShippedRow
+from bridge.replicas.tables import DatabaseShelf, FolderShelf, Shelf
+from bridge.replicas.upkeep import Checks, checked, pieces_of_other_keys, sealed_anew, verified
+from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow
 from tests.in_thread import PATIENCE
 from tests.postgres import Server
 from tests.shipments import LOG, TURNS, all_rows, bytes_in, chunk, new_keys, sha, shipped, store_at, turn, words

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.database import open_database
-from sprite.database import memory, transcript, workspace
-from sprite.database.connection import Schema, empty_database
-from sprite.memory.forgetting.stores import COLUMNS
+from bridge.db.open import open_database
+from sprite.forget.stores import COLUMNS
+from sprite.log import transcript
+from sprite.memory import database as memory
+from sprite.storage.connection import Schema, empty_database
+from sprite.workspace import database as workspace
 
 #: Columns without words of a person's: ids, names that the program gives, times, hashes, numbers as JSON.
 FREE = {
@@ -46,7 +48,7 @@ FREE = {
         "canvas_changes": ("kind", "stack_id", "card_id", "block_id"),
         "ship_changes": ("part",),
         "ship_state": ("numbering", "store"),
-        # Names are hashes of paths, facts are sizes and hashes: see `sprite/shipping/files.py`.
+        # Names are hashes of paths, facts are sizes and hashes: see `sprite/backup/replica_files.py`.
         "ship_rows": ("part", "name", "facts"),
     },
 }

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sprite.clients.acting import act
 from sprite.errors import PeerError
+from sprite.gateway.queries import act
 from sprite.memory.actions import StaleActionError
-from sprite.memory.recall.view import MemoryView
 from sprite.protocol.memory import ResolveActionRequest, ResolveActionResult, UpdateActionRequest
 from sprite.protocol.messages import Error
+from sprite.search.view import MemoryView
 from tests.memory_stores import Stores, open_stores, rebuilt
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from sprite.boot.prompt import BootPrompt
+from sprite.capture.recorder import TurnRecorder
+from sprite.curation.prompt import CuratorTurn, build_prompt
 from sprite.errors import PeerError
-from sprite.folders import USER_FOLDERS
-from sprite.memory.capture.recorder import TurnRecorder
-from sprite.memory.curation.prompt import CuratorTurn, build_prompt
 from sprite.memory.files import LINE_LIMITS
-from sprite.memory.recall.boot_prompt import BootPrompt
+from sprite.memory.folders import USER_FOLDERS
 from sprite.protocol.tools import DEEDS_CALL, LOOK_CALL
-from sprite.userfiles.user_files import UserFiles, is_look
+from sprite.workspace.user_files import UserFiles, is_look
 from tests.memory_stores import SESSION, Stores, open_stores
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sprite.memory.recall.view import MemoryView
+from sprite.search.view import MemoryView
 from tests.memory_stores import Stores, call, open_stores
 
 
@@ -143,11 +143,8 @@ async def test_a_learning_keeps_its_number_whatever_becomes_of_those_before_it(s
 
 async def test_the_curator_is_shown_the_open_learnings_nearest_to_its_turns(stores: Stores, tmp_path: Path) -> None:
     from sprite.config import Settings
-    from sprite.memory.curation.extraction import (
-        Extractor,
-        log_lost_call,
-    )
-    from sprite.memory.curation.model import CuratorModel
+    from sprite.curation.extraction import Extractor, log_lost_call
+    from sprite.curation.model import CuratorModel
 
     await stores.learn('FACT [t] Reports are in EUR. | "reports are in EUR"', "reports are in EUR")
     await stores.learn('CORRECTION [t] supersedes L1: Reports are in SEK. | "in SEK"', "no, reports are in SEK")

@@ -1,0 +1,1 @@
+"""Operators: the control socket, their page and the audit log."""

@@ -1,0 +1,91 @@
+"""Login methods for organisations: an OpenID Connect provider, and passkeys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from bridge.auth.passkey_store import Passkeys
+from bridge.auth.passkeys import Asked, PasskeyDoor, PasskeyFlow, no_passkeys
+from bridge.auth.sealed_cookie import Spent
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from bridge.admin.operator_actions import Acts
+    from bridge.auth.login import Doorkeeper
+    from bridge.auth.new_session import Arriving
+    from bridge.config import Settings
+    from bridge.db.open import Database
+
+
+#: The actor of role changes that follow from a person's groups at the provider.
+_PROVIDER = "oidc"
+
+
+@dataclass(frozen=True, slots=True)
+class CompanyDoors:
+    """Routes of the login methods."""
+
+    _tables: list[list[web.RouteDef]] = field(default_factory=list)
+
+    def add(self, table: list[web.RouteDef]) -> None:
+        """Add the routes of a login method."""
+        self._tables.append(table)
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return all routes; register them before the catch-all for the page's files."""
+        return [route for table in self._tables for route in table]
+
+
+@asynccontextmanager
+async def company_doors(
+    settings: Settings, database: Database, doorkeeper: Doorkeeper, arriving: Arriving, acts: Acts
+) -> AsyncIterator[CompanyDoors]:
+    """Yield the routes of the configured login methods; they work while the block runs."""
+    async with AsyncExitStack() as stack:
+        await acts.audit.note_settings(_told(settings))
+        doors, spent = CompanyDoors(), Spent(database)
+        if settings.oidc is not None:
+            # Late import: cryptography takes a quarter of a second to load, and only a provider needs it.
+            from bridge.auth.oidc import Begun, OidcDoor
+            from bridge.auth.oidc_identities import Identities
+            from bridge.auth.oidc_provider import Provider
+
+            provider = await stack.enter_async_context(Provider(settings.oidc, f"{settings.public_url}/oidc/callback"))
+            cookie, identities = doorkeeper.sealed_cookie("oidc", Begun), Identities(database)
+            change_role = partial(acts.change_role, _PROVIDER)
+            door = OidcDoor(provider, identities, doorkeeper, arriving, cookie, spent, change_role, acts.audit.note)
+            doors.add(door.table())
+        if doorkeeper.party is not None:
+            flow = PasskeyFlow(Passkeys(database), doorkeeper.party, spent)
+            provider_name = "" if settings.oidc is None else settings.oidc.name
+            sealed = doorkeeper.sealed_cookie("passkey", Asked)
+            doors.add(PasskeyDoor(flow, doorkeeper, arriving, sealed, provider_name).table())
+        else:
+            doors.add(no_passkeys())
+        yield doors
+
+
+def _told(settings: Settings) -> dict[str, str | float | None]:
+    """Return the settings that matter to people, for the audit log, without secrets and private addresses."""
+    oidc = settings.oidc
+    return {
+        "host": settings.host,
+        "provider": settings.provider,
+        "permissions": settings.permissions,
+        "model": "offline" if settings.uses_offline_model else "claude",
+        "models": " ".join(settings.models),
+        "model_exits": " ".join(sorted(settings.model_exits)),
+        "daily_usd": settings.daily_usd,
+        "monthly_usd": settings.monthly_usd,
+        "egress": settings.egress,
+        "public_name": None if settings.public_url is None else urlsplit(settings.public_url).hostname,
+        "oidc": None if oidc is None else oidc.name,
+        "oidc_operators": None if oidc is None else ", ".join(sorted(oidc.operators)),
+        "oidc_people": None if oidc is None else ", ".join(sorted(oidc.people)),
+    }

@@ -1,0 +1,244 @@
+"""Actions of operators on people, each recorded in the audit log.
+
+The command line, the control socket and the page use them. `actor` is an operator's name, or `cli`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bridge.admin.audit import Audit
+from bridge.auth.oidc_identities import Identities
+from bridge.auth.passkey_store import SHORT_ID, Passkeys, named
+from bridge.auth.people import People
+from bridge.db import data_folder
+from bridge.db.open import open_database
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from bridge.admin.status import Overview
+    from bridge.auth.admission import Admission
+    from bridge.auth.open_sockets import Visitors
+    from bridge.auth.people import Person, Role
+    from bridge.auth.tokens import Token
+    from bridge.cluster.ownership import Ownership
+    from bridge.config import Settings
+    from bridge.db.open import Database
+    from bridge.providers.provider import Host, Report
+    from bridge.routes.routes import Restoring
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What operators see and change, on their page and with commands.
+
+    `trouble` returns current problems for operators, "" if there are none; `link_of` makes a login link from its token.
+    """
+
+    people: People
+    acts: Acts
+    host: Host
+    ownership: Ownership
+    overview: Overview
+    restoring: Restoring
+    trouble: Callable[[], Awaitable[str]]
+    link_of: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Open connections in a running bridge; `revoke_sprite` revokes the model token of a person's sprite."""
+
+    admission: Admission
+    visitors: Visitors
+    revoke_sprite: Callable[[str], Awaitable[None]]
+
+    async def end_person(self, name: str) -> None:
+        """Close everything of a person who lost access."""
+        self.admission.end_person(name)
+        await self.visitors.end_person(name)
+        await self.revoke_sprite(name)
+
+    async def end_token(self, name: str, key: bytes) -> None:
+        """Close what was opened with one token or one browser session."""
+        self.admission.revoked(key)
+        await self.visitors.end_way_in(name, key.hex())
+
+
+class LinkedIdentity(msgspec.Struct, frozen=True):
+    """A person's identity at a provider, and the time of its link (Unix seconds)."""
+
+    issuer: str
+    subject: str
+    created_at: float
+
+
+class NamedPasskey(msgspec.Struct, frozen=True):
+    """A passkey: the start of its id (hex), and its label; times in Unix seconds."""
+
+    id: str
+    label: str
+    created_at: float
+    used_at: float | None
+
+
+class WaysIn(msgspec.Struct, frozen=True):
+    """A person's login methods, except links."""
+
+    identities: list[LinkedIdentity]
+    passkeys: list[NamedPasskey]
+
+
+class Acts:
+    """Actions on people; without `inside` no bridge runs, so there is nothing to close."""
+
+    def __init__(
+        self, people: People, identities: Identities, passkeys: Passkeys, audit: Audit, inside: Inside | None = None
+    ) -> None:
+        self._people = people
+        self._identities = identities
+        self._passkeys = passkeys
+        self._inside = inside
+        self.audit = audit
+
+    async def everyone(self) -> list[Person]:
+        """Return all people. Not recorded."""
+        return await self._people.everyone()
+
+    async def tokens_of(self, name: str) -> list[Token]:
+        """Return a person's tokens. Not recorded."""
+        return await self._people.tokens.of(name)
+
+    async def add(self, actor: str, name: str) -> tuple[str, str]:
+        """Add a person; return a login link's token and a Bearer token."""
+        made = await self._people.add(name)
+        await self._done(actor, "users add", name)
+        return made
+
+    async def restore(self, actor: str, name: str) -> tuple[str, str]:
+        """Give a revoked person access again; return a login link's token and a Bearer token."""
+        made = await self._people.restore(name)
+        await self._done(actor, "users restore", name)
+        return made
+
+    async def link(self, actor: str, name: str) -> str:
+        """Return the token of a new login link."""
+        made = await self._people.link(name)
+        await self._done(actor, "users link", name)
+        return made
+
+    async def revoke(self, actor: str, name: str) -> None:
+        """Revoke a person's access at once."""
+        await self._people.revoke(name)
+        if self._inside is not None:
+            await self._inside.end_person(name)
+        await self._done(actor, "users revoke", name)
+
+    async def change_role(self, actor: str, name: str, role: Role) -> bool:
+        """Grant or remove the operator role; return False if it was already so."""
+        has_changed = await self._people.change_role(name, role)
+        if has_changed:
+            await self._done(actor, "users role", name, role=role)
+        return has_changed
+
+    async def link_identity(self, actor: str, name: str, issuer: str, subject: str) -> str | None:
+        """Link an identity at a provider to a person; return the person it was linked to before, if any."""
+        before = await self._identities.link(issuer, subject, name, moves=True)
+        await self._done(actor, "users link-identity", name, identity=subject, before=before or "nobody")
+        return before
+
+    async def ways_in(self, name: str) -> WaysIn:
+        """Return a person's login methods, except links. Not recorded."""
+        await self._people.require_known(name)
+        return WaysIn(
+            [LinkedIdentity(each.issuer, each.subject, each.created_at) for each in await self._identities.of(name)],
+            [
+                NamedPasskey(each.credential_id.hex()[:SHORT_ID], each.label, each.created_at, each.used_at)
+                for each in await self._passkeys.of(name)
+            ],
+        )
+
+    async def unlink_identity(self, actor: str, name: str, subject: str, issuer: str | None) -> str:
+        """Remove an identity from a person and log out their browsers; return the provider.
+
+        Raise PeopleError if they have no such identity.
+        """
+        await self._people.require_known(name)
+        identity = await self._identities.unlink(name, subject, issuer)
+        await self._log_out(name)
+        await self._done(actor, "users unlink-identity", name, identity=subject)
+        return identity.issuer
+
+    async def remove_passkey(self, actor: str, name: str, passkey: str) -> str:
+        """Remove a person's passkey and log out their browsers; return its label. Raise PeopleError or PasskeyError."""
+        await self._people.require_known(name)
+        found = named(await self._passkeys.of(name), passkey)
+        await self._passkeys.remove(name, found.credential_id)
+        await self._log_out(name)
+        await self._done(actor, "users remove-passkey", name, passkey=found.label)
+        return found.label
+
+    async def _log_out(self, name: str) -> None:
+        """Log out all browsers of a person, because the login method of a session is not stored."""
+        for key in await self._people.end_sessions(name):
+            if self._inside is not None:
+                await self._inside.end_token(name, key)
+
+    async def make_token(
+        self, actor: str, name: str, label: str | None, scopes: Iterable[str] | None
+    ) -> tuple[str, Token]:
+        """Create a token for a program; return its secret and its properties."""
+        secret, token = await self._people.tokens.make(name, label, scopes)
+        opens = "everything" if token.scopes is None else " ".join(token.scopes)
+        await self._done(actor, "users token", name, token=token.label, opens=opens)
+        return secret, token
+
+    async def revoke_token(self, actor: str, name: str, label: str) -> None:
+        """Revoke a token and close its connections at once."""
+        key = await self._people.tokens.revoke(name, label)
+        if self._inside is not None:
+            await self._inside.end_token(name, key)
+        await self._done(actor, "users revoke-token", name, token=label)
+
+    async def deploy(self, actor: str, ownership: Ownership, host: Host, name: str, report: Report) -> None:
+        """Bring a sprite up to date.
+
+        Raise HostError if that fails, NotOwnedError if another bridge has the sprite.
+        """
+        log.info("an operator acted: deploy", extra={"person": name})
+        async with self.audit.act(actor, "deploy", name):
+            await ownership.own(name)
+            with ownership.using(name):
+                await host.deploy(name, report)
+
+    async def _done(self, actor: str, action: str, subject: str, **detail: str) -> None:
+        log.info("an operator acted: %s", action, extra={"person": subject})
+        await self.audit.note(actor, action, subject, **detail)
+
+
+def people_of(settings: Settings, database: Database) -> People:
+    """Return the people; on a bridge that only this machine reaches, the local person is an operator."""
+    return People(database, local_operates=settings.is_loopback and settings.public_url is None)
+
+
+def acts_of(settings: Settings, database: Database, inside: Inside | None = None) -> Acts:
+    """Return the actions of operators; `inside` are the connections of the running bridge."""
+    return Acts(people_of(settings, database), Identities(database), Passkeys(database), Audit(database), inside)
+
+
+@asynccontextmanager
+async def people_alone(settings: Settings) -> AsyncIterator[Acts]:
+    """Yield the actions for a data folder on which no bridge runs; holds its lock meanwhile."""
+    with data_folder.owned(settings):
+        async with open_database(settings.database) as database:
+            yield acts_of(settings, database)

@@ -1,0 +1,281 @@
+"""`bridge status`: an overview of all sprites, collected from other modules; wakes none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from bridge.auth.people import People, Person
+from bridge.cluster.ownership import Holder
+from bridge.hub.hub import Seen
+from bridge.providers.provider import Host, HostError, HostState
+from bridge.providers.vm_scripts import printable
+from bridge.proxy.calls import Spend
+from bridge.replicas.replicator import Standing
+from bridge.wakeups.due_dates import DueDate
+from sprite.protocol.shapes import SlowWork
+from sprite.protocol.slow_work import oldest, slow, slow_words
+
+#: Total time limit for all states, so that a host that does not answer does not delay the others.
+_STATE_SECONDS = 3.0
+#: Sprites handled at a time; other work of the bridge runs in between.
+_AT_ONCE = 25
+_FAR_SECONDS = 1000 * 86400.0
+_FILES_SECONDS = 5.0
+
+
+class Row(msgspec.Struct):
+    """One sprite. `link` is the relay's state, `clients` counts the open pages and terminals.
+
+    `last_seen_at` is the time of the sprite's last answer (before this start of the bridge: of its person's last
+    visit); `next_due` is when it wants to be woken, null if nothing is due. Times are in Unix seconds. US dollars
+    count by UTC days and months; `estimated_usd` is the part of today's that the API did not report, and `unpriced`
+    calls are in no sum. The replica lacks the last `store_behind` seconds (null: there is none); `store_trouble`
+    describes what hinders replication. During replication the person's files were scanned `files_seen` seconds ago
+    (null: no replication), and later changes are missing. The last complete check was at `store_checked_at`, with
+    `store_damaged` pieces damaged or missing. If bridges share a database, the one at `bridge` has the sprite (null:
+    none), and its lease lasts `bridge_seconds` more. `slow` is work of the sprite that takes longer than a minute.
+    """
+
+    sprite: str
+    state: str
+    version: str | None
+    link: str | None
+    detail: str
+    clients: int
+    last_seen_at: float | None
+    today_usd: float
+    month_usd: float
+    total_usd: float
+    unpriced: int
+    estimated_usd: float = 0.0
+    next_due: float | None = None
+    store_behind: float | None = None
+    store_trouble: str = ""
+    files_seen: float | None = None
+    store_checked_at: float | None = None
+    store_damaged: int = 0
+    bridge: str | None = None
+    bridge_seconds: float | None = None
+    slow: list[SlowWork] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a running bridge knows: the relay's sprites, troubles, and the start of each oldest model call in flight."""
+
+    host: Host
+    seen: Callable[[], Sequence[Seen]]
+    trouble: Callable[[str], str]
+    calls: Callable[[], Mapping[str, float]]
+
+
+class Overview:
+    """Collects the rows; `held` returns the lease holders. Without `running` states are unknown."""
+
+    def __init__(
+        self,
+        people: People,
+        spend: Callable[[], Awaitable[list[Spend]]],
+        due: Callable[[], Awaitable[Mapping[str, DueDate]]],
+        standing: Callable[[str], Awaitable[Standing]],
+        held: Callable[[], Awaitable[Mapping[str, Holder]]] | None,
+        running: Running | None = None,
+    ) -> None:
+        self._people = people
+        self._spend = spend
+        self._due = due
+        self._standing = standing
+        self._held = held
+        self._running = running
+
+    async def rows(self) -> list[Row]:
+        """Return a row for each person with access, oldest first."""
+        return await self.rows_of([person for person in await self._people.everyone() if person.revoked_at is None])
+
+    async def rows_of(self, people: Sequence[Person]) -> list[Row]:
+        """Return a row for each of these people; only their hosts are queried."""
+        running = self._running
+        seen = {} if running is None else {one.sprite: one for one in running.seen()}
+        spent = {one.sprite: one for one in await self._spend()}
+        due, slow = await self._due(), slow_by_sprite(seen.values(), running.calls() if running else {})
+        held = {} if self._held is None else await self._held()
+        rows = []
+        async with asyncio.TaskGroup() as group:
+            states = await self._begin_states(group, people)
+            # In steps: other requests are served in between.
+            for first in range(0, len(people), _AT_ONCE):
+                some = people[first : first + _AT_ONCE]
+                standings = await asyncio.gather(*(self._standing(person.name) for person in some))
+                for person, standing in zip(some, standings, strict=True):
+                    name = person.name
+                    row = self._row(person, await states[name], standing, seen.get(name), spent.get(name))
+                    row.next_due = due[name].at if name in due else None
+                    row.slow = slow.get(name, [])
+                    if (holder := held.get(name)) is not None:
+                        row.bridge, row.bridge_seconds = holder.address, holder.seconds
+                    rows.append(row)
+                await asyncio.sleep(0)
+        return rows
+
+    async def _begin_states(
+        self, group: asyncio.TaskGroup, people: Sequence[Person]
+    ) -> dict[str, asyncio.Task[HostState]]:
+        until = asyncio.get_running_loop().time() + _STATE_SECONDS
+        states = {}
+        for number, person in enumerate(people, start=1):
+            name = person.name
+            states[name] = group.create_task(self._state(name, until), name=f"state of {name}")
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return states
+
+    def _row(self, person: Person, state: HostState, standing: Standing, seen: Seen | None, spent: Spend | None) -> Row:
+        return Row(
+            sprite=person.name,
+            state=state.state,
+            version=state.version or (seen.version if seen else None),
+            link=seen.state if seen else None,
+            detail=state.detail
+            or (seen.detail if seen else "")
+            or (self._running.trouble(person.name) if self._running else ""),
+            clients=seen.clients if seen else 0,
+            last_seen_at=(seen.last_seen_at if seen else None) or person.last_seen_at,
+            today_usd=spent.today if spent else 0.0,
+            month_usd=spent.month if spent else 0.0,
+            total_usd=spent.total if spent else 0.0,
+            unpriced=spent.unpriced if spent else 0,
+            estimated_usd=spent.estimated if spent else 0.0,
+            store_behind=standing.behind,
+            store_trouble=standing.trouble,
+            files_seen=standing.files_seen,
+            store_checked_at=standing.health.checked_at,
+            store_damaged=standing.health.damaged,
+        )
+
+    async def _state(self, sprite: str, until: float) -> HostState:
+        if self._running is None:
+            return HostState("unknown", detail="no bridge runs here")
+        try:
+            async with asyncio.timeout_at(until):
+                return await self._running.host.state(sprite)
+        except HostError as error:
+            return HostState("unknown", detail=str(error))
+        except TimeoutError:
+            return HostState("unknown", detail="its host does not answer")
+
+
+def slow_by_sprite(seen: Iterable[Seen], calls: Mapping[str, float]) -> dict[str, list[SlowWork]]:
+    """Return the work of each sprite that takes longer than a minute, known to rooms and the model proxy."""
+    found = {one.sprite: list(one.slow) for one in seen if one.slow}
+    for sprite, since in calls.items():
+        if waiting := slow([SlowWork("model_call", since)], time.time()):
+            found[sprite] = oldest([*found.get(sprite, []), *waiting])
+    return found
+
+
+def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> str:
+    """Return the rows as a text table; `now` in Unix seconds. `shows_bridges` adds the lease holders."""
+    if not rows:
+        return "Nobody yet: start the bridge, or add people with `python -m bridge users add NAME`."
+    head: tuple[str, ...] = (
+        *("sprite", "state", "version", "clients", "last seen", "next due", "stored", "checked"),
+        *("today", "month", "in all"),
+        *(("bridge",) if shows_bridges else ()),
+    )
+    cells = [
+        (
+            row.sprite,
+            row.state,
+            printable(row.version or "-"),
+            str(row.clients),
+            ago(row.last_seen_at, now),
+            until(row.next_due, now),
+            stored(row.store_behind, row.files_seen),
+            "-" if row.store_checked_at is None else ago(row.store_checked_at, now),
+            f"${row.today_usd:.2f}",
+            f"${row.month_usd:.2f}",
+            f"${row.total_usd:.2f}",
+            *((held_by(row),) if shows_bridges else ()),
+        )
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in (head, *cells)) for column in range(len(head))]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in (head, *cells)
+    ]
+    for number, row in enumerate(rows, start=1):
+        unpriced = f"{row.unpriced} calls of unknown price" if row.unpriced else ""
+        estimated = f"of today's {estimate(row.estimated_usd)}" if row.estimated_usd else ""
+        long, damaged = slow_words(row.slow, now), damaged_words(row)
+        if notes := ", ".join(filter(None, (row.detail, *long, estimated, unpriced, row.store_trouble, damaged))):
+            lines[number] += f"  ({' '.join(printable(notes).split())})"
+    return "\n".join(lines)
+
+
+def damaged_words(row: Row) -> str:
+    """Return a description of the damaged pieces of a replica, "" if there are none."""
+    if not row.store_damaged:
+        return ""
+    name = printable(row.sprite)
+    return (
+        f"{row.store_damaged} piece(s) of the stored copy are damaged or missing: the agent ships them again while it "
+        f"is connected (python -m bridge store verify {name})"
+    )
+
+
+def estimate(usd: float) -> str:
+    """Describe the part of a sum that is estimated for calls that were cut off."""
+    return f"${usd:.2f} is estimated"
+
+
+def held_by(row: Row) -> str:
+    """Return the bridge that has a sprite, and the remaining time of its lease."""
+    return "nobody" if row.bridge is None else f"{printable(row.bridge)}, {row.bridge_seconds or 0:.0f} s"
+
+
+def stored(behind: float | None, files_seen: float | None = None) -> str:
+    """Describe how complete a replica is: all, nothing ("-"), or all but the newest seconds.
+
+    `files_seen` is the age of the last scan of the person's files in seconds; it is shown if it is longer than a
+    scan.
+    """
+    if behind is None:
+        return "-"
+    if not behind:
+        is_now = files_seen is None or files_seen < _FILES_SECONDS
+        return "all" if is_now else f"all, files of {files_seen:.0f} s ago"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if behind >= size:
+            return f"{behind // size:.0f} {unit} behind"
+    return f"{behind:.0f} s behind"
+
+
+def until(then: float | None, now: float) -> str:
+    """Return the time until then in words; both in Unix seconds."""
+    if then is None:
+        return "-"
+    if then <= now:
+        return "now"
+    if then - now > _FAR_SECONDS:
+        return "in years"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if then - now >= size:
+            return f"in {(then - now) // size:.0f} {unit}"
+    return "in 1 min"
+
+
+def ago(then: float | None, now: float) -> str:
+    """Return the time since then in words; both in Unix seconds."""
+    if then is None:
+        return "never"
+    seconds = max(0.0, now - then)
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit} ago"
+    return "now"

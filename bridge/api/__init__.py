@@ -1,0 +1,1 @@
+"""The HTTP API for programs: observations, boot texts and chat completions."""

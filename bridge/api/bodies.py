@@ -1,0 +1,99 @@
+"""JSON from programs, tolerant of lone surrogates from text that was cut inside an emoji (pure)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, NoReturn
+from weakref import WeakValueDictionary
+
+import msgspec
+from aiohttp import web
+
+from bridge.auth.admission import DoorError
+from bridge.http.messages import body_within
+from sprite.protocol.frames import well_formed
+
+
+class UnreadableError(ValueError):
+    """Invalid or excessive JSON; the message says what is wrong."""
+
+
+#: Limits for brackets and commas, including those in text: far above any reasonable call.
+_MOST_BRACKETS, _MOST_COMMAS = 600_000, 2_000_000
+
+
+def decoded(body: bytes, type_: Any) -> Any:
+    """Decode a body. Raises msgspec.ValidationError for a wrong shape, UnreadableError for invalid JSON."""
+    # Checked first, before any objects are built.
+    if body.count(b"[") + body.count(b"{") > _MOST_BRACKETS or body.count(b",") > _MOST_COMMAS:
+        raise UnreadableError("too many members")
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return msgspec.json.decode(_mended(body, error), type=type_)
+
+
+def _mended(body: bytes, error: Exception) -> bytes:
+    """Return the body with question marks for lone surrogates, which JSON can express but UTF-8 cannot."""
+    try:
+        return msgspec.json.encode(well_formed(json.loads(body.decode(), parse_constant=_no_number)))
+    except (ValueError, RecursionError, OverflowError) as worse:
+        is_deep = isinstance(error, RecursionError) or isinstance(worse, RecursionError)
+        raise UnreadableError("nested too deeply" if is_deep else str(error)[:300]) from worse
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def refusing(handler: Handler) -> Handler:
+    """Wrap a handler to turn DoorErrors into responses."""
+
+    @wraps(handler)
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except DoorError as error:
+            return refusal(error)
+
+    return answer
+
+
+def refusal(error: DoorError) -> web.Response:
+    """Return the response for a refused program."""
+    body = msgspec.json.encode({"error": {"code": error.code, "message": str(error)}})
+    response = web.Response(status=error.status, body=body, content_type="application/json", headers=error.headers())
+    if error.status == web.HTTPRequestEntityTooLarge.status_code:
+        # The rest of the body is not read.
+        response.force_close()
+    return response
+
+
+async def whole_body(request: web.Request, most: int) -> bytes:
+    """Return the request's body. Raises DoorError if it has more than `most` bytes."""
+    body = await body_within(request, most)
+    if body is None:
+        raise DoorError(413, "request_too_large", f"This request may have up to {most >> 20} MiB.")
+    return body
+
+
+class Turns:
+    """Locks of people: `async with turns.of(person):` around a large request, before its body is read."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, person: str) -> asyncio.Lock:
+        """Return the person's lock, which exists while a request holds it or waits for it."""
+        lock = self._locks.get(person)
+        if lock is None:
+            lock = self._locks[person] = asyncio.Lock()
+        return lock

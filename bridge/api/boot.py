@@ -1,0 +1,211 @@
+"""`GET /v1/memory/boot?project=`: memory as text for the start of an external session in that project.
+
+Such a session must not wait for a VM to wake, so the bridge caches the last texts in memory, within limits. With a
+link, the sprite is asked. Without one, the cached text is returned while the sprite is woken and asked in the
+background.
+
+The sprite's messages invalidate the cache. After a memory update, the cached texts are requested again. After a state
+sync (which follows a forget or missed events) they are dropped first, and pending requests are repeated. So forgotten
+content is not served again. A forget on the sprite's own machine while it is stopped takes effect at the next link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from aiohttp import web
+
+from bridge.api.bodies import refusing
+from bridge.auth.admission import DoorError
+from bridge.hub.link import LinkDownError
+from sprite.common.tasks import TaskSet
+from sprite.protocol.frames import PeerError
+from sprite.protocol.memory import BootRequest, BootResult
+from sprite.protocol.messages import Error, MemoryUpdate, StateSync
+from sprite.protocol.projects import project_key
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.auth.admission import Admission
+    from bridge.hub.hub import Relay
+    from sprite.protocol.frames import ServerMessage
+
+
+#: Limits of the cache, in total and per person. A text has at most 8,000 tokens; the least recently used is evicted.
+_MAX_TEXTS, _MAX_TEXTS_EACH = 1024, 16
+#: Texts per person to request again after a memory update: the most recently used. The others are evicted.
+_MAX_ANEW = 4
+_MAX_ASKING_EACH = 4
+#: Time to wait for a connected sprite, or for any sprite if no text is cached.
+_SECONDS = 2.0
+#: Limit for a request in the background, which may wake a VM.
+_BESIDE_SECONDS = 60.0
+_RETRY_SECONDS = 2
+
+_Key = tuple[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A cached text. `epoch` is the sprite's ownership at that time."""
+
+    text: str
+    epoch: int | None
+
+
+class Boot:
+    """The endpoint and its cache, an Observer of the relay: `async with Boot(admission, relay) as boot:`."""
+
+    def __init__(self, admission: Admission, relay: Relay, *, seconds: float = _SECONDS) -> None:
+        self._admission = admission
+        self._relay = relay
+        self._seconds = seconds
+        #: By person and project, most recently used last.
+        self._texts: OrderedDict[_Key, _Text] = OrderedDict()
+        #: Messages of each sprite that invalidate earlier answers.
+        self._changes: Counter[str] = Counter()
+        self._asking: dict[_Key, asyncio.Task[str | DoorError]] = {}
+        self._tasks = TaskSet()
+
+    async def __aenter__(self) -> Self:
+        self._relay.add_observer(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.close()
+
+    def table(self) -> list[web.RouteDef]:
+        """Return the route."""
+        return [web.get("/v1/memory/boot", refusing(self._boot), allow_head=False)]
+
+    async def _boot(self, request: web.Request) -> web.StreamResponse:
+        async with self._admission.entered(request, "memory:read") as holder:
+            text = await self._text((holder.person, _project(request)))
+        etag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+        headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
+        if etag in _known(request):
+            return web.Response(status=304, headers=headers)
+        return web.Response(text=text, content_type="text/plain", charset="utf-8", headers=headers)
+
+    async def _text(self, key: _Key) -> str:
+        kept = self._kept(key)
+        asking = self._ask(key)
+        if kept is not None and not self._relay.is_ready(key[0]):
+            return kept
+        if asking is None:
+            raise DoorError(429, "too_many_requests", "Too many projects are asked for at once.", retry_after=1)
+        await asyncio.wait({asking}, timeout=self._seconds)
+        if not asking.done():
+            # It may have been dropped in the meantime.
+            if (kept := self._kept(key)) is not None:
+                return kept
+            raise _unavailable()
+        answer = asking.result()
+        if isinstance(answer, DoorError):
+            raise answer
+        return answer
+
+    def _kept(self, key: _Key) -> str | None:
+        kept = self._texts.get(key)
+        if kept is None:
+            return None
+        if kept.epoch != self._relay.epoch(key[0]):
+            # The sprite's messages to another bridge were missed here; one may have been a forget.
+            del self._texts[key]
+            return None
+        self._texts.move_to_end(key)
+        return kept.text
+
+    def _keep(self, key: _Key, text: str) -> None:
+        self._texts[key] = _Text(text, self._relay.epoch(key[0]))
+        self._texts.move_to_end(key)
+        own = [other for other in self._texts if other[0] == key[0]]
+        if len(own) > _MAX_TEXTS_EACH:
+            del self._texts[own[0]]
+        elif len(self._texts) > _MAX_TEXTS:
+            self._texts.popitem(last=False)
+
+    # --- asking ---
+
+    def _ask(self, key: _Key) -> asyncio.Task[str | DoorError] | None:
+        """Return the running task that asks for a text, or a new one; None if the person has too many."""
+        asking = self._asking.get(key)
+        if asking is None and sum(person == key[0] for person, _ in self._asking) < _MAX_ASKING_EACH:
+            asking = self._asking[key] = self._tasks.start(self._asked(key), "ask for boot memory")
+            asking.add_done_callback(lambda _: self._asking.pop(key, None))
+        return asking
+
+    async def _asked(self, key: _Key) -> str | DoorError:
+        person, project = key
+        try:
+            async with asyncio.timeout(_BESIDE_SECONDS):
+                with self._relay.held(person) as room:
+                    changes = None
+                    while changes != self._changes[person]:
+                        changes = self._changes[person]
+                        answer = await room.ask(BootRequest(project=project))
+        except (TimeoutError, LinkDownError):
+            return _unavailable()
+        if isinstance(answer, BootResult):
+            self._keep(key, answer.text)
+            return answer.text
+        if isinstance(answer, Error) and answer.code in {"bad_request", "bad_project"}:
+            return DoorError(400, answer.code, answer.message)
+        return _unavailable()
+
+    # --- what the relay tells ---
+
+    def opened(self, sprite: str) -> None:
+        """See Observer."""
+
+    def closed(self, sprite: str, *, at_rest: bool) -> None:
+        """See Observer."""
+
+    def arrived(self, sprite: str) -> None:
+        """See Observer."""
+
+    def left(self, sprite: str) -> None:
+        """See Observer."""
+
+    def heard(self, sprite: str, message: ServerMessage) -> None:
+        """See Observer."""
+        if isinstance(message.payload, StateSync | MemoryUpdate):
+            self._changes[sprite] += 1
+            own = [key for key in self._texts if key[0] == sprite]
+            gone = own if isinstance(message.payload, StateSync) else own[:-_MAX_ANEW]
+            for key in gone:
+                del self._texts[key]
+            for key in own[-_MAX_ANEW:]:
+                self._ask(key)
+
+
+def _project(request: web.Request) -> str | None:
+    """Return the requested project, or None. Raises DoorError for an invalid key."""
+    given = request.query.get("project", "")
+    if not given:
+        return None
+    try:
+        return project_key(given)
+    except PeerError as error:
+        raise DoorError(400, error.code, str(error)) from error
+
+
+def _known(request: web.Request) -> set[str]:
+    """Return the client's ETags."""
+    return {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
+
+
+def _unavailable() -> DoorError:
+    return DoorError(
+        503,
+        "unavailable",
+        "The sprite is not there yet. It is being woken; ask again in a moment.",
+        retry_after=_RETRY_SECONDS,
+    )

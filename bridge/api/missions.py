@@ -1,0 +1,253 @@
+"""A program's mission: sent to a person's sprite, with the events that follow until its end.
+
+A program receives only its mission's turn, without state and replay. A missed end is looked up in the chat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Self
+
+from bridge.client.turns import Turns
+from bridge.hub.link import LinkDownError
+from sprite.common.tasks import TaskSet
+from sprite.protocol.events import AgentEvent, TextDelta, ToolResult, ToolUse, WholeText
+from sprite.protocol.memory import ChatRequest, ChatResult
+from sprite.protocol.messages import CHAT_LIMIT, Ack, Error, Interrupt, Mission, PermissionRequest, StateSync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from bridge.client.turns import Turn
+    from bridge.hub.hub import Relay
+    from bridge.hub.link import LinkChange
+    from bridge.hub.room import Room
+    from sprite.protocol.frames import ServerMessage
+    from sprite.protocol.messages import ServerPayload
+    from sprite.protocol.shapes import ChatMessage
+
+
+log = logging.getLogger(__name__)
+
+#: Limits of a turn for a program: characters of text received, and parts. Beyond them the request fails.
+_MAX_CHARS, _MAX_PARTS = 8 * 2**20, 10_000
+#: Pages of the chat to search for the end of a mission.
+_PAGES = 20
+#: Limit for stopping an abandoned mission; after that it goes on.
+_TAKE_BACK_SECONDS = 60.0
+#: Namespace for the ids of missions with an idempotency key. Messages of the page have random ids.
+_NAMED = uuid.UUID("8e7e0d57-9d0a-4c1b-9a5e-5b5b8c7a6a41")
+
+
+class AskError(Exception):
+    """The mission was refused, or no more events will arrive. `code` comes from the sprite or the bridge."""
+
+    def __init__(self, code: str, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+def mission_id_of(person: str, key: str | None) -> str:
+    """Return a mission's id: a random one, or the same one for the same idempotency key of the person."""
+    if key is None:
+        return str(uuid.uuid4())
+    return str(uuid.uuid5(_NAMED, f"{person} {key}".encode(errors="replace").decode()))
+
+
+class Asking:
+    """Missions of programs: `async with Asking(relay) as asking:`, then `asking.asked(...)` for each mission."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._tasks = TaskSet()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.close()
+
+    @asynccontextmanager
+    async def asked(
+        self,
+        person: str,
+        text: str,
+        mission_id: str,
+        *,
+        asked_by: str | None,
+        goes_on: bool = False,
+        quiet_seconds: float | None = None,
+        watch: Callable[[ServerPayload], None] | None = None,
+    ) -> AsyncIterator[AsyncIterator[Turn | None]]:
+        """Send a mission to the sprite and yield an iterator over the changes of its turn, up to the ending.
+
+        The iterator yields the same turn again, or None after `quiet_seconds` of silence. It raises AskError if the
+        ending will not arrive. `asked_by` names the program that wrote the text; None only for a person's own words.
+        The VM is woken and kept awake. Leaving the block early stops the mission, or withdraws it while it waits,
+        unless `goes_on`. `watch` gets every message to all clients, before the change that it makes.
+        """
+        ear = _Ear(mission_id, text, watch)
+        with self._relay.held(person) as room, room.heard_by(ear):
+            ear.may_have_left = room.is_ready
+            mission = Mission(text=text, asked_by=asked_by)
+            asking = self._tasks.start(_hand_over(room, ear, mission), "hand over a mission")
+            looking = self._tasks.start(_look_again(room, ear), "look for a mission's end")
+            try:
+                yield ear.all(quiet_seconds)
+            finally:
+                asking.cancel()
+                looking.cancel()
+                if not (ear.turn.ending or goes_on) and ear.may_have_left:
+                    self.stop(person, mission_id)
+
+    def stop(self, person: str, mission_id: str) -> None:
+        """Start to stop a mission, or to withdraw it if it waits. Return at once."""
+        self._tasks.start(self._stop(person, mission_id), "stop a mission")
+
+    async def _stop(self, person: str, mission_id: str) -> None:
+        with suppress(TimeoutError, LinkDownError):
+            async with asyncio.timeout(_TAKE_BACK_SECONDS):
+                with self._relay.held(person) as room:
+                    await room.ask(Interrupt(mission_id))
+
+
+class _Ear:
+    """One mission's turn."""
+
+    def __init__(self, mission_id: str, text: str, watch: Callable[[ServerPayload], None] | None) -> None:
+        self._watch = watch
+        self.turns = Turns()
+        self.turn = self.turns.send(mission_id, text)
+        #: Whether the mission may have been sent to the sprite.
+        self.may_have_left = False
+        #: Set when events were missed, perhaps the end: a StateSync replaces them.
+        self.has_hole = asyncio.Event()
+        self._is_answered = False
+        self._chars = 0
+        self._fault: AskError | None = None
+        self._changed = asyncio.Event()
+
+    async def all(self, quiet_seconds: float | None) -> AsyncIterator[Turn | None]:
+        """Yield the turn whenever it has changed, up to the ending. Raises AskError if it will not arrive."""
+        has_ended = False
+        while not has_ended:
+            if self._fault is not None:
+                raise self._fault
+            try:
+                async with asyncio.timeout(quiet_seconds):
+                    await self._changed.wait()
+            except TimeoutError:
+                yield None
+                continue
+            self._changed.clear()
+            # The turn may end while the caller takes this change.
+            has_ended = self.turn.ending is not None
+            yield self.turn
+
+    def fail(self, code: str, words: str) -> None:
+        """End the changes with an AskError."""
+        if self.turn.ending is None:
+            self._fault = self._fault or AskError(code, words)
+            self._changed.set()
+
+    def answered(self, answer: ServerPayload) -> None:
+        """Handle the sprite's answer to the mission. Only the first one counts."""
+        if self._is_answered:
+            return
+        self._is_answered = True
+        if isinstance(answer, Ack):
+            self.hear(answer, self.turn.id)
+            if answer.status == "duplicate":
+                self.turns.lose()
+                self.has_hole.set()
+        elif isinstance(answer, Error):
+            self.fail(answer.code, answer.message)
+        else:
+            self.fail("bad_answer", "The sprite's answer makes no sense.")
+
+    def hear(self, payload: ServerPayload, reply_to: str | None = None) -> None:
+        """Apply a message to the turn. Calls are left out, because no program gets them."""
+        if isinstance(payload, TextDelta | WholeText):
+            self._chars += len(payload.text)
+        if self._chars > _MAX_CHARS or len(self.turn.parts) > _MAX_PARTS:
+            self.fail("answer_too_long", "The answer is too long, so it is not sent any more.")
+        elif self.turn.ending is None and not isinstance(payload, ToolUse | ToolResult):
+            self.turns.hear(payload, reply_to)
+        self._changed.set()
+
+    def read(self, lines: list[ChatMessage]) -> None:
+        """Take the mission's lines of the chat, which tell of its end."""
+        self.turns.read(lines)
+        self._changed.set()
+
+    # --- what the room tells ---
+
+    def heard(self, message: ServerMessage) -> None:
+        """See Ear."""
+        payload = message.payload
+        if message.reply_to is None and self._watch is not None:
+            self._watch(payload)
+        if message.reply_to is not None:
+            if message.reply_to == self.turn.id:
+                # Handled here, so that it is applied before the events that follow it.
+                self.answered(payload)
+        elif isinstance(payload, StateSync):
+            self.has_hole.set()
+        elif isinstance(payload, AgentEvent | PermissionRequest) and payload.mission_id == self.turn.id:
+            self.hear(payload)
+
+    def changed(self, change: LinkChange) -> None:
+        """See Ear."""
+        if change.state == "ready":
+            self.may_have_left = True
+        elif self._is_answered:
+            self.turns.lose()
+
+    def ended(self) -> None:
+        """See Ear."""
+        self.fail("stopping", "The bridge has stopped listening to the sprite. The mission goes on; see the page.")
+
+
+async def _hand_over(room: Room, ear: _Ear, mission: Mission) -> None:
+    try:
+        answer = await room.ask(mission, ear.turn.id)
+    except LinkDownError:
+        ear.ended()
+        return
+    ear.answered(answer)
+
+
+async def _look_again(room: Room, ear: _Ear) -> None:
+    """Look up the mission's end whenever it may have been missed."""
+    while True:
+        await ear.has_hole.wait()
+        ear.has_hole.clear()
+        try:
+            lines = await _lines(room, ear.turn.id)
+        except LinkDownError:
+            ear.ended()
+            return
+        if not lines or lines[-1].status is None:
+            ear.fail("gone", "This mission is known, but what came of it is not in the chat any more.")
+        else:
+            ear.read(lines)
+
+
+async def _lines(room: Room, mission_id: str) -> list[ChatMessage]:
+    """Return the mission's chat lines, oldest first; empty if it is not in the last pages of the chat."""
+    before: int | None = None
+    for _ in range(_PAGES):
+        answer = await room.ask(ChatRequest(before=before, limit=CHAT_LIMIT))
+        if not isinstance(answer, ChatResult) or not answer.chat:
+            return []
+        if found := [line for line in answer.chat if line.mission_id == mission_id]:
+            return found
+        before = answer.chat[0].id
+    return []

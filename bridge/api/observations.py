@@ -1,0 +1,205 @@
+"""`POST /v1/observations`: import turns that other programs recorded into a person's memory.
+
+The turns go to the person's sprite, which redacts, truncates and stores each once; the bridge keeps none. After a
+timeout they may have been stored anyway: a retry counts them as `known`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from aiohttp import web
+
+from bridge.api.bodies import Turns, UnreadableError, decoded, refusing, whole_body
+from bridge.auth.admission import DoorError
+from bridge.hub.link import LinkDownError
+from sprite.common.tasks import off_loop
+from sprite.protocol.frames import encode
+from sprite.protocol.messages import MAX_FRAME_BYTES, Error
+from sprite.protocol.observing import (
+    MAX_EXTERNAL_ID_CHARS,
+    MAX_OBSERVED_BYTES,
+    MAX_OBSERVED_TURNS,
+    MAX_PROJECT_CHARS,
+    MAX_SOURCE_CHARS,
+    Observe,
+    Observed,
+    ObservedTurn,
+    RefusedTurn,
+)
+
+if TYPE_CHECKING:
+    from bridge.auth.admission import Admission
+    from bridge.hub.hub import Relay
+    from bridge.hub.room import Room
+
+
+#: Leaves room for the envelope, the source and the project.
+_MAX_TURNS_BYTES = MAX_FRAME_BYTES - 32 * 1024
+#: Limit for each string of a tool in a turn too large for a frame. It is far above the length that a sprite reads and
+#: stores, so redaction and truncation give the same result.
+_MAX_TOOL_STRING = 64 * 1024
+_MAX_DEPTH = 32
+_EXAMPLE = (
+    '{"source": "my-program", "project": null, "turns": [{"external_id": "1", "session": "a", "at": 1795000000, '
+    '"user": "Hello", "tools": [], "reply": "Hi.", "outcome": "complete"}]}'
+)
+
+
+class _Body(msgspec.Struct):
+    source: str
+    turns: list[msgspec.Raw]
+    project: str | None = None
+
+
+class Calls:
+    """A parsed body: its frames and the refused turns. Raises DoorError if the body is invalid."""
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            asked = decoded(body, _Body)
+        except msgspec.ValidationError as error:
+            raise DoorError(422, "bad_request", f"{error}. Send JSON such as {_EXAMPLE}") from error
+        except UnreadableError as error:
+            words = f"This is no JSON that can be read: {error}. Send such as {_EXAMPLE}"
+            raise DoorError(400, "bad_json", words) from error
+        if len(asked.turns) > MAX_OBSERVED_TURNS:
+            raise DoorError(
+                413, "too_many_turns", f"{len(asked.turns):,} turns are too many at once: send {MAX_OBSERVED_TURNS}."
+            )
+        for name, given, most in (
+            ("source", asked.source, MAX_SOURCE_CHARS),
+            ("project", asked.project or "", MAX_PROJECT_CHARS),
+        ):
+            if len(given) > most:
+                raise DoorError(422, "bad_request", f"The {name} has {len(given):,} characters, {most:,} are allowed.")
+        self._source, self._project = asked.source, asked.project
+        self.refused: list[RefusedTurn] = []
+        self._turns: list[tuple[ObservedTurn, int]] = []
+        for number, raw in enumerate(asked.turns):
+            self._take(number, raw)
+
+    def frames(self) -> Iterator[Observe]:
+        """Yield messages that fit in one frame each, in the order of the turns."""
+        turns: list[ObservedTurn] = []
+        size = 0
+        for turn, bytes_ in self._turns:
+            if turns and size + bytes_ > _MAX_TURNS_BYTES:
+                yield self._message(turns)
+                turns, size = [], 0
+            turns.append(turn)
+            size += bytes_ + 1
+        if turns or not self.refused:
+            # Sent even without turns, because the sprite validates the source.
+            yield self._message(turns)
+
+    def _message(self, turns: list[ObservedTurn]) -> Observe:
+        return Observe(self._source, turns, self._project)
+
+    def _take(self, number: int, raw: msgspec.Raw) -> None:
+        try:
+            turn = msgspec.json.decode(raw, type=ObservedTurn)
+        except msgspec.DecodeError as error:
+            words = f"Turn {number + 1} cannot be read: {str(error)[:300]}."
+            self.refused.append(RefusedTurn(_id_of(raw, number), words))
+            return
+        size = _size(turn)
+        if size > _MAX_TURNS_BYTES:
+            turn.tools = [
+                msgspec.structs.replace(tool, input=_shortened(tool.input), result=_shortened(tool.result))
+                for tool in turn.tools
+            ]
+            size = _size(turn)
+        if size > _MAX_TURNS_BYTES:
+            words = f"It is too large: {size:,} bytes, also with its tools' results cut; {_MAX_TURNS_BYTES:,} fit."
+            self.refused.append(RefusedTurn(turn.external_id[:MAX_EXTERNAL_ID_CHARS], words))
+        else:
+            self._turns.append((turn, size))
+
+
+def _size(turn: ObservedTurn) -> int:
+    return len(encode(Observe("", [turn])))
+
+
+def _shortened(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        return value[:_MAX_TOOL_STRING]
+    if depth >= _MAX_DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {name[:_MAX_TOOL_STRING]: _shortened(item, depth + 1) for name, item in value.items()}
+    return [_shortened(item, depth + 1) for item in value] if isinstance(value, list) else value
+
+
+def _id_of(raw: msgspec.Raw, number: int) -> str:
+    """Return a refused turn's own id if it can be read, else its number."""
+    try:
+        given = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        # It contains a number out of range.
+        return f"turn {number + 1}"
+    found = given.get("external_id") if isinstance(given, dict) else None
+    return found[:MAX_EXTERNAL_ID_CHARS] if isinstance(found, str) else f"turn {number + 1}"
+
+
+#: A VM wakes in a second or two. A new one takes minutes, so the program has to retry.
+_SECONDS = 60.0
+_RETRY_SECONDS = 5
+#: The sprite's error codes for invalid messages.
+_BLAME_THE_CALLER = frozenset({"bad_request", "bad_payload", "bad_project", "too_large", "unknown_type"})
+
+
+class Observations:
+    """The endpoint; `seconds` limits the wait for the sprite's answer to each frame."""
+
+    def __init__(self, admission: Admission, relay: Relay, *, seconds: float = _SECONDS) -> None:
+        self._admission = admission
+        self._relay = relay
+        self._seconds = seconds
+        #: One call per person at a time is held in memory and sent.
+        self._turns = Turns()
+
+    def table(self) -> list[web.RouteDef]:
+        """Return the route."""
+        return [web.post("/v1/observations", refusing(self._observe))]
+
+    async def _observe(self, request: web.Request) -> web.StreamResponse:
+        async with self._admission.entered(request, "observe") as holder, self._turns.of(holder.person):
+            body = await whole_body(request, MAX_OBSERVED_BYTES)
+            calls = await off_loop(len(body), Calls, body)
+            observed = await self._handed_on(holder.person, calls)
+        return web.Response(
+            body=msgspec.json.encode(observed), content_type="application/json", headers={"Cache-Control": "no-store"}
+        )
+
+    async def _handed_on(self, person: str, calls: Calls) -> Observed:
+        whole = Observed(0, 0, calls.refused)
+        try:
+            with self._relay.held(person) as room:
+                for frame in calls.frames():
+                    async with asyncio.timeout(self._seconds):
+                        part = await _answer(room, frame)
+                    whole.stored += part.stored
+                    whole.known += part.known
+                    whole.refused += part.refused
+        except (TimeoutError, LinkDownError) as error:
+            raise DoorError(
+                503,
+                "unavailable",
+                "The sprite could not be reached in time. Send all of it again in a while: nothing is written twice.",
+                retry_after=_RETRY_SECONDS,
+            ) from error
+        return whole
+
+
+async def _answer(room: Room, frame: Observe) -> Observed:
+    answer = await room.ask(frame)
+    if isinstance(answer, Observed):
+        return answer
+    if isinstance(answer, Error) and answer.code in _BLAME_THE_CALLER:
+        raise DoorError(422, answer.code, answer.message)
+    words = answer.message if isinstance(answer, Error) else "The sprite's answer makes no sense."
+    raise DoorError(503, "unavailable", f"{words} Send all of it again in a while.", retry_after=_RETRY_SECONDS)

@@ -1,0 +1,60 @@
+"""All API endpoints for programs: their routes and background tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Self
+
+from aiohttp import web
+
+from bridge.api.boot import Boot
+from bridge.api.completions import Completions
+from bridge.api.missions import Asking
+from bridge.api.observations import Observations
+from bridge.auth.login import bearer
+from bridge.auth.tokens import is_persons
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.auth.admission import Admission
+    from bridge.hub.hub import Relay
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Doors:
+    """The API: `async with Doors(admission, relay) as doors:`, while the relay is open."""
+
+    def __init__(self, admission: Admission, relay: Relay) -> None:
+        self._asking = Asking(relay)
+        self._observations = Observations(admission, relay)
+        self._boot = Boot(admission, relay)
+        self._completions = Completions(admission, relay, self._asking)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._asking)
+        await self._stack.enter_async_context(self._boot)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def routes(self, models_of_sprites: Handler) -> list[web.RouteDef]:
+        """Return the routes. They come before the model proxy's, whose clients also use `/v1/models`."""
+
+        async def models(request: web.Request) -> web.StreamResponse:
+            is_program = is_persons(bearer(request) or "")
+            return await (self._completions.models if is_program else models_of_sprites)(request)
+
+        return [
+            *self._observations.table(),
+            *self._boot.table(),
+            *self._completions.table(),
+            web.get("/v1/models", models, allow_head=False),
+        ]

@@ -1,0 +1,1 @@
+"""Authentication: people, sessions, tokens, login links, OIDC and passkeys."""

@@ -1,0 +1,249 @@
+"""`/oidc/login`, `/oidc/callback` and `/oidc/link`: log a browser in through the provider.
+
+State, nonce and PKCE verifier of a login are in a signed cookie of the browser that started it. So a code that was
+issued elsewhere or replayed is rejected. Tokens of the provider are neither stored nor logged.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from aiohttp import web
+
+from bridge.auth.login import WrongLinks, back_to, return_path
+from bridge.auth.new_session import Arriving, sent_to
+from bridge.auth.oidc_identities import Identities, groups_in, role_in, wanted_name
+from bridge.auth.oidc_provider import CodeRefusedError, IdTokenError, Provider, ProviderError
+from bridge.auth.people import PeopleError, Role
+from bridge.errors import BridgeError
+from bridge.http import messages
+from bridge.http.messages import Way
+
+if TYPE_CHECKING:
+    from bridge.auth.login import Doorkeeper
+    from bridge.auth.sealed_cookie import SealedCookie, Spent
+
+
+log = logging.getLogger(__name__)
+
+_MAX_CODE_CHARACTERS = 4096
+_PERSON_SAID_NO = "access_denied"
+#: Adds an entry to the audit log: actor, action, subject and details.
+Note = Callable[..., Awaitable[None]]
+#: Changes a person's role, as their groups at the provider say.
+ChangeRole = Callable[[str, "Role"], Awaitable[object]]
+
+
+class _RefusedError(BridgeError):
+    """A login is refused: the page's title and message; `code` is for programs."""
+
+    def __init__(self, status: int, title: str, words: str, code: str) -> None:
+        super().__init__(title)
+        self.status = status
+        self.words = words
+        self.code = code
+
+
+def _revoked() -> _RefusedError:
+    return _RefusedError(
+        403,
+        "You were let out here",
+        "Your agent and its memory are still there. Ask whoever runs this bridge to let you in again.",
+        "revoked",
+    )
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A login started in this browser: `to` is the final path, `link` the person who links their identity, or ""."""
+
+    state: str
+    nonce: str
+    verifier: str
+    to: str = "/"
+    link: str = ""
+
+
+class OidcDoor:
+    """The routes. `note` writes the audit log."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        identities: Identities,
+        doorkeeper: Doorkeeper,
+        arriving: Arriving,
+        cookie: SealedCookie[Begun],
+        spent: Spent,
+        change_role: ChangeRole,
+        note: Note,
+    ) -> None:
+        self._provider = provider
+        self._settings = provider.settings
+        self._identities = identities
+        self._doorkeeper = doorkeeper
+        self._arriving = arriving
+        self._cookie = cookie
+        self._spent = spent
+        self._change_role = change_role
+        self._note = note
+        self._failed = WrongLinks()
+
+    def table(self) -> list[web.RouteDef]:
+        """Return the routes, which must come before the catch-all for the page's files."""
+        return [
+            web.get("/oidc/login", self._login, allow_head=False),
+            web.get("/oidc/callback", self._callback, allow_head=False),
+            web.post("/oidc/link", self._link),
+        ]
+
+    async def _login(self, request: web.Request) -> web.StreamResponse:
+        to = return_path(request.query.get("to", "/"))
+        try:
+            begun, address = await self._begun(to, "")
+        except ProviderError as error:
+            return self._said(request, self._trouble(error), to)
+        response = web.Response(status=303, headers={"Location": address, "Cache-Control": "no-store"})
+        self._cookie.give(response, begun)
+        return response
+
+    async def _link(self, request: web.Request) -> web.StreamResponse:
+        """Start linking the logged-in person with their identity at the provider."""
+        caller = await self._doorkeeper.who_acts(request)
+        try:
+            begun, address = await self._begun("/passkeys", caller.person)
+        except ProviderError as error:
+            return self._said(request, self._trouble(error), "/")
+        # The Content-Security-Policy forbids forms to lead to another site, so the page has a link.
+        response = messages.page(
+            request,
+            200,
+            f"Link {caller.person} with {self._settings.name}",
+            "Log in there as yourself. From then on that opens this door, too.",
+            code="link",
+            ways=[Way(f"Go on to {self._settings.name}", address)],
+        )
+        self._cookie.give(response, begun)
+        return response
+
+    async def _begun(self, to: str, link: str) -> tuple[Begun, str]:
+        """Return the state for the browser's cookie and the provider's URL. Raises ProviderError."""
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        address = await self._provider.login_address(state=state, nonce=nonce, verifier=verifier)
+        return Begun(state, nonce, verifier, to, link), address
+
+    async def _callback(self, request: web.Request) -> web.StreamResponse:
+        address = self._doorkeeper.address(request)
+        begun = self._cookie.of(request)
+        try:
+            self._require_few_failures(address)
+            response = await self._come_back(request, begun)
+        except _RefusedError as refused:
+            if refused.status == web.HTTPBadRequest.status_code:
+                # Not for an unreachable provider or a missing permission, because an office shares one address.
+                self._failed.count(address)
+            response = self._said(request, refused, "/" if begun is None else begun.to)
+        self._cookie.take_back(response)
+        return response
+
+    def _require_few_failures(self, address: str) -> None:
+        """Limit failed logins, because each costs the provider a request or two."""
+        if (wait := self._failed.wait(address)) > 0:
+            raise _RefusedError(429, "Too many logins went wrong", f"Wait {wait:.0f} seconds.", "rate_limited")
+
+    async def _come_back(self, request: web.Request, begun: Begun | None) -> web.Response:
+        """Finish a login and return the redirect. Raises _RefusedError."""
+        code = await self._code(request, begun)
+        if begun is None:
+            raise AssertionError("a code without a beginning is refused")
+        try:
+            claims = await self._provider.claims(code, verifier=begun.verifier, nonce=begun.nonce)
+        except CodeRefusedError as error:
+            raise _RefusedError(400, "This login was used already, or has expired", "Begin again.", "code") from error
+        except ProviderError as error:
+            raise self._trouble(error) from error
+        except IdTokenError as error:
+            log.warning("an ID token was refused: %s", error)
+            raise _RefusedError(
+                502,
+                "What the provider says of you is not believed",
+                "Whoever runs this bridge finds in its log what is wrong.",
+                "id_token",
+            ) from error
+        return await self._linked(request, begun, claims) if begun.link else await self._let_in(request, begun, claims)
+
+    async def _code(self, request: web.Request, begun: Begun | None) -> str:
+        """Return the code of the provider's answer to this browser's login, once.
+
+        Raises _RefusedError for any other.
+        """
+        state = request.query.get("state", "")
+        if begun is None or not hmac.compare_digest(state.encode("utf-8", "surrogateescape"), begun.state.encode()):
+            raise _RefusedError(
+                400,
+                "This login was not begun here",
+                "It was begun in another browser, or more than ten minutes ago, or another one was begun since.",
+                "login_expired",
+            )
+        if request.query.get("iss", self._settings.issuer) != self._settings.issuer:
+            raise _RefusedError(400, "This answer is another provider's", "It was refused.", "wrong_issuer")
+        if not await self._spent.spend(begun.state):
+            raise _RefusedError(400, "This login was used already", "Each is good once.", "login_used")
+        if (said := request.query.get("error")) is not None:
+            log.info("the provider let somebody not through")
+            if said == _PERSON_SAID_NO:
+                words = "You said no there, or may not use this."
+                raise _RefusedError(403, "The provider did not let you through", words, "access_denied")
+            raise _RefusedError(502, "The provider could not log you in", "Try again in a while.", "provider")
+        code = request.query.get("code", "")
+        if not 0 < len(code) <= _MAX_CODE_CHARACTERS:
+            raise _RefusedError(400, "This login is not whole", "Begin again.", "bad_request")
+        return code
+
+    async def _let_in(self, request: web.Request, begun: Begun, claims: dict[str, Any]) -> web.Response:
+        role = role_in(groups_in(claims, self._settings.groups_claim), self._settings)
+        if role is None:
+            raise _RefusedError(
+                403,
+                "You are in none of the groups that may come in here",
+                "The provider knows who you are. Ask whoever runs this bridge: it looks for your groups in the claim "
+                f"`{self._settings.groups_claim}`.",
+                "not_in_group",
+            )
+        known = await self._identities.known(self._settings.issuer, claims["sub"], wanted_name(claims))
+        if known is None:
+            raise _revoked()
+        if known.is_new:
+            await self._note("oidc", "users add", known.person, identity=claims["sub"])
+        if role != "unchanged":
+            await self._change_role(known.person, role)
+        response = sent_to(begun.to)
+        if not await self._arriving.logged_in(request, known.person, response):
+            raise _revoked()
+        log.info("somebody logged in by the provider", extra={"person": known.person})
+        return response
+
+    async def _linked(self, request: web.Request, begun: Begun, claims: dict[str, Any]) -> web.Response:
+        caller = await self._doorkeeper.browser(request)
+        if caller is None or caller.person != begun.link:
+            raise _RefusedError(401, "You are not who began this any more", "Log in, then link again.", "unauthorized")
+        try:
+            await self._identities.link(self._settings.issuer, claims["sub"], caller.person, moves=False)
+        except PeopleError as error:
+            words = "Whoever runs this bridge can move it, with `users link-identity`."
+            raise _RefusedError(409, str(error).rstrip("."), words, "linked_elsewhere") from error
+        await self._note(caller.person, "users link-identity", caller.person, identity=claims["sub"])
+        return sent_to(begun.to)
+
+    def _trouble(self, error: ProviderError) -> _RefusedError:
+        log.warning("the provider of logins: %s", error)
+        words = f"{error} Try again in a while, or come in by a login link."
+        return _RefusedError(502, f"{self._settings.name} cannot log you in now", words, "provider")
+
+    def _said(self, request: web.Request, refused: _RefusedError, to: str) -> web.Response:
+        ways = [Way("Try again", f"/oidc/login{back_to(to)}")]
+        return messages.page(request, refused.status, str(refused), refused.words, code=refused.code, ways=ways)

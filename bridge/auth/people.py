@@ -1,0 +1,349 @@
+"""People, their login links and browser sessions, in the database; `tokens` are for programs.
+
+Owns the rules and their SQL: a link works once and expires, and revoking a person takes effect at once. Has no HTTP.
+Secrets are random and stored as SHA-256 only, so the database alone grants no access.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from bridge.auth.tokens import FULL_LABEL, PersonTokens, new_token, tell_revoked
+from bridge.config import LOCAL_PERSON
+from bridge.db.open import Database, DatabaseError, Transaction, in_snapshot, in_transaction, token_sha256
+from bridge.errors import BridgeError
+from bridge.providers.provider import NAME
+from sprite.common import own_secrets
+
+log = logging.getLogger(__name__)
+
+LINK_SECONDS = 24 * 3600.0
+SESSION_SECONDS = 30 * 24 * 3600.0
+#: A used session gets its full time again, once a day at most.
+_RENEWAL_SECONDS = 24 * 3600.0
+_TOKEN_BYTES = 32
+
+LinkProblem = Literal["unknown", "used", "expired"]
+#: Operators may use the operator's page, which does the same as the command line.
+Role = Literal["person", "operator"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+class PeopleError(BridgeError):
+    """A person cannot be added or changed; the message is for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A person as shown to operators; times in Unix seconds. `sessions` counts logged-in browsers."""
+
+    name: str
+    created_at: float
+    last_seen_at: float | None
+    revoked_at: float | None
+    sessions: int
+    role: Role = "person"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A logged-in browser: its person and its cookie's secret."""
+
+    person: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A valid login link's person."""
+
+    person: str
+
+
+class People:
+    """All people. `local_operates`: the local person, who started the bridge on this machine, is an operator."""
+
+    def __init__(self, database: Database, *, local_operates: bool = False) -> None:
+        self._database = database
+        self._local_operates = local_operates
+        self.tokens = PersonTokens(database)
+
+    @in_transaction
+    def prepare(self, tx: Transaction) -> None:
+        """Delete expired rows and add the local person. Called once at the start."""
+        now = time.time()
+        # A used link is kept for a while, so that opening it again explains the problem.
+        tx.execute("DELETE FROM login_links WHERE expires_at < ?", (now - LINK_SECONDS,))
+        tx.execute("DELETE FROM sessions WHERE expires_at < ?", (now,))
+        tx.execute(
+            "INSERT INTO people (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (LOCAL_PERSON, now)
+        )
+
+    async def cookie_key(self) -> bytes:
+        """Return the key that signs cookies, created at the first start. Sessions are looked up in addition."""
+
+        def take(tx: Transaction) -> bytes:
+            row = tx.execute("SELECT key FROM cookie_key").fetchone()
+            if row is None:
+                key = secrets.token_bytes(_TOKEN_BYTES)
+                tx.execute("INSERT INTO cookie_key (key) VALUES (?)", (key,))
+                return key
+            return bytes(row["key"])
+
+        key = await self._database.write(take)
+        own_secrets.hold(key)
+        return key
+
+    # --- for the operator ---
+
+    async def add(self, name: str) -> tuple[str, str]:
+        """Add a person. Return the tokens of a login link and of a program, neither of which can be shown again."""
+        if NAME.fullmatch(name) is None:
+            raise PeopleError(f"{name!r} is no name here: up to 39 of a-z, 0-9 and -, beginning with a letter.")
+        if name == LOCAL_PERSON:
+            raise PeopleError(f"{name!r} is whoever starts the bridge on this machine. Choose another name.")
+
+        def insert(tx: Transaction) -> tuple[str, str]:
+            row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (name,)).fetchone()
+            if row is not None:
+                raise PeopleError(
+                    f"{name} may come in already. `users link {name}` makes a new login link."
+                    if row["revoked_at"] is None
+                    else f"{name} was revoked, and the agent and its memory are still there. Choose another name, or "
+                    f"let the same person in again with `users restore {name}`."
+                )
+            tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, time.time()))
+            return _new_link(tx, name), new_token(tx, name, FULL_LABEL, None)[0]
+
+        return await self._database.write(insert)
+
+    @in_transaction
+    def restore(self, tx: Transaction, name: str) -> tuple[str, str]:
+        """Restore a revoked person. Return the tokens of a new login link and of a program."""
+        found = tx.execute("UPDATE people SET revoked_at = NULL WHERE name = ? AND revoked_at IS NOT NULL", (name,))
+        if not found.rowcount:
+            raise PeopleError(f"Nobody called {name!r} was revoked.")
+        return _new_link(tx, name), new_token(tx, name, FULL_LABEL, None)[0]
+
+    @in_transaction
+    def link(self, tx: Transaction, name: str) -> str:
+        """Create a login link and return its token."""
+        _require(tx, name)
+        return _new_link(tx, name)
+
+    async def require(self, name: str) -> None:
+        """Raise PeopleError unless the person exists and is not revoked."""
+        await self._database.read(lambda db: _require(db, name))
+
+    @in_snapshot
+    def require_known(self, tx: Transaction, name: str) -> None:
+        """Raise PeopleError unless the person exists; they may be revoked."""
+        if tx.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone() is None:
+            raise PeopleError(_nobody(name))
+
+    async def may_come(self, name: str) -> bool:
+        """Return whether the person exists and is not revoked."""
+        return (
+            await self._name("SELECT name AS person FROM people WHERE name = ? AND revoked_at IS NULL", name)
+            is not None
+        )
+
+    @in_transaction
+    def revoke(self, tx: Transaction, name: str) -> None:
+        """Revoke a person and delete their sessions, links, tokens and passkeys. The caller ends open connections.
+
+        The local person is only logged out, and may log in again.
+        """
+        _require(tx, name)
+        if name != LOCAL_PERSON:
+            # A restored person is not an operator automatically.
+            tx.execute("UPDATE people SET revoked_at = ?, role = 'person' WHERE name = ?", (time.time(), name))
+        for table in ("login_links", "sessions", "person_tokens", "passkeys"):
+            tx.execute(f"DELETE FROM {table} WHERE person = ?", (name,))  # noqa: S608 - our own table names
+        tell_revoked(tx, name)
+
+    async def everyone(self) -> list[Person]:
+        """Return all people, including revoked ones, oldest first."""
+        rows = await self._database.read(
+            lambda db: db.execute(
+                "SELECT name, created_at, last_seen_at, revoked_at, role, "
+                "(SELECT count(*) FROM sessions WHERE person = name AND expires_at > ?) AS sessions "
+                "FROM people ORDER BY created_at",
+                (time.time(),),
+            ).fetchall()
+        )
+        return [
+            Person(
+                row["name"],
+                row["created_at"],
+                row["last_seen_at"],
+                row["revoked_at"],
+                row["sessions"],
+                role=self._role_of(row["name"], row["role"]),
+            )
+            for row in rows
+        ]
+
+    async def role(self, name: str) -> Role | None:
+        """Return a person's role; None if they are unknown or revoked."""
+
+        def find(db: Transaction) -> str | None:
+            row = db.execute("SELECT role FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
+            return None if row is None else str(row["role"])
+
+        found = await self._database.read(find)
+        return None if found is None else self._role_of(name, found)
+
+    async def change_role(self, name: str, role: Role) -> bool:
+        """Set a person's role. Return False if they had it already."""
+        if name == LOCAL_PERSON and self._local_operates:
+            if role == "operator":
+                return False
+            raise PeopleError(
+                f"{name} is whoever starts the bridge on this machine, who can do everything here anyway. Behind "
+                "BRIDGE_PUBLIC_URL they are an operator only if they are made one."
+            )
+
+        def update(tx: Transaction) -> bool:
+            _require(tx, name)
+            found = tx.execute("UPDATE people SET role = ? WHERE name = ? AND role <> ?", (role, name, role))
+            return found.rowcount > 0
+
+        return await self._database.write(update)
+
+    def _role_of(self, name: str, stored: str) -> Role:
+        is_operator = stored == "operator" or (name == LOCAL_PERSON and self._local_operates)
+        return "operator" if is_operator else "person"
+
+    async def any_added(self) -> bool:
+        """Return whether any person besides the local one was added and not revoked."""
+        return any(person.revoked_at is None and person.name != LOCAL_PERSON for person in await self.everyone())
+
+    @in_transaction
+    def local_link(self, tx: Transaction) -> str:
+        """Create a login link for the local person and return its token. Earlier unused ones end."""
+        tx.execute("DELETE FROM login_links WHERE person = ? AND used_at IS NULL", (LOCAL_PERSON,))
+        return _new_link(tx, LOCAL_PERSON)
+
+    # --- at the door ---
+
+    async def found_link(self, token: str) -> Link | LinkProblem:
+        """Return a login link's person without using it up, or why it does not work."""
+        return await self._database.read(lambda db: _usable(db, token))
+
+    @in_transaction
+    def redeem(self, tx: Transaction, token: str) -> Session | LinkProblem:
+        """Use a login link up and return a new session, or why there is none."""
+        now = time.time()
+        link = _usable(tx, token)
+        if not isinstance(link, Link):
+            return link
+        # If two bridges redeem a link at once, only one finds it unused.
+        taken = tx.execute(
+            "UPDATE login_links SET used_at = ? WHERE token_sha256 = ? AND used_at IS NULL",
+            (now, token_sha256(token)),
+        )
+        if not taken.rowcount:
+            return "used"
+        return _new_session(tx, link.person)
+
+    @in_transaction
+    def new_session(self, tx: Transaction, name: str) -> Session | None:
+        """Create a session for an authenticated person; None if they are revoked."""
+        row = tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
+        return None if row is None else _new_session(tx, name)
+
+    async def of_session(self, session_id: str) -> str | None:
+        """Return a session's person; None if it has ended or never existed."""
+        return await self._name(
+            "SELECT person FROM sessions WHERE id_sha256 = ? AND expires_at > ?", token_sha256(session_id), time.time()
+        )
+
+    async def renew_session(self, session_id: str) -> bool:
+        """Extend a session to its full time. Return False if that happened within a day, or it has ended."""
+        now = time.time()
+        found = await self._database.statement(
+            "UPDATE sessions SET expires_at = ? WHERE id_sha256 = ? AND expires_at BETWEEN ? AND ? RETURNING person",
+            (now + SESSION_SECONDS, token_sha256(session_id), now, now + SESSION_SECONDS - _RENEWAL_SECONDS),
+        )
+        return bool(found)
+
+    @in_transaction
+    def end_sessions(self, tx: Transaction, name: str) -> list[bytes]:
+        """End all sessions and unused login links of a person. Return the sessions' hashes.
+
+        The caller ends open connections.
+        """
+        tx.execute("DELETE FROM login_links WHERE person = ?", (name,))
+        found = tx.execute("DELETE FROM sessions WHERE person = ? RETURNING id_sha256", (name,)).fetchall()
+        keys = [bytes(row["id_sha256"]) for row in found]
+        for key in keys:
+            tell_revoked(tx, name, key)
+        return keys
+
+    @in_transaction
+    def end_session(self, tx: Transaction, session_id: str) -> None:
+        """End a session."""
+        key = token_sha256(session_id)
+        row = tx.execute("DELETE FROM sessions WHERE id_sha256 = ? RETURNING person", (key,)).fetchone()
+        if row is not None:
+            tell_revoked(tx, row["person"], key)
+
+    async def seen(self, name: str) -> None:
+        """Record a person's visit. A failed write is only logged."""
+        try:
+            await self._database.statement("UPDATE people SET last_seen_at = ? WHERE name = ?", (time.time(), name))
+        except DatabaseError as error:
+            log.warning("the database cannot be written (%s)", error.code, extra={"person": name})
+
+    @in_snapshot
+    def _name(self, db: Transaction, sql: str, *parameters: bytes | float | str) -> str | None:
+        row = db.execute(sql, parameters).fetchone()
+        return None if row is None else str(row["person"])
+
+
+def login_link(url: str, token: str) -> str:
+    """Return the URL that logs a browser in, once."""
+    return f"{url}/login?token={token}"
+
+
+def _nobody(name: str) -> str:
+    return f"There is nobody called {name!r}. `users list` names everyone."
+
+
+def _require(tx: Transaction, name: str) -> None:
+    row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        raise PeopleError(_nobody(name))
+    if row["revoked_at"] is not None:
+        raise PeopleError(f"{name} was revoked. `users restore {name}` lets the same person in again.")
+
+
+def _usable(db: Transaction, token: str) -> Link | LinkProblem:
+    link = db.execute("SELECT * FROM login_links WHERE token_sha256 = ?", (token_sha256(token),)).fetchone()
+    if link is None:
+        return "unknown"
+    if link["used_at"] is not None:
+        return "used"
+    return "expired" if link["expires_at"] < time.time() else Link(link["person"])
+
+
+def _new_session(tx: Transaction, name: str) -> Session:
+    session, now = Session(name, secrets.token_urlsafe(_TOKEN_BYTES)), time.time()
+    own_secrets.hold_passing(session.id)
+    tx.execute("INSERT INTO sessions VALUES (?, ?, ?, ?)", (token_sha256(session.id), name, now, now + SESSION_SECONDS))
+    return session
+
+
+def _new_link(tx: Transaction, name: str) -> str:
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    own_secrets.hold_passing(token)
+    tx.execute(
+        "INSERT INTO login_links (token_sha256, person, expires_at) VALUES (?, ?, ?)",
+        (token_sha256(token), name, time.time() + LINK_SECONDS),
+    )
+    return token

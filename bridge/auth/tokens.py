@@ -1,0 +1,225 @@
+"""People's Bearer tokens for programs: creation, lookup and revocation.
+
+A *full* token has all access of its person: the WebSocket, files and the API. A token with *scopes* opens only the
+endpoints that these name. Owns the table `person_tokens`; has no HTTP. Tokens are random and stored as SHA-256 only.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from bridge.config import LOCAL_PERSON
+from bridge.db.open import Database, DatabaseError, Transaction, in_snapshot, in_transaction, token_sha256
+from bridge.errors import BridgeError
+from sprite.common import own_secrets
+
+log = logging.getLogger(__name__)
+
+Scope = Literal["memory:read", "observe", "ask", "actions"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+#: The meaning of each scope for people.
+MEANING: dict[Scope, str] = {
+    "memory:read": "reads and searches memory",
+    "observe": "adds turns that other programs recorded",
+    "ask": "hands missions to the agent, which costs what the model costs",
+    "actions": "adds to the list of things to do",
+}
+#: Default scopes: those that do not let the agent act.
+DEFAULT_SCOPES: tuple[Scope, ...] = ("memory:read", "observe", "actions")
+#: The label of a new person's token.
+FULL_LABEL = "full"
+
+#: Makes a token recognizable for scanners of leaked secrets, and for people who find one.
+_PREFIX = "bridge-person-"
+_TOKEN_BYTES = 32
+#: Far above a valid token's length. Limits the hashing of untrusted input.
+_MAX_TOKEN_CHARACTERS = 256
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
+#: Shortest time between two records of a token's last use.
+_NOTED_SECONDS = 60.0
+_REMEMBERED = 4096
+_HOLDER = "SELECT person, label, scopes, token_sha256 FROM person_tokens JOIN people ON name = person"
+
+
+#: Database channel for revocations: a person, or one of their tokens or sessions.
+REVOKED = "revoked"
+
+
+class TokenError(BridgeError):
+    """A token cannot be created or revoked; the message is for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A token's person and access; `scopes` is None for a full one. `key` identifies the token."""
+
+    person: str
+    label: str
+    scopes: frozenset[str] | None
+    key: bytes
+
+    def may(self, scope: Scope) -> bool:
+        """Return whether the token grants this scope."""
+        return self.scopes is None or scope in self.scopes
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as shown to its owner, without its text; times in Unix seconds, `scopes` None for a full one."""
+
+    label: str
+    scopes: list[Scope] | None
+    created_at: float
+    used_at: float | None
+
+
+class PersonTokens:
+    """All people's tokens."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._noted: dict[bytes, float] = {}
+
+    async def make(self, person: str, label: str | None, scopes: Iterable[str] | None) -> tuple[str, Token]:
+        """Create a token. Return its text, which cannot be shown again, and its description; `scopes` None: a full one.
+
+        Raises TokenError for an invalid name, label or scope.
+        """
+        chosen = None if scopes is None else chosen_scopes(scopes)
+        if label is not None and _LABEL.fullmatch(label) is None:
+            raise TokenError("A token's name has up to 40 letters, digits, spaces, dots, dashes, and begins with none.")
+
+        def insert(tx: Transaction) -> tuple[str, Token]:
+            if person == LOCAL_PERSON:
+                # The local person always exists, but this bridge may never have been started.
+                tx.execute(
+                    "INSERT INTO people (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
+                    (person, time.time()),
+                )
+            _require(tx, person)
+            taken = {row["label"] for row in tx.execute("SELECT label FROM person_tokens WHERE person = ?", (person,))}
+            if label in taken:
+                raise TokenError(
+                    f"{person} has a token called {label!r} already. Choose another name, or end that one with "
+                    f"`users revoke-token {person} {label!r}`."
+                )
+            name = label or next(name for name in _names() if name not in taken)
+            token, now = new_token(tx, person, name, chosen)
+            return token, Token(name, chosen, now, None)
+
+        return await self._database.write(insert)
+
+    @in_snapshot
+    def of(self, db: Transaction, person: str) -> list[Token]:
+        """Return a person's tokens, oldest first."""
+        _require(db, person)
+        rows = db.execute("SELECT * FROM person_tokens WHERE person = ? ORDER BY created_at, label", (person,))
+        return [Token(row["label"], _listed(row["scopes"]), row["created_at"], row["used_at"]) for row in rows]
+
+    @in_transaction
+    def revoke(self, tx: Transaction, person: str, label: str) -> bytes:
+        """Revoke a token and return its `key`. The caller ends its running requests."""
+        _require(tx, person)
+        row = tx.execute(
+            "DELETE FROM person_tokens WHERE person = ? AND label = ? RETURNING token_sha256", (person, label)
+        ).fetchone()
+        if row is None:
+            raise TokenError(f"{person} has no token called {label!r}. `users tokens {person}` lists them.")
+        key = bytes(row["token_sha256"])
+        tell_revoked(tx, person, key)
+        return key
+
+    async def holder(self, token: str) -> Holder | None:
+        """Return a token's holder; None if it is unknown or revoked."""
+        if not is_persons(token) or len(token) > _MAX_TOKEN_CHARACTERS:
+            return None
+        key = token_sha256(token)
+
+        def find(db: Transaction) -> Holder | None:
+            row = db.execute(f"{_HOLDER} WHERE token_sha256 = ? AND revoked_at IS NULL", (key,)).fetchone()
+            if row is None:
+                # An OAuth grant is looked up by its current access tokens.
+                row = db.execute(
+                    f"{_HOLDER} JOIN granted_access USING (person, label) "
+                    "WHERE access_sha256 = ? AND expires_at > ? AND revoked_at IS NULL",
+                    (key, time.time()),
+                ).fetchone()
+            if row is None:
+                return None
+            scopes = _listed(row["scopes"])
+            scoped = None if scopes is None else frozenset(scopes)
+            return Holder(row["person"], row["label"], scoped, bytes(row["token_sha256"]))
+
+        return await self._database.read(find)
+
+    async def used(self, holder: Holder) -> None:
+        """Record a token's use, once a minute at most. A failed write is only logged."""
+        now = time.time()
+        if now - self._noted.get(holder.key, 0.0) < _NOTED_SECONDS:
+            return
+        if len(self._noted) >= _REMEMBERED:
+            self._noted.clear()
+        self._noted[holder.key] = now
+        try:
+            await self._database.statement(
+                "UPDATE person_tokens SET used_at = ? WHERE token_sha256 = ?", (now, holder.key)
+            )
+        except DatabaseError as error:
+            log.warning("the database cannot be written (%s)", error.code, extra={"person": holder.person})
+
+
+def tell_revoked(tx: Transaction, person: str, key: bytes | None = None) -> None:
+    """Notify all bridges to end a person's connections, or those of one token or session, by its hash."""
+    tx.execute("SELECT db_notify(?, ?)", (REVOKED, person if key is None else f"{person} {key.hex()}"))
+
+
+def is_persons(token: str) -> bool:
+    """Return whether a token has the format of a person's, not of a sprite's."""
+    return token.startswith(_PREFIX)
+
+
+def new_token(tx: Transaction, person: str, label: str, scopes: list[Scope] | None) -> tuple[str, float]:
+    """Store a new token. Return its text, only now, and its creation time."""
+    token, now = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES), time.time()
+    own_secrets.hold_passing(token)
+    tx.execute(
+        "INSERT INTO person_tokens (token_sha256, person, created_at, label, scopes) VALUES (?, ?, ?, ?, ?)",
+        (token_sha256(token), person, now, label, None if scopes is None else " ".join(scopes)),
+    )
+    return token, now
+
+
+def chosen_scopes(names: Iterable[str]) -> list[Scope]:
+    """Return the named scopes in the order of SCOPES. Raises TokenError for an unknown name or no names."""
+    wanted = set(names)
+    if not wanted or (unknown := wanted.difference(SCOPES)):
+        what = f"{min(unknown)!r} is no scope." if wanted else "A token needs a scope."
+        raise TokenError(f"{what} There are {', '.join(SCOPES)}.")
+    return [scope for scope in SCOPES if scope in wanted]
+
+
+def _listed(scopes: str | None) -> list[Scope] | None:
+    return None if scopes is None else [scope for scope in SCOPES if scope in scopes.split()]
+
+
+def _names() -> Iterable[str]:
+    yield "token"
+    number = 2
+    while True:
+        yield f"token-{number}"
+        number += 1
+
+
+def _require(db: Transaction, person: str) -> None:
+    """Raise TokenError unless the person exists and is not revoked."""
+    row = db.execute("SELECT revoked_at FROM people WHERE name = ?", (person,)).fetchone()
+    if row is None:
+        raise TokenError(f"There is nobody called {person!r}. `users list` names everyone.")
+    if row["revoked_at"] is not None:
+        raise TokenError(f"{person} was revoked. `users restore {person}` lets the same person in again.")

@@ -1,0 +1,1 @@
+"""The bridge's database: SQLite, or a Postgres that bridges share."""

@@ -1,0 +1,106 @@
+"""The bridge's data folder: its creation, its lock and the bridge's last address."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bridge.config import Settings
+from bridge.errors import OperatorError
+from sprite.common.files import replace_file
+from sprite.common.locks import LockHeldError, held, is_held
+
+
+class FolderTakenError(OperatorError):
+    """Another bridge runs on this data folder."""
+
+
+@contextmanager
+def owned(settings: Settings) -> Iterator[None]:
+    """Create what is missing of the folder and own it while the block runs.
+
+    Raises FolderTakenError if another bridge owns it and OperatorError if it is not writable.
+    """
+    with ExitStack() as stack:
+        try:
+            settings.run.mkdir(parents=True, exist_ok=True)
+            settings.run.chmod(0o700)
+            stack.enter_context(held(_lock(settings), settings.run))
+        except OSError as error:
+            raise OperatorError(
+                f"The data folder {settings.data} cannot be written to ({error.strerror}). Choose another with "
+                "--data DIR, or change its owner."
+            ) from error
+        except LockHeldError as error:
+            raise FolderTakenError(
+                f"Another bridge (process {error.owner}) already runs on {settings.data}. Stop it first, or choose "
+                "another --data."
+            ) from error
+        yield
+
+
+def is_taken(settings: Settings) -> bool:
+    """Return whether a bridge owns the folder right now."""
+    return is_held(_lock(settings))
+
+
+def write_address(run: Path, url: str) -> None:
+    """Store the bridge's URL. It stays after shutdown, because commands create links offline, too."""
+    _address(run).write_text(f"{url}\n")
+
+
+def last_address(run: Path) -> str | None:
+    """Return the bridge's last URL, or None."""
+    try:
+        return _address(run).read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _lock(settings: Settings) -> Path:
+    return settings.run / "bridge.lock"
+
+
+def _address(run: Path) -> Path:
+    return run / "address"
+
+
+log = logging.getLogger(__name__)
+
+_EXPLANATION = "# Where the Claude Code plugin finds this machine's memory. The bridge writes this when it starts."
+
+
+def leave(note: Path, workspace: Path, code: Path, *, takes_over: bool) -> None:
+    """Write the note.
+
+    A note that names another existing workspace is replaced only with `takes_over`. A failed write is logged, not
+    raised.
+    """
+    values = {"workspace": str(workspace), "python": sys.executable, "code": str(code)}
+    if any("\n" in value for value in values.values()):
+        log.warning("the Claude Code plugin cannot be told of %r: there is a line break in it", values)
+        return
+    try:
+        named = _workspace(note)
+        if named not in {None, workspace} and not takes_over:
+            return
+        text = "".join(f"{line}\n" for line in (_EXPLANATION, *(f"{k}={v}" for k, v in values.items())))
+        note.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(note, text.encode(errors="surrogateescape"))
+    except OSError as error:
+        log.warning(
+            "the Claude Code plugin is not told where memory is: %s cannot be written (%s)", note, error.strerror
+        )
+
+
+def _workspace(note: Path) -> Path | None:
+    """Return the workspace that a note names, if it still exists."""
+    try:
+        lines = note.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except FileNotFoundError:
+        return None
+    named = next((Path(line.partition("=")[2]) for line in lines if line.startswith("workspace=")), None)
+    return named if named is not None and named.is_dir() else None

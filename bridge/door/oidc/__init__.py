@@ -1,1 +1,0 @@
-"""Single sign-on with a company's provider: OpenID Connect, authorization code flow with PKCE."""

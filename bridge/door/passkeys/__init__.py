@@ -1,1 +1,0 @@
-"""Passkeys: login with a key on a person's device (WebAuthn), without a link or a password."""

@@ -1,0 +1,1 @@
+"""The built-in offline model: the Messages API by fixed rules."""

@@ -1,0 +1,450 @@
+"""The fake model as the agent: plain English text in, content blocks of the Messages API out.
+
+Pure and deterministic, except for "in 10 minutes". Each rule is a function `(text, request) -> blocks or None`; the
+first one that matches the person's last message answers. Every text says that it comes from a stand-in.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import msgspec
+
+from bridge.fake_model.canvas import canvas_call, known_cards
+from bridge.fake_model.request import Request, ToolOutcome
+from bridge.fake_model.words import normalised, reminder, significant
+from sprite.protocol.tools import LIST_CALL, OWN_TOOLS, READ_CANVAS_CALL, SCHEDULE_CALL, SEARCH_CALL
+
+STAND_IN = "(offline stand-in model)"
+
+_QUESTION = re.compile(
+    r"\A\W*(?:(?:and|so|ok|hey|hi|please|now)\b[\s,]*)*"
+    r"(?:what|who|whom|whose|when|where|which|why|how|do|does|did|is|are|am|was|were|have|has"
+    r"|remind me (?:what|who|when|where))\b",
+    re.IGNORECASE,
+)
+_ABOUT_MEMORY = re.compile(r"\b(?:remember|recall|know about|remind me|my|me|our|us|we|i)\b", re.IGNORECASE)
+_EVERYTHING = re.compile(
+    r"\bknow about (?:me|us)\b|\bremember(?: about (?:me|us))?\s*\??\s*\Z|\bwho am i\b", re.IGNORECASE
+)
+_PART = re.compile(r"<(memory_file|open_actions|recent_turns)\b([^>]*)>(.*?)</\1>", re.DOTALL)
+_NAME = re.compile(r'\bname="([^"]*)"')
+_TAG = re.compile(r"</?[a-zA-Z_][^>]*>")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_DEPLOYERS = {"soul.md", "os.md"}
+_MOST_LINES = 8
+_LONGEST_LINE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    text: str
+    heading: str
+    source: str
+
+
+def is_question(text: str) -> bool:
+    """Return whether `text` is a question."""
+    return text.rstrip().endswith("?") or bool(_QUESTION.match(text))
+
+
+def is_about_memory(text: str) -> bool:
+    """Return whether a question is about the person or earlier conversations, so that memory may answer it."""
+    return bool(_ABOUT_MEMORY.search(text))
+
+
+def recall(question: str, request: Request) -> list[str]:
+    """Return the remembered lines that answer `question`, best first; empty when nothing fits."""
+    wanted = significant(question)
+    lines = [*_memory(request), *_conversation(request)]
+    if _EVERYTHING.search(question):
+        known = [
+            line.text
+            for line in lines
+            if line.source == "user.md"
+            or (line.source in {"conversation", "recent_turns"} and is_about_memory(line.text))
+        ]
+        return list(dict.fromkeys(known))[:_MOST_LINES]
+    scored: dict[str, tuple[float, str]] = {}
+    for line in lines:
+        score = len(wanted & significant(line.text)) + len(wanted & significant(line.heading)) / 2
+        if score > 0:
+            scored.setdefault(normalised(line.text), (score, line.text))
+    best = max((score for score, _ in scored.values()), default=0.0)
+    # Lines with a much lower score only share a common word.
+    chosen = [entry for entry in scored.values() if entry[0] > best / 2]
+    return [text for _, text in sorted(chosen, key=lambda entry: -entry[0])][:_MOST_LINES]
+
+
+def _memory(request: Request) -> Iterator[_Line]:
+    """Yield the lines of every memory part; a file sent later replaces the one at boot."""
+    parts: dict[str, str] = {}
+    for tag, attributes, content in _PART.findall(f"{request.system}\n{request.context}"):
+        name = _NAME.search(attributes)
+        parts[name.group(1) if name else tag] = content
+    for source, content in parts.items():
+        if source not in _DEPLOYERS:
+            yield from _lines(content, source)
+
+
+def _lines(content: str, source: str) -> Iterator[_Line]:
+    heading = ""
+    untagged = _TAG.sub("\n", re.sub(r"<!--.*?-->", "", content, flags=re.DOTALL))
+    for raw in untagged.splitlines():
+        line = html.unescape(raw).strip()
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        elif significant(line) and STAND_IN not in line and not is_question(line):
+            yield _Line(line.lstrip("-* ")[:_LONGEST_LINE], heading, source)
+
+
+def _conversation(request: Request) -> Iterator[_Line]:
+    """Yield the sentences before the question, and those that a compaction kept."""
+    kept: Iterable[str] = (entry.text for entry in request.timeline if entry.kind == "summary")
+    for text in (*kept, *request.user_texts[:-1]):
+        for sentence in _SENTENCE.split(text):
+            stated = sentence.strip().lstrip("-* ")
+            if significant(stated) and not is_question(stated) and not stated.startswith(("<", "This session")):
+                yield _Line(stated[:_LONGEST_LINE], "", "conversation")
+
+
+_LONGEST_OUTPUT = 1500
+_LONGEST_TITLE_WORDS = 6
+_LONGEST_SUMMARY = 24_000  # characters; the newest words are kept
+_TASK_PART = re.compile(r"<(summary|result)>(.*?)</\1>", re.DOTALL)
+_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
+_KEPT_BEFORE = re.compile(r"All user messages:\n(.*?)(?:\n\d\. |\Z)", re.DOTALL)
+
+
+def report(outcomes: Iterable[ToolOutcome]) -> str:
+    """Report the results of tools in a few words."""
+    return "\n\n".join([*(_outcome(outcome) for outcome in outcomes), STAND_IN])
+
+
+def _outcome(outcome: ToolOutcome) -> str:
+    said = _REMINDER.sub("", outcome.text).strip()
+    output = said if len(said) <= _LONGEST_OUTPUT else f"{said[:_LONGEST_OUTPUT]}... (cut)"
+    if outcome.is_error:
+        return f"{_named(outcome)} failed:\n{_fenced(output)}"
+    if outcome.name in _TOLD:
+        return f"{_TOLD[outcome.name]}{output}"
+    if outcome.name == "Write":
+        return f"{_named(outcome)} worked: the file is written."
+    if outcome.name in {"Agent", "Task"} and said.startswith("Async agent launched"):
+        # The CLI asks never to quote this result.
+        return "The background agent has started; I will say when it is done."
+    if outcome.name in _CANVAS:
+        return _CANVAS[outcome.name]
+    return f"{_named(outcome)} gave:\n{_fenced(output)}"
+
+
+#: Tools whose results are shown unchanged, and the text before them.
+_TOLD = {
+    SEARCH_CALL: "My memory says:\n",
+    READ_CANVAS_CALL: "This is on the canvas:\n",
+    LIST_CALL: "On the list:\n",
+    SCHEDULE_CALL: "",
+}
+_CANVAS = {
+    f"{OWN_TOOLS}create_card": "The card is on the canvas.",
+    f"{OWN_TOOLS}update_card": "The card is updated.",
+    f"{OWN_TOOLS}close_card": "The card is closed.",
+}
+
+
+def _named(outcome: ToolOutcome) -> str:
+    given = outcome.input
+    if outcome.name == "Bash":
+        return f"The command `{given.get('command', '')}`"
+    if outcome.name in {"Read", "Write", "Edit"}:
+        verb = {"Read": "Reading", "Write": "Writing", "Edit": "Editing"}[outcome.name]
+        return f"{verb} `{PurePosixPath(str(given.get('file_path', ''))).name}`"
+    return f"The tool {outcome.name or 'of an earlier session'}"
+
+
+def _fenced(output: str) -> str:
+    return f"```\n{output}\n```"
+
+
+def finished(request: Request) -> str:
+    """Report a finished background task and its result."""
+    notes = [entry.text for entry in request.timeline if entry.kind == "notification"]
+    parts = dict(_TASK_PART.findall(notes[-1])) if notes else {}
+    summary = html.unescape(parts.get("summary", "A background task finished")).strip()
+    result = html.unescape(parts.get("result", "")).replace(STAND_IN, "").strip()[:_LONGEST_OUTPUT]
+    return f"{summary}.{f' It says: {result}' if result else ''} {STAND_IN}"
+
+
+def compacted(request: Request) -> str:
+    """Summarise the conversation in the form the CLI asks for: the person's words, verbatim."""
+    said: list[str] = []
+    for entry in request.timeline:
+        if entry.kind == "summary":
+            said += [line.removeprefix("- ") for line in _earlier(entry.text)]
+        elif entry.kind == "user":
+            said.append(" ".join(entry.text.split()))
+    listed = "\n".join(f"- {text}" for text in said)[-_LONGEST_SUMMARY:]
+    last = said[-1] if said else "nothing yet"
+    return (
+        f"<analysis>\n{STAND_IN} keeps the person's own words and leaves the rest out.\n</analysis>\n\n"
+        f"<summary>\n1. Primary Request and Intent:\n{last}\n\n"
+        f"6. All user messages:\n{listed}\n\n8. Current Work:\nNone in progress.\n</summary>"
+    )
+
+
+def _earlier(summary: str) -> list[str]:
+    """Return the messages that an earlier summary of the stand-in has kept."""
+    found = _KEPT_BEFORE.search(summary)
+    return [line for line in found[1].splitlines() if line.startswith("- ")] if found else []
+
+
+def side_answer(request: Request) -> str | None:
+    """Answer a request of the CLI itself for a title or a JSON object; return None for any other."""
+    title = " ".join(request.user_text.split()[:_LONGEST_TITLE_WORDS]) or "Conversation"
+    if request.schema is not None:
+        return msgspec.json.encode(_fill(request.schema, title)).decode()
+    if re.search(r"\btitle\b", request.system, re.IGNORECASE):
+        return title
+    return None
+
+
+def _fill(schema: dict[str, Any], text: str) -> Any:
+    """Build the smallest value that fits a JSON schema; every string is `text`."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    match schema.get("type"):
+        case "object":
+            return {name: _fill(part, text) for name, part in schema.get("properties", {}).items()}
+        case "array":
+            return []
+        case "boolean":
+            return False
+        case "integer" | "number":
+            return 0
+        case _:
+            return text
+
+
+Blocks = list[dict[str, Any]]
+Rule = Callable[[str, Request], Blocks | None]
+
+# A command must begin a sentence or a polite request: "I run a shop" is none.
+_ASK = r"(?:\A|[.!?;:,\n]\s*|\b(?:and|then|please|now|can you|could you|just|ok)\s+)"
+_CODE = r"`+([^`]+)`+"
+_RUN_CODE = re.compile(rf"{_ASK}(?:run|execute)\b[^`\n]*?{_CODE}", re.IGNORECASE)
+_RUN_NAMED = re.compile(rf"{_ASK}(?:run|execute) (?:the |this )?(?:shell |bash )?command:?\s+(.+)", re.IGNORECASE)
+_RUN_WORDS = re.compile(
+    rf"{_ASK}(?:run|execute):?\s+(?!(?:the|a|an|my|our|your|it|this|that|these|them|into|out|away|and|or|for|off)\b)"
+    r"(.+?)(?=\s+and (?:then )?(?:tell|show|say|report|give)\b|\n|\Z)",
+    re.IGNORECASE,
+)
+_WAIT = re.compile(rf"{_ASK}(?:wait|sleep)(?: for)? (\d+(?:\.\d+)?)", re.IGNORECASE)
+_DELEGATE = re.compile(
+    r"\b(?:start|launch|spawn|use|create|run) (?:an?|another|the) (?:new )?(?:background |general-purpose )*"
+    r"(?:sub-?agent|agent|task)\s*(?:(?:to|that|which|for)\b|:)\s*(.+)",
+    re.IGNORECASE | re.DOTALL,
+)
+_FILE_NAME = r"[`\"']?([^\s`\"']+?)[`\"']?"
+_WRITE = re.compile(
+    rf"{_ASK}(?:write|create|make|save) (?:an? |the |another )?(?:new )?(?:text |markdown )?file "
+    rf"(?:called |named )?{_FILE_NAME}[.!]?(?:[\s,]+(?:with|containing|saying|that (?:says|contains))\b"
+    r"(?: the)?(?: text| contents?| words)?\b:?\s*(.*))?\Z",
+    re.IGNORECASE | re.DOTALL,
+)
+_SAVE = re.compile(
+    rf"{_ASK}(?:write|save|put) (.{1, 4000}?) (?:to|into|in) (?:the )?(?:a )?file {_FILE_NAME}[.!]?\Z",
+    re.IGNORECASE | re.DOTALL,
+)
+_READ_FILE = re.compile(
+    rf"{_ASK}(?:read|open|cat|show)(?: me)?(?: the)?(?: contents? of)?(?: the)? file "
+    rf"{_FILE_NAME}[.!?]?(?:\s|\Z)",
+    re.IGNORECASE,
+)
+_READ_PATH = re.compile(rf"{_ASK}(?:read|cat) [`\"']?([^\s`\"']*[./][^\s`\"']*?)[`\"']?[.!?]?(?:\s|\Z)", re.IGNORECASE)
+_LIST = re.compile(r"\blist (?:me )?(?:all )?(?:the |my |your )?files(?: in (\S+?))?[.!?]?(?:\s|\Z)", re.IGNORECASE)
+_SEARCH = re.compile(
+    r"\bsearch (?:in |through )?(?:your |my |the )?memory (?:for|about)\s+(.+)|\bsearch_memory\s+(.+)",
+    re.IGNORECASE,
+)
+_OPEN_ACTIONS = re.compile(
+    r"\b(?:list|show|draw|what (?:is|are)|what's)\b.{0,20}\b(?:open actions|actions|reminders|to-?dos?|on my list)\b",
+    re.IGNORECASE,
+)
+_STATEMENT = re.compile(
+    r"\b(?:my|our) [\w' -]{1,40}? (?:is|are|was)\b|\bcall me\b"
+    r"|\bI(?:'m| am| live| work| prefer| like| love| hate| use| always| never)\b"
+    r"|\bwe use\b|\bremember\b|\bremind me\b|\bit should be\b|\bshould be\b|\bactually\b|\bmake a note\b",
+    re.IGNORECASE,
+)
+_DUE = re.compile(r"<due_action[^>]*>\n(.*?)\n</due_action>", re.DOTALL)
+_GREETING = re.compile(r"\A\W*(?:hello|hi|hey|good (?:morning|afternoon|evening))\b", re.IGNORECASE)
+_SECOND_PERSON = {
+    "i am": "you are", "i'm": "you are", "i was": "you were", "i've": "you have", "i'd": "you would",
+    "i": "you", "me": "you", "my": "your", "mine": "yours", "we": "you", "us": "you", "our": "your",
+}  # fmt: skip
+_PERSON = re.compile(rf"\b(?:{'|'.join(_SECOND_PERSON)})\b", re.IGNORECASE)
+_LONGEST_ECHO = 300
+_HELP = (
+    "I follow a few fixed rules: ask me to run a command (run `ls`), write or read a file, make a table of "
+    "apples 3, pears 5, search memory, remind you tomorrow at 9 of something, or say what I remember."
+)
+
+
+def answer(request: Request) -> Blocks:
+    """Answer any request except the curator's."""
+    if request.kind == "compaction":
+        return _say(compacted(request))
+    if request.kind == "side" and (said := side_answer(request)) is not None:
+        return _say(said)
+    if request.has_new_text:
+        before = _say(report(request.outcomes)) if request.outcomes else []
+        return before + _reply(request)
+    if request.outcomes:
+        return _say(report(request.outcomes))
+    return _say(finished(request) if request.kind == "notification" else f"Go on. {STAND_IN}")
+
+
+def _reply(request: Request) -> Blocks:
+    if due := _DUE.search(request.user_text):
+        return _by_rule(due[1].strip(), request, _WORK_RULES) or _say(f"It is time: {due[1].strip()}\n\n{STAND_IN}")
+    if blocks := _by_rule(request.user_text.strip(), request, _RULES):
+        return blocks
+    return _say(f"I am Sprite's built-in stand-in, not a language model. {_HELP} {STAND_IN}")
+
+
+def _by_rule(text: str, request: Request, rules: Iterable[Rule]) -> Blocks | None:
+    """Return the answer of the first rule that matches the text."""
+    return next((blocks for rule in rules if (blocks := rule(text, request)) is not None), None)
+
+
+def _run(text: str, request: Request) -> Blocks | None:
+    if found := _RUN_CODE.search(text):
+        return _bash(request, found[1].strip())
+    if found := _RUN_NAMED.search(text) or _RUN_WORDS.search(text):
+        return _bash(request, re.sub(r"(?:\s+please)?[.!?]?\Z", "", found[1].strip(), flags=re.IGNORECASE))
+    return None
+
+
+def _wait(text: str, request: Request) -> Blocks | None:
+    found = _WAIT.search(text)
+    return _bash(request, f"sleep {found[1]}", f"Wait {found[1]} seconds") if found else None
+
+
+def _list_files(text: str, request: Request) -> Blocks | None:
+    found = _LIST.search(text)
+    return _bash(request, f"ls -la {found[1] or ''}".strip(), "List files") if found else None
+
+
+def _write(text: str, request: Request) -> Blocks | None:
+    if found := _WRITE.search(text):
+        name, content = found[1], found[2] or ""
+    elif found := _SAVE.search(text):
+        name, content = found[2], found[1]
+    else:
+        return None
+    return _call(request, "Write", {"file_path": _absolute(name, request), "content": _unquoted(content)})
+
+
+def _read(text: str, request: Request) -> Blocks | None:
+    found = _READ_FILE.search(text) or _READ_PATH.search(text)
+    return _call(request, "Read", {"file_path": _absolute(found[1], request)}) if found else None
+
+
+def _delegate(text: str, request: Request) -> Blocks | None:
+    found = _DELEGATE.search(text)
+    if not found:
+        return None
+    # Versions of the CLI use both names for this tool.
+    tool = "Agent" if "Agent" in request.tools else "Task"
+    job = found[1].strip()
+    brief = " ".join(job.split()[:5])
+    return _call(request, tool, {"description": brief, "prompt": job, "subagent_type": "general-purpose"})
+
+
+def _canvas(text: str, request: Request) -> Blocks | None:
+    wanted = canvas_call(text, known_cards(request))
+    if not wanted:
+        return None
+    tool, arguments = wanted
+    if tool not in request.tools:
+        return _say(f"The canvas is not available here. {STAND_IN}")
+    if arguments.get("card_id") == "":
+        return _say(f"I know of no card on the canvas yet. {STAND_IN}")
+    return _call(request, tool, arguments)
+
+
+def _search(text: str, request: Request) -> Blocks | None:
+    found = _SEARCH.search(text)
+    if not found:
+        return None
+    return _call(request, SEARCH_CALL, {"query": (found[1] or found[2]).strip().rstrip(".?!")})
+
+
+def _schedule(text: str, request: Request) -> Blocks | None:
+    asked = reminder(text) if SCHEDULE_CALL in request.tools else None
+    return None if asked is None else _call(request, SCHEDULE_CALL, asked)
+
+
+def _list_actions(text: str, request: Request) -> Blocks | None:
+    return _call(request, LIST_CALL, {}) if LIST_CALL in request.tools and _OPEN_ACTIONS.search(text) else None
+
+
+def _remember(text: str, request: Request) -> Blocks | None:
+    if not is_question(text) or not (significant(text) or is_about_memory(text)):
+        return None
+    if lines := recall(text, request):
+        listed = "\n".join(f"- {line}" for line in lines)
+        return _say(f"This is what I have in front of me:\n{listed}\n{STAND_IN}")
+    if significant(text) and SEARCH_CALL in request.tools:
+        return _call(request, SEARCH_CALL, {"query": text.rstrip("? ")})
+    if is_about_memory(text):
+        return _say(f"I know nothing about that yet. Ask me to search memory for it. {STAND_IN}")
+    return None
+
+
+def _acknowledge(text: str, _request: Request) -> Blocks | None:
+    if is_question(text) or not _STATEMENT.search(text):
+        return None
+    echo = _PERSON.sub(lambda found: _SECOND_PERSON[found[0].lower()], " ".join(text.split()))[:_LONGEST_ECHO]
+    return _say(f"Noted: {echo.rstrip('.! ')}. {STAND_IN}")
+
+
+def _greet(text: str, _request: Request) -> Blocks | None:
+    return _say(f"Hello! {_HELP} {STAND_IN}") if _GREETING.match(text) else None
+
+
+#: Rules that also apply to the text of a due action, without a message of a person.
+_WORK_RULES: tuple[Rule, ...] = (_delegate, _search, _list_actions, _canvas, _write, _run, _wait, _list_files, _read)
+_RULES: tuple[Rule, ...] = (_schedule, *_WORK_RULES, _remember, _acknowledge, _greet)
+
+
+def _say(text: str) -> Blocks:
+    return [{"type": "text", "text": text}]
+
+
+def _call(request: Request, tool: str, arguments: dict[str, Any]) -> Blocks:
+    if tool not in request.tools:
+        return _say(f"The tool {tool} is not available here. {STAND_IN}")
+    return [{"type": "tool_use", "name": tool, "input": arguments}]
+
+
+def _bash(request: Request, command: str, description: str = "Run the command asked for") -> Blocks:
+    return _call(request, "Bash", {"command": command, "description": description})
+
+
+def _absolute(name: str, request: Request) -> str:
+    return name if name.startswith("/") or not request.cwd else f"{request.cwd.rstrip('/')}/{name}"
+
+
+def _unquoted(text: str) -> str:
+    """Remove one pair of quotes or backticks."""
+    stripped = text.strip()
+    found = re.fullmatch(r"(?:([\"'`])(.*)\1|\u201c(.*)\u201d)[.!]?", stripped, re.DOTALL)
+    if not found:
+        return stripped
+    return found[2] if found[2] is not None else found[3]

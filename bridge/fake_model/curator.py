@@ -1,0 +1,509 @@
+"""The fake model as memory curator: a batch of turns in, a response in the curator's real format out.
+
+Pure. It learns only from plain statements of a person and from successful tool calls.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import msgspec
+
+from bridge.fake_model.words import normalised, significant
+
+_ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
+_LINE_NUMBER = re.compile(r"^[0-9]+\| ?", re.MULTILINE)
+_TOOL_PART = re.compile(r"<input>(.*?)</input>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call of the agent; `input` is its input, empty unless it is a JSON object."""
+
+    name: str
+    input: dict[str, object]
+    raw_input: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One observation; `at` is an ISO time, `origin` is "user" if a person asked for it."""
+
+    id: str
+    at: str
+    origin: str
+    user: str
+    tools: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLearning:
+    """An open learning in the batch."""
+
+    id: str
+    type: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFile:
+    """A curated file; `limit` is in lines."""
+
+    name: str
+    content: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The content of a curation request."""
+
+    turns: tuple[Turn, ...]
+    learnings: tuple[KnownLearning, ...]
+    files: dict[str, MemoryFile]
+
+
+def parse_batch(text: str) -> Batch:
+    """Parse the user content of a curation request; unknown parts are ignored."""
+    return Batch(
+        turns=tuple(_turn(attributes, content) for attributes, content in _elements("turn", text)),
+        learnings=tuple(
+            KnownLearning(attributes.get("id", ""), attributes.get("type", ""), html.unescape(content).strip())
+            for attributes, content in _elements("learning", text)
+        ),
+        files={
+            attributes["name"]: _file(attributes, content)
+            for attributes, content in _elements("memory_file", text)
+            if "name" in attributes
+        },
+    )
+
+
+def _elements(tag: str, text: str) -> Iterator[tuple[dict[str, str], str]]:
+    for found in re.finditer(rf"<{tag}\b([^>]*)>(.*?)</{tag}>", text, re.DOTALL):
+        yield {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(found[1])}, found[2]
+
+
+def _turn(attributes: dict[str, str], content: str) -> Turn:
+    user = next((said for _, said in _elements("user", content)), "")
+    return Turn(
+        id=attributes.get("id", ""),
+        at=attributes.get("at", ""),
+        origin=attributes.get("origin", "user"),
+        user=html.unescape(user).strip(),
+        tools=tuple(_tool(given, inner) for given, inner in _elements("tool", content)),
+    )
+
+
+def _tool(attributes: dict[str, str], content: str) -> ToolCall:
+    found = _TOOL_PART.search(content)
+    raw = html.unescape(found[1]).strip() if found else ""
+    try:
+        arguments = msgspec.json.decode(raw, type=dict[str, object])
+    except msgspec.MsgspecError:
+        # The curator gets long inputs truncated, which is no valid JSON.
+        arguments = {}
+    return ToolCall(attributes.get("name", ""), arguments, raw, attributes.get("error", "false") == "true")
+
+
+def _file(attributes: dict[str, str], content: str) -> MemoryFile:
+    limit = attributes.get("limit", "")
+    return MemoryFile(
+        name=attributes["name"],
+        content=_LINE_NUMBER.sub("", html.unescape(content).strip("\n")),
+        limit=int(limit) if limit.isdecimal() else 200,
+    )
+
+
+# Words that many preferences share say nothing about their topic.
+_GENERIC = frozenset({"prefer", "like", "love", "hate", "dislike", "want", "use", "ask", "should", "never", "always"})
+_SAME_TOPIC = 0.5
+_SUBJECT = re.compile(r"\A(.*?\b(?:is|are|was|lives in|works (?:at|as|for|in|on)))\s", re.IGNORECASE)
+# These subjects have one value at a time: a new one replaces the old.
+_BULLET = re.compile(r"\A\s*[-*]\s+")
+
+
+def kinship(one: str, other: str) -> float:
+    """Return from 0 to 1 how much two statements are about the same thing."""
+    left, right = significant(one) - _GENERIC, significant(other) - _GENERIC
+    return len(left & right) / min(len(left), len(right)) if left and right else 0.0
+
+
+def related(one: str, other: str) -> bool:
+    """Return whether a correction `one` may replace the statement `other`."""
+    return kinship(one, other) >= _SAME_TOPIC
+
+
+class FileDraft:
+    """A draft of a curated file; `text()` is the new content, or None when nothing changed."""
+
+    def __init__(self, name: str, title: str, file: MemoryFile | None) -> None:
+        self.limit = file.limit if file else 200
+        self._before = file.content.rstrip().splitlines() if file else []
+        self.lines = list(self._before) or [f"# {title}"]
+        self.name = name
+        self._changed = False
+
+    def add(self, heading: str, statement: str) -> None:
+        """Add a line under `## heading`, unless it is known or the file is full."""
+        known = {normalised(_BULLET.sub("", line)) for line in self.lines}
+        if normalised(statement) in known:
+            return
+        if self._replace_if(lambda line: _same_subject(statement, line), statement):
+            return
+        self._insert(heading, f"- {statement}")
+
+    def correct(self, heading: str, statement: str, replaced: str | None) -> None:
+        """Replace the line about the same topic by `statement`, or add it under `heading`."""
+        old = normalised(replaced or "")
+        if old and self._replace_if(lambda line: normalised(line) == old, statement):
+            return
+        if not self._replace_if(lambda line: related(statement, line), statement):
+            self.add(heading, statement)
+
+    def put(self, heading: str, key: str, statement: str) -> None:
+        """Replace the line that begins with `key`, or add one."""
+        if not self._replace_if(lambda line: line.startswith(key), statement):
+            self.add(heading, statement)
+
+    def drop_oldest(self, heading: str, keep: int) -> None:
+        """Keep the newest `keep` lines under `heading`, fewer when the file is over its limit."""
+        pinned = self._pinned()
+        section = [
+            index for index in self._section(heading) if index not in pinned and _BULLET.match(self.lines[index])
+        ]
+        excess = max(len(section) - keep, min(len(self.lines) - self.limit, len(section)))
+        for index in reversed(section[: max(0, excess)]):
+            del self.lines[index]
+
+    def text(self) -> str | None:
+        """Return the complete content when it changed and fits its limit."""
+        if self.lines == self._before or len(self.lines) > self.limit or not self._changed:
+            return None
+        return "\n".join(self.lines)
+
+    def _replace_if(self, fits: Callable[[str], bool], statement: str) -> bool:
+        pinned = self._pinned()
+        for index, line in enumerate(self.lines):
+            if index in pinned or not _BULLET.match(line):
+                continue
+            if fits(_BULLET.sub("", line).strip()):
+                changed = f"- {statement}"
+                self._changed |= changed != line
+                self.lines[index] = changed
+                return True
+        return False
+
+    def _insert(self, heading: str, line: str) -> None:
+        section = self._section(heading)
+        pinned = self._pinned()
+        if section:
+            filled = [index for index in section if self.lines[index].strip()]
+            at = filled[-1] + 1
+            while at in pinned and at - 1 in pinned:
+                at += 1
+            fresh = [line]
+        else:
+            at = len(self.lines)
+            fresh = ["", f"## {heading}", line]
+        # Only the context makes room; elsewhere a statement that does not fit stays a learning.
+        if len(self.lines) + len(fresh) <= self.limit or self.name == "context.md":
+            self.lines[at:at] = fresh
+            self._changed = True
+
+    def _section(self, heading: str) -> list[int]:
+        """Return the line numbers of a section, with its heading; empty when there is none."""
+        numbers: list[int] = []
+        inside = False
+        for index, line in enumerate(self.lines):
+            if line.startswith("#"):
+                inside = line.lstrip("# ").strip().lower() == heading.lower()
+            if inside:
+                numbers.append(index)
+        return numbers
+
+    def _pinned(self) -> set[int]:
+        numbers: set[int] = set()
+        inside = False
+        for index, line in enumerate(self.lines):
+            inside = inside or "<!-- pin -->" in line
+            if inside:
+                numbers.add(index)
+            inside = inside and "<!-- /pin -->" not in line
+        return numbers
+
+
+def _same_subject(one: str, other: str) -> bool:
+    left, right = _SUBJECT.match(one), _SUBJECT.match(other)
+    # "The user is ..." may be said of many things; "The user's name is ..." only of one.
+    return bool(left and right and left[1].lower() == right[1].lower() and left[1].lower() != "the user is")
+
+
+def updates(drafts: Iterable[FileDraft]) -> str:
+    """Return the `*_MD_UPDATE:` parts of a response for the files that changed."""
+    parts = []
+    for draft in drafts:
+        content = draft.text()
+        if content is not None:
+            marker = draft.name.removesuffix(".md").upper()
+            parts.append(f"{marker}_MD_UPDATE:\n{content}\n")
+    return "".join(parts)
+
+
+_LONGEST_QUOTE = 200
+_LONGEST_CONTENT = 300
+_PASTED = re.compile(r"```.*?(?:```|\Z)|^[ \t]*>.*$", re.DOTALL | re.MULTILINE)
+# "No. It should be X." stays one sentence: the first word makes it a correction.
+_SENTENCE = re.compile(r"(?<=[.!?])(?<!\bno[.!])(?<!\bnope[.!])\s+|\n+", re.IGNORECASE)
+_CLAUSE = re.compile(
+    r"[,;]?\s{1,4}(?:and|but|so)\s{1,4}(?=(?:I|I'm|I've|my|we|our|please|remember|remind|call|always|never)\b)|;\s+",
+    re.IGNORECASE,
+)
+_SECRET = re.compile(r"\b(?:password|passphrase|secret|token|api[ -]?key|credential|credit card|pin)\b", re.IGNORECASE)
+_SUPPOSING = re.compile(r"\A(?:if|suppose|imagine|say|unless|when)\b", re.IGNORECASE)
+_LEADING = re.compile(
+    r"\A(?:(?:hi|hello|hey|ok(?:ay)?|well|please|also|yes|by the way|btw|fyi|oh|and|but|so)\b[,!]?\s+)+",
+    re.IGNORECASE,
+)
+_REFUSAL = re.compile(
+    r"\A(?:no|nope|wrong|not quite|actually|correction|sorry)\b[,:.!]?\s+(?:actually,?\s+)?(.+)",
+    re.IGNORECASE | re.DOTALL,
+)
+_SHOULD = re.compile(r"\A(?:it|that|this|they|(.{2,60}?)) should (?:really |actually )?be (.+)", re.IGNORECASE)
+_ACTION = re.compile(
+    r"\b(?:(?:remember|don't forget) (?:to|that (?:I|we) (?:need|have) to)|remind (?:me|us) to|todo:)\s+(.+)",
+    re.IGNORECASE,
+)
+_THAT = re.compile(r"\A(?:remember|note|keep in mind|don't forget|make a note) that\s+(.+)", re.IGNORECASE)
+_HOW_MUCH = r"(?:really |much |always |usually )?"
+_NO_TRAIT = r"(?!(?:question|point|guess|problem|understanding|bad)\b)"
+_NOTHING = r"(?!(?:it|that|this|how|you|to know)\b)"
+_PERSONS_NAME = r"(?!Sorry|Fine|Not|Ok)[A-Z][a-z'-]+(?: [A-Z][a-z'-]+)?"
+_STATEMENTS = tuple(
+    (kind, re.compile(pattern), template)
+    for kind, pattern, template in (
+        ("FACT", r"(?i:\bmy name(?:'s| is)) \"?([^\s,.;!?\"]+(?: [A-Z][\w'-]*){0,3})", "The user's name is {}."),
+        ("FACT", rf"\AI(?:'m| am) ({_PERSONS_NAME})\Z", "The user's name is {}."),
+        ("FACT", r"(?i:\bcall me) ([A-Z][\w'-]*)", "The user's preferred name is {}."),
+        ("FACT", r"(?i)\bI(?:'m| am) (an? (?!bit|little|lot|few|hour)\w.+)", "The user is {}."),
+        (
+            "FACT",
+            r"(?i)\bI(?:'m| am) ((?:from|allergic to|based in|vegan|vegetarian)\b.*)",
+            "The user is {}.",
+        ),
+        ("FACT", r"(?i)\bI live in (.+)", "The user lives in {}."),
+        ("FACT", r"(?i)\bI work ((?:at|as|for|in|on)\b.+)", "The user works {}."),
+        (
+            "PREFERENCE",
+            rf"(?i)\bI(?:'d| would)? {_HOW_MUCH}(prefer|(?<!would )(?<!'d )like|love|hate|dislike)\s+{_NOTHING}(.+)",
+            "The user {0}s {1}.",
+        ),
+        ("PREFERENCE", rf"(?i)\bI (?:do not|don't) like {_NOTHING}(.+)", "The user does not like {}."),
+        ("PREFERENCE", r"(?i)\bI (always|never) (want|use)\s+(.+)", "The user {0} {1}s {2}."),
+        ("PREFERENCE", r"(?i)\A((?:always|never) (?!mind\b)\w.+)", "The user asks: {}."),
+        ("FACT", r"(?i)\bwe use (.+)", "The user's team uses {}."),
+        ("FACT", r"(?i)\bwe decided (.+)", "The user's team decided {}."),
+        (
+            "FACT",
+            rf"(?i)\b(my|our) {_NO_TRAIT}([\w' -]{{1,40}}?) (is|are|was) (.+)",
+            "{0} {1} {2} {3}.",
+        ),
+    )
+)
+_THIRD_PERSON = {
+    "i'm": "the user is", "i am": "the user is", "i": "the user", "me": "the user", "my": "the user's",
+    "mine": "the user's", "we": "the team", "us": "the team", "our": "the team's",
+}  # fmt: skip
+_PERSON = re.compile(rf"\b(?:{'|'.join(_THIRD_PERSON)})\b", re.IGNORECASE)
+_INSTALL = re.compile(
+    r"\b(pip3?|uv pip|npm|pnpm|yarn|apt-get|apt|cargo|gem|brew)\s+"
+    r"(?:-\S+\s+)*(?:install|i|add)\b([^&;|\n\"\\<>]*)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding: `quote` is verbatim in turn `turn_id`; `detail` is a path or package names."""
+
+    type: str
+    turn_id: str
+    content: str
+    quote: str
+    detail: str = ""
+
+
+def findings(turn: Turn) -> Iterator[Finding]:
+    """Yield the findings of one turn; none when no person asked for the turn."""
+    if turn.origin != "user":
+        return
+    for sentence in _SENTENCE.split(_PASTED.sub("\n", turn.user)):
+        for clause in _CLAUSE.split(sentence):
+            if found := _from_clause(clause.strip(), turn.id):
+                yield found
+    for call in turn.tools:
+        if not call.is_error:
+            yield from _from_tool(call, turn.id)
+
+
+def _from_clause(clause: str, turn_id: str) -> Finding | None:
+    said = clause.rstrip(".!? ")
+    if _SECRET.search(said) or _SUPPOSING.match(said):
+        return None
+    if found := _ACTION.search(said):
+        return _finding("ACTION", turn_id, f"{_third_person(found[1])}.", found[0])
+    if clause.endswith("?"):
+        return None
+    plain = _LEADING.sub("", said)
+    if refused := _REFUSAL.match(plain):
+        return _correction(refused[1], plain, turn_id)
+    if told := _THAT.match(plain):
+        return _statement(told[1], plain, turn_id) or _finding("FACT", turn_id, f"{_third_person(told[1])}.", plain)
+    return _statement(plain, plain, turn_id)
+
+
+def _correction(rest: str, quote: str, turn_id: str) -> Finding | None:
+    if should := _SHOULD.match(rest):
+        # The curator may resolve "it" from the corrected learning.
+        subject, value = should[1] or "It", should[2]
+        return _finding("CORRECTION", turn_id, f"{_third_person(subject)} should be {value}.", quote, value)
+    stated = _statement(rest, quote, turn_id)
+    return _finding("CORRECTION", turn_id, stated.content, quote) if stated else None
+
+
+def _statement(said: str, quote: str, turn_id: str) -> Finding | None:
+    for kind, pattern, template in _STATEMENTS:
+        if found := pattern.search(said):
+            # Names stay as they are; the rest is put into the third person.
+            parts = [part if "name" in template else _lower_person(part) for part in found.groups()]
+            return _finding(kind, turn_id, template.format(*parts), quote)
+    if should := _SHOULD.match(said):
+        subject = should[1]
+        if subject and said == quote:
+            return _finding("PREFERENCE", turn_id, f"{_third_person(subject)} should be {should[2]}.", quote)
+    return None
+
+
+def _finding(kind: str, turn_id: str, content: str, quote: str, detail: str = "") -> Finding:
+    """Return a finding that fits the one-line response format; a cut quote is still verbatim."""
+    flat = " ".join(content.replace("|", "/").split())[:_LONGEST_CONTENT]
+    short = max(quote.split('"'), key=len)
+    return Finding(kind, turn_id, flat[:1].upper() + flat[1:], short[:_LONGEST_QUOTE].strip(), detail)
+
+
+def _third_person(text: str) -> str:
+    changed = _lower_person(text).strip().rstrip(".")
+    return changed[:1].upper() + changed[1:]
+
+
+def _lower_person(text: str) -> str:
+    return _PERSON.sub(lambda found: _THIRD_PERSON[found[0].lower()], text)
+
+
+def _from_tool(call: ToolCall, turn_id: str) -> Iterator[Finding]:
+    path = call.input.get("file_path")
+    if call.name == "Write" and isinstance(path, str) and path in call.raw_input:
+        yield _finding("FACT", turn_id, f"The file {PurePosixPath(path).name} was written to {path}.", path, path)
+    command = call.input.get("command")
+    if call.name == "Bash" and isinstance(command, str):
+        for found in _INSTALL.finditer(command):
+            names = [word.strip("'\"") for word in found[2].split() if not word.startswith("-")]
+            quote = found[0].strip()
+            if names and quote in call.raw_input:
+                listed = ", ".join(names)
+                yield _finding("TOOL_INSTALL", turn_id, f"Installed {listed} with {found[1]}.", quote, listed)
+
+
+_TITLES = {"tools.md": "Tools", "files.md": "Files", "user.md": "User", "context.md": "Context"}
+_RECENT_LINES = 20
+_LONGEST_TOPIC = 60
+_HEADINGS = {"FACT": "Facts", "PREFERENCE": "Preferences", "CORRECTION": "Facts"}
+_VALUE_OF = re.compile(r"\A(.*\b(?:is|are|was|be|written|called|named|as|in|at))\s+.+\Z", re.IGNORECASE | re.DOTALL)
+
+
+def curate(text: str) -> str:
+    """Answer the user content of a curation request; `NONE` when there is nothing to learn."""
+    batch = parse_batch(text)
+    learned = _new_findings(batch)
+    if not learned:
+        return "NONE"
+    lines = []
+    drafts = {name: FileDraft(name, title, batch.files.get(name)) for name, title in _TITLES.items()}
+    for found in learned:
+        old = _superseded(found, batch.learnings) if found.type == "CORRECTION" else None
+        named = _spelt_out(found, old)
+        lines.append(_line(named, old))
+        _apply(named, old, drafts, batch)
+    _note_topic(learned, drafts["context.md"], batch)
+    return "\n".join([*lines, "", updates(drafts.values())]).rstrip() + "\n"
+
+
+def _new_findings(batch: Batch) -> list[Finding]:
+    """Return the findings of the batch that are not known yet, without repeats."""
+    known = {normalised(learning.text) for learning in batch.learnings}
+    new: list[Finding] = []
+    for turn in batch.turns:
+        for found in findings(turn):
+            if normalised(found.content) not in known:
+                known.add(normalised(found.content))
+                new.append(found)
+    return new
+
+
+def _superseded(found: Finding, learnings: tuple[KnownLearning, ...]) -> KnownLearning | None:
+    """Return the open learning that a correction is about: the closest, the newest of equals."""
+    candidates = [
+        learning for learning in learnings if learning.type != "ACTION" and related(found.content, learning.text)
+    ]
+    return max(
+        candidates,
+        key=lambda learning: (kinship(found.content, learning.text), _number(learning.id)),
+        default=None,
+    )
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _spelt_out(found: Finding, old: KnownLearning | None) -> Finding:
+    """Resolve "it": "It should be Y" becomes the corrected learning with Y as its new value."""
+    if old is None or not found.content.startswith("It should be "):
+        return found
+    head = _VALUE_OF.match(old.text)
+    if not head:
+        return found
+    return Finding(found.type, found.turn_id, f"{head[1]} {found.detail}.", found.quote, found.detail)
+
+
+def _line(found: Finding, old: KnownLearning | None) -> str:
+    supersedes = f" supersedes L{old.id}" if old else ""
+    content = f"{supersedes}: {found.content}" if supersedes else f" {found.content}"
+    return f'{found.type} [t{found.turn_id}]{content} | "{found.quote}"'
+
+
+def _apply(found: Finding, old: KnownLearning | None, drafts: dict[str, FileDraft], batch: Batch) -> None:
+    if found.type == "TOOL_INSTALL":
+        drafts["tools.md"].add("Installed", found.content)
+    elif found.type == "ACTION":
+        drafts["context.md"].add("Open actions", found.content)
+    elif found.type == "CORRECTION":
+        drafts["user.md"].correct(_HEADINGS[found.type], found.content, old.text if old else None)
+    elif found.detail:
+        # Only the path of a written file makes a FACT with a detail.
+        day = next((turn.at[:10] for turn in batch.turns if turn.id == found.turn_id), "")
+        drafts["files.md"].put("Files", f"{found.detail} ", f"{found.detail} (turn {found.turn_id}, {day})")
+    else:
+        drafts["user.md"].add(_HEADINGS[found.type], found.content)
+
+
+def _note_topic(learned: list[Finding], context: FileDraft, batch: Batch) -> None:
+    """Add one line with the topic of this batch, in the person's words."""
+    first, last = batch.turns[0], batch.turns[-1]
+    topic = learned[-1].content[:_LONGEST_TOPIC].rstrip(". ")
+    context.add("Recent", f"{last.at[:10]}, turns {first.id} to {last.id}: {topic}")
+    context.drop_oldest("Recent", _RECENT_LINES)

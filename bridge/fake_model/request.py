@@ -1,0 +1,218 @@
+"""Interpret a request to the Messages API: its sender and the person's own words in it.
+
+The Claude CLI wraps a person's words in much other text, so this module owns the discriminators, each observed
+on CLI 2.1.329:
+
+- a subagent's request carries the header `x-claude-code-agent-id`, and `cc_is_subagent=true` in the first
+  system block;
+- a compaction request has all tools, and a last user text that begins "CRITICAL: Respond with TEXT ONLY";
+- a finished background task arrives as a user text `<system-reminder>...<task-notification>`;
+- a message sent while a turn runs arrives with role "system": "The user sent a new message while ...";
+- the working directory and hook contexts also arrive with role "system";
+- after a local command (`/compact`, `/cost`), its echo is user text before the next real one;
+- side requests (titles, the CLI's own web search) offer no tool that the CLI itself would run.
+
+Pure; it does not choose answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+Kind = Literal["main", "notification", "subagent", "compaction", "side", "curator"]
+
+CURATOR_MARKER = "You are Sprite's memory curator"
+
+_COMPACTION = re.compile(r"\A(?:CRITICAL: Respond with TEXT ONLY|Your task is to create a detailed summary of)")
+_MID_TURN = re.compile(
+    r"The user sent a new message while you were working:\n(.*?)\n\n(?:This is how Claude Code|IMPORTANT:)",
+    re.DOTALL,
+)
+_CWD = re.compile(r"[Ww]orking directory: (\S.*)")
+_COMMAND_ECHO = ("<local-command-", "<command-name>", "<command-message>")
+
+
+class Message(msgspec.Struct):
+    """One message: `content` is a string or a list of content blocks."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[dict[str, Any]]
+
+
+class Body(msgspec.Struct):
+    """The fields of a Messages request that the fake model reads; all others are ignored."""
+
+    model: str
+    messages: Annotated[list[Message], msgspec.Meta(min_length=1)]
+    system: str | list[dict[str, Any]] = ""
+    tools: list[dict[str, Any]] = []
+    stream: bool = False
+    output_config: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """A tool call of the conversation with its result."""
+
+    name: str
+    input: dict[str, Any]
+    text: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """One event of the conversation; `outcome` is set when `kind` is "result"."""
+
+    kind: Literal["user", "notification", "result", "assistant", "interrupted", "summary", "compaction"]
+    text: str
+    outcome: ToolOutcome | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """An interpreted request.
+
+    `system` is the system prompt; `context` is the CLI's addition (role "system" messages); `timeline` is the
+    conversation, oldest first.
+    """
+
+    kind: Kind
+    system: str
+    context: str
+    tools: frozenset[str]
+    timeline: tuple[TimelineEntry, ...]
+    schema: dict[str, Any] | None
+
+    @cached_property
+    def user_texts(self) -> tuple[str, ...]:
+        """Return all messages of a person (or a subagent's parent), oldest first."""
+        return tuple(entry.text for entry in self.timeline if entry.kind == "user")
+
+    @cached_property
+    def user_text(self) -> str:
+        """Return the last message of a person."""
+        return self.user_texts[-1] if self.user_texts else ""
+
+    @cached_property
+    def tail(self) -> tuple[TimelineEntry, ...]:
+        """Return the entries after the model's last answer."""
+        spoken = [index for index, entry in enumerate(self.timeline) if entry.kind == "assistant"]
+        return self.timeline[spoken[-1] + 1 :] if spoken else self.timeline
+
+    @cached_property
+    def outcomes(self) -> tuple[ToolOutcome, ...]:
+        """Return the tool results that the model has not answered; none after an interrupt."""
+        if any(entry.kind == "interrupted" for entry in self.tail):
+            return ()
+        return tuple(entry.outcome for entry in self.tail if entry.outcome)
+
+    @property
+    def has_new_text(self) -> bool:
+        """Return whether a person wrote after the model's last answer."""
+        return any(entry.kind == "user" for entry in self.tail)
+
+    @cached_property
+    def cwd(self) -> str:
+        """Return the agent's working directory; empty if the request does not contain it."""
+        found = _CWD.findall(f"{self.system}\n{self.context}")
+        return str(found[-1]).strip() if found else ""
+
+
+def understand(body: Body, headers: Mapping[str, str]) -> Request:
+    """Turn a decoded body into a `Request`; `headers` have lower-case names."""
+    system = _text_of(body.system)
+    if CURATOR_MARKER in system:
+        # A batch quotes whole conversations: none of its text is the CLI's own wrapping.
+        timeline = tuple(TimelineEntry("user", _text_of(m.content)) for m in body.messages if m.role == "user")
+    else:
+        timeline = tuple(_timeline(body.messages))
+    tools = frozenset(str(tool["name"]) for tool in body.tools if "input_schema" in tool and "name" in tool)
+    is_subagent = "x-claude-code-agent-id" in headers or "cc_is_subagent=true" in system[:300]
+    return Request(
+        kind=_kind(system, timeline, is_subagent=is_subagent, has_tools=bool(tools)),
+        system=system,
+        context="\n".join(_text_of(message.content) for message in body.messages if message.role == "system"),
+        tools=tools,
+        timeline=timeline,
+        schema=_schema(body.output_config),
+    )
+
+
+def _kind(system: str, timeline: tuple[TimelineEntry, ...], *, is_subagent: bool, has_tools: bool) -> Kind:
+    if CURATOR_MARKER in system:
+        return "curator"
+    if timeline and timeline[-1].kind == "compaction":
+        return "compaction"
+    if is_subagent:
+        return "subagent"
+    if not has_tools:
+        return "side"
+    prompts = [entry.kind for entry in timeline if entry.kind in {"user", "notification"}]
+    return "notification" if prompts and prompts[-1] == "notification" else "main"
+
+
+def _schema(output_config: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the JSON schema that the reply must fit, if the request has one."""
+    wanted = output_config.get("format")
+    schema = wanted.get("schema") if isinstance(wanted, dict) else None
+    return schema if isinstance(schema, dict) else None
+
+
+def _timeline(messages: Iterable[Message]) -> Iterator[TimelineEntry]:
+    calls: dict[str, tuple[str, dict[str, Any]]] = {}
+    for message in messages:
+        if message.role == "system":
+            yield from (TimelineEntry("user", text) for text in _MID_TURN.findall(_text_of(message.content)))
+            continue
+        blocks = message.content
+        if isinstance(blocks, str):
+            blocks = [{"type": "text", "text": blocks}]
+        if message.role == "assistant":
+            for block in blocks:
+                if block.get("type") == "tool_use":
+                    calls[str(block.get("id"))] = (str(block.get("name")), dict(block.get("input") or {}))
+            yield TimelineEntry("assistant", _text_of(blocks))
+            continue
+        for block in blocks:
+            if block.get("type") == "tool_result":
+                yield _result(block, calls)
+            elif block.get("type") == "text":
+                yield from _spoken(str(block.get("text", "")))
+
+
+def _result(block: dict[str, Any], calls: Mapping[str, tuple[str, dict[str, Any]]]) -> TimelineEntry:
+    name, arguments = calls.get(str(block.get("tool_use_id")), ("", {}))
+    content = block.get("content") or ""
+    text = _text_of(content) if isinstance(content, (str, list)) else ""
+    return TimelineEntry("result", text, ToolOutcome(name, arguments, text, bool(block.get("is_error"))))
+
+
+def _spoken(text: str) -> Iterator[TimelineEntry]:
+    """Yield a person's words and the CLI's own texts in the user role as separate entries."""
+    stripped = text.strip()
+    if "<task-notification>" in stripped and stripped.startswith(("<system-reminder>", "<task-notification>")):
+        yield TimelineEntry("notification", stripped)
+    elif not stripped or stripped.startswith(("<system-reminder>", *_COMMAND_ECHO)):
+        return
+    elif stripped.startswith("[Request interrupted by user"):
+        yield TimelineEntry("interrupted", stripped)
+    elif stripped.startswith("This session is being continued from a previous conversation"):
+        yield TimelineEntry("summary", stripped)
+    elif _COMPACTION.search(stripped):
+        yield TimelineEntry("compaction", stripped)
+    else:
+        yield TimelineEntry("user", text)
+
+
+def _text_of(content: str | list[dict[str, Any]]) -> str:
+    """Join the text blocks of a content."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(block.get("text", "")) for block in content if block.get("type") == "text")

@@ -1,0 +1,160 @@
+"""Wire format of the Messages API: the message object, its server-sent events, its errors.
+
+Pure: builds bytes and dictionaries. https://platform.claude.com/docs/en/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+CHARACTERS_PER_TOKEN = 4
+_WORDS_PER_DELTA = 5
+_JSON_PER_DELTA = 96
+_WORD_GROUP = re.compile(rf"\s*(?:\S+\s*){{1,{_WORDS_PER_DELTA}}}|\s+")
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_TEXTS_PER_DELTA = {"text": ("text", "text_delta"), "thinking": ("thinking", "thinking_delta")}
+#: Blocks with streamed arguments; all others except text and thinking arrive whole at their start.
+_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+
+#: Places where a stream can break off.
+Place = Literal["before_start", "after_start", "in_block", "between_blocks", "after_delta"]
+
+
+def new_id(prefix: str) -> str:
+    """Return an id such as `toolu_01f3...`: random, because a restarted model must not repeat one."""
+    return f"{prefix}_{secrets.token_hex(12)}"
+
+
+def tokens(size: int) -> int:
+    """Estimate the tokens in `size` characters."""
+    return max(1, size // CHARACTERS_PER_TOKEN)
+
+
+def message(
+    model: str,
+    blocks: Iterable[dict[str, Any]],
+    request_size: int,
+    usage: dict[str, int],
+    stop_reason: str | None,
+    stop_details: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Build the complete message; `usage` overrides the estimate, `stop_reason` the default for the blocks."""
+    content = [_block(block) for block in blocks]
+    calls_tool = any(block["type"] == "tool_use" for block in content)
+    written = sum(
+        len(block.get("text", block.get("thinking", ""))) or len(msgspec.json.encode(block.get("input")))
+        for block in content
+    )
+    details = {} if stop_details is None else {"stop_details": stop_details}
+    return {
+        "id": new_id("msg"),
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": content,
+        "stop_reason": stop_reason or ("tool_use" if calls_tool else "end_turn"),
+        "stop_sequence": "STOP" if stop_reason == "stop_sequence" else None,
+        **details,
+        "usage": {
+            "input_tokens": tokens(request_size),
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": tokens(written),
+            **usage,
+        },
+    }
+
+
+def _block(block: dict[str, Any]) -> dict[str, Any]:
+    if block["type"] not in _CALLS:
+        return block
+    return {"id": new_id("toolu" if block["type"] == "tool_use" else "srvtoolu"), "input": {}, **block}
+
+
+def events(full: dict[str, Any]) -> Iterator[bytes]:
+    """Yield the server-sent events of the message `full`."""
+    usage = full["usage"]
+    opening = full | {"content": [], "stop_reason": None, "stop_sequence": None}
+    opening.pop("stop_details", None)
+    yield event("message_start", message=opening | {"usage": usage | {"output_tokens": 1}})
+    yield event("ping")
+    for index, block in enumerate(full["content"]):
+        empty, deltas = _spelled_out(block)
+        yield event("content_block_start", index=index, content_block=empty)
+        for delta in deltas:
+            yield event("content_block_delta", index=index, delta=delta)
+        yield event("content_block_stop", index=index)
+    ending = {name: full[name] for name in ("stop_reason", "stop_sequence", "stop_details") if name in full}
+    yield event("message_delta", delta=ending, usage=usage)
+    yield event("message_stop")
+
+
+def _spelled_out(block: dict[str, Any]) -> tuple[dict[str, Any], Iterable[dict[str, str]]]:
+    """Return a block as it starts, and the deltas that follow."""
+    kind = block["type"]
+    if kind in _CALLS:
+        return block | {"input": {}}, _json_deltas(block["input"])
+    if kind not in _TEXTS_PER_DELTA:
+        return block, ()
+    name, delta = _TEXTS_PER_DELTA[kind]
+    deltas = [{"type": delta, name: group} for group in _WORD_GROUP.findall(block[name])]
+    if kind == "text":
+        return block | {"text": ""}, deltas
+    signature = {"type": "signature_delta", "signature": block.get("signature", "")}
+    return block | {"thinking": "", "signature": ""}, [*deltas, signature]
+
+
+def beginning(events: list[bytes], place: Place) -> list[bytes]:
+    """Return the events of a whole stream before a place; a place inside a block means the last block."""
+    names = [each.partition(b"\n")[0].removeprefix(b"event: ").decode() for each in events]
+    if place == "before_start":
+        return []
+    if place == "after_start":
+        return events[: names.index("message_start") + 1]
+    if place == "between_blocks":
+        return events[: names.index("content_block_stop") + 1]
+    if place == "after_delta":
+        return events[: names.index("message_delta") + 1]
+    begins = len(names) - 1 - names[::-1].index("content_block_start")
+    deltas = names[begins:].count("content_block_delta")
+    return events[: begins + 1 + (deltas + 1) // 2]
+
+
+def _json_deltas(value: Any) -> Iterator[dict[str, str]]:
+    yield {"type": "input_json_delta", "partial_json": ""}
+    encoded = msgspec.json.encode(value).decode()
+    for start in range(0, len(encoded), _JSON_PER_DELTA):
+        yield {"type": "input_json_delta", "partial_json": encoded[start : start + _JSON_PER_DELTA]}
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    """Build one server-sent event."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode({"type": kind, **fields}))
+
+
+def error(status: int, text: str, kind: str | None = None) -> bytes:
+    """Build an error body; `kind` defaults to the API's own name for `status`."""
+    named = kind or _ERROR_TYPES.get(status, "api_error")
+    return msgspec.json.encode(
+        {"type": "error", "error": {"type": named, "message": text}, "request_id": new_id("req")}
+    )
+
+
+def error_event(kind: str, text: str) -> bytes:
+    """Build the event with which a stream reports an error."""
+    return event("error", error={"type": kind, "message": text})

@@ -1,1 +1,0 @@
-"""Hosts of sprites: a process on this machine, or a VM at sprites.dev."""

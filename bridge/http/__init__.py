@@ -1,0 +1,1 @@
+"""The listening socket and the HTTP server."""

@@ -1,0 +1,1 @@
+"""One room per sprite: events to every client, answers to the one that asked."""

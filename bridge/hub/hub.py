@@ -1,0 +1,295 @@
+"""Connect pages and terminals with sprites: choose the room of each client, and close rooms.
+
+A room is one sprite with all its clients. It stays open for a while after the last client has left, until its messages
+are delivered, and while the sprite is busy. Then the connection is closed, so that the sprite's machine can sleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from aiohttp import WSCloseCode, web
+
+from bridge.cluster.ownership import Ownership
+from bridge.hub.room import TIMES, Kept, Room, RoomTimes, nothing_kept
+from bridge.hub.subscriber import Subscriber
+from sprite.common.tasks import TaskSet
+from sprite.protocol.frames import FatalPeerError, VisitorMessage
+from sprite.protocol.messages import Error, System
+
+if TYPE_CHECKING:
+    from bridge.providers.provider import Host, Phase
+    from sprite.protocol.frames import ServerMessage
+    from sprite.protocol.shapes import SlowWork
+
+
+class Observer(Protocol):
+    """Receives the events of every room. No method may block, wait or raise.
+
+    A sprite may send any messages at any rate.
+    """
+
+    def opened(self, sprite: str) -> None:
+        """Handle that a connection to the sprite is wanted from now on."""
+
+    def closed(self, sprite: str, *, at_rest: bool) -> None:
+        """Handle that no connection is wanted any more; `at_rest` tells whether the sprite had no work then."""
+
+    def arrived(self, sprite: str) -> None:
+        """Handle the first page or terminal."""
+
+    def left(self, sprite: str) -> None:
+        """Handle that the last page or terminal has left."""
+
+    def heard(self, sprite: str, message: ServerMessage) -> None:
+        """Handle a message of the sprite: an event, a state, or an answer to any client."""
+
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 1.0
+
+
+async def _no_limit(_sprite: str) -> bool:
+    """Accept every raise, for a bridge without budgets."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A sprite as the relay knows it; `last_seen_at` in Unix seconds, now while the link is ready.
+
+    `slow` is its work that takes longer than a minute.
+    """
+
+    sprite: str
+    state: str
+    detail: str
+    clients: int
+    version: str | None
+    last_seen_at: float | None
+    slow: Sequence[SlowWork] = ()
+
+
+class Relay:
+    """`async with Relay(host) as relay:`; call `serve` for each WebSocket."""
+
+    def __init__(
+        self,
+        host: Host,
+        observers: Sequence[Observer] = (),
+        *,
+        ownership: Ownership | None = None,
+        is_unshipped: Callable[[str], bool] = lambda _: False,
+        kept: Kept = nothing_kept,
+        raise_today: Callable[[str], Awaitable[bool]] = _no_limit,
+        times: RoomTimes = TIMES,
+    ) -> None:
+        self._host = host
+        self._raise_today = raise_today
+        self._times = times
+        self._ownership = ownership or Ownership()
+        self._ownership.add_listener(self._owner_changed)
+        self._observers = list(observers)
+        self._is_unshipped = is_unshipped
+        self._kept = kept
+        self._rooms: dict[str, Room] = {}
+        self._keepers = TaskSet()
+        self._past: dict[str, Seen] = {}
+        self._serving: set[asyncio.Task[object]] = set()
+        self._stopping = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        if self._serving:
+            await asyncio.wait(self._serving)
+        await self._keepers.close()
+
+    def snapshot(self) -> list[Seen]:
+        """Return every sprite with a connection since the start, by name."""
+        now = {name: _seen(name, room, self._past.get(name)) for name, room in self._rooms.items()}
+        return [seen for _, seen in sorted((self._past | now).items())]
+
+    @contextmanager
+    def held(self, sprite: str) -> Iterator[Room]:
+        """Yield the sprite's room, opened if needed and kept while the block runs: for the bridge's own requests."""
+        room = self._room(sprite)
+        with room.held():
+            yield room
+
+    def room_of(self, sprite: str) -> Room | None:
+        """Return the sprite's room, if it is open."""
+        return self._rooms.get(sprite)
+
+    def add_observer(self, observer: Observer) -> None:
+        """Add an observer of all rooms from now on."""
+        self._observers.append(observer)
+
+    def is_ready(self, sprite: str) -> bool:
+        """Return whether there is a link to the sprite now, so that a request wakes no machine."""
+        room = self._rooms.get(sprite)
+        return room is not None and room.is_ready
+
+    def epoch(self, sprite: str) -> int | None:
+        """Return the epoch of this bridge's lease; facts from another epoch may be outdated."""
+        return self._ownership.epoch(sprite)
+
+    def report(self, sprite: str, phase: Phase, words: str) -> None:
+        """Report to the waiting clients what is being done with the sprite."""
+        if (room := self._rooms.get(sprite)) is not None:
+            room.report(phase, words)
+
+    def offer(self, sprite: str) -> str | None:
+        """Return what LinkState currently offers to the person."""
+        return None if (room := self._rooms.get(sprite)) is None else room.offer
+
+    def nudge(self, sprite: str) -> None:
+        """Retry the link at once, because the sprite is reachable again."""
+        if (room := self._rooms.get(sprite)) is not None:
+            room.nudge()
+
+    async def serve(self, websocket: web.WebSocketResponse, sprite: str, transport: asyncio.Transport | None) -> None:
+        """Serve one prepared WebSocket until the client or the relay closes it.
+
+        `transport` is its request's.
+        """
+        member = Subscriber(websocket, transport, quiet_seconds=self._times.quiet_seconds)
+        sender = asyncio.create_task(member.send_all(), name=f"send {sprite}")
+        listening = asyncio.create_task(self._listen(member, sprite), name=f"listen {sprite}")
+        stopping = asyncio.create_task(self._stopping.wait(), name="stopping")
+        passing_on = asyncio.create_task(member.is_passed_on.wait(), name=f"pass on {sprite}")
+        this = asyncio.current_task()
+        assert this is not None  # noqa: S101 - a coroutine runs in one
+        self._serving.add(this)
+        code, reason = WSCloseCode.OK, b""
+        try:
+            await asyncio.wait({sender, listening, stopping, passing_on}, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                code, reason = WSCloseCode.GOING_AWAY, b"the bridge is stopping"
+            elif passing_on.done():
+                code, reason = WSCloseCode.SERVICE_RESTART, b"another bridge has the sprite"
+            else:
+                for ended in (listening, sender):
+                    if ended.done():
+                        ended.result()
+        except FatalPeerError as error:
+            too_big = error.code == "frame_too_large"
+            code, reason = (
+                (WSCloseCode.MESSAGE_TOO_BIG if too_big else WSCloseCode.POLICY_VIOLATION),
+                error.code.encode(),
+            )
+            member.say(Error(error.code, str(error)), reply_to=error.reply_to)
+        except ConnectionError:
+            log.debug("a client of %s is gone", sprite)
+        finally:
+            for task in (listening, stopping, passing_on):
+                task.cancel()
+            await asyncio.gather(listening, stopping, passing_on, return_exceptions=True)
+            try:
+                await member.leave(sender, code, reason)
+            finally:
+                self._serving.discard(this)
+
+    async def _listen(self, member: Subscriber, sprite: str) -> None:
+        room = self._room(sprite)
+        room.enter(member)
+        try:
+            await member.first()
+            room.resumed(member)
+            async for message in member.messages():
+                if await self._is_raised(member, sprite, message):
+                    await room.take(member, message)
+        finally:
+            room.leave(member)
+
+    async def _is_raised(self, member: Subscriber, sprite: str, message: VisitorMessage) -> bool:
+        """Raise today's limit if a message asks for it; return whether to forward the message."""
+        if not (isinstance(message.payload, System) and message.payload.raise_limit):
+            return True
+        is_raised = await self._raise_today(sprite)
+        if not is_raised:
+            words = "Today's limit cannot be raised now, since the bridge cannot write it down. Try again soon."
+            member.say(Error("storage", words), reply_to=message.id or None)
+        return is_raised
+
+    def warn(self, sprite: str, words: str) -> None:
+        """Send a warning of the bridge to all clients of a sprite."""
+        if (room := self._rooms.get(sprite)) is not None:
+            room.warn("budget", words)
+
+    def _owner_changed(self, sprite: str) -> None:
+        if (room := self._rooms.get(sprite)) is not None:
+            room.owner_changed()
+
+    def _stale(self, sprite: str, epoch: int, newest: int) -> None:
+        self._keepers.start(self._ownership.refused(sprite, epoch, newest), f"stale owner of {sprite}")
+
+    def _room(self, sprite: str) -> Room:
+        """Return the sprite's room, opened for its first client."""
+        room = self._rooms.get(sprite)
+        if room is None:
+            room = self._rooms[sprite] = Room(
+                self._host,
+                sprite,
+                self._observers,
+                ownership=self._ownership,
+                on_stale=lambda epoch, newest: self._stale(sprite, epoch, newest),
+                is_unshipped=self._is_unshipped,
+                kept=self._kept,
+                times=self._times,
+            )
+            for observer in self._observers:
+                observer.opened(sprite)
+            self._keepers.start(self._keep(room, sprite), f"room {sprite}")
+        return room
+
+    async def _keep(self, room: Room, sprite: str) -> None:
+        """Keep a room open while it is needed and a while longer; close it if its link has died."""
+        with self._ownership.using(sprite):
+            await self._keep_open(room, sprite)
+
+    async def _keep_open(self, room: Room, sprite: str) -> None:
+        async with room:
+            try:
+                needed_at = time.monotonic()
+                while not room.is_over and (
+                    room.is_needed or time.monotonic() - needed_at < self._times.linger_seconds
+                ):
+                    if room.is_needed:
+                        needed_at = time.monotonic()
+                    await room.look_whether_owned()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(min(_LOOK_SECONDS, self._times.linger_seconds)):
+                            await room.is_elsewhere.wait()
+            finally:
+                # New clients get a new room while this one closes.
+                self._past[sprite] = replace(_seen(sprite, room, self._past.get(sprite)), slow=())
+                del self._rooms[sprite]
+                for observer in self._observers:
+                    observer.closed(sprite, at_rest=room.is_at_rest)
+
+
+def _seen(sprite: str, room: Room, past: Seen | None) -> Seen:
+    """Return the room's data; `past` is what was known before this room was opened."""
+    change = room.change
+    return Seen(
+        sprite=sprite,
+        state=change.state,
+        detail=change.detail,
+        clients=room.members,
+        version=room.server_version or (past.version if past else None),
+        last_seen_at=room.last_seen_at or (past.last_seen_at if past else None),
+        slow=room.slow,
+    )

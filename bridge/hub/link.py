@@ -1,0 +1,420 @@
+"""The resilient link to one sprite: connect, resume after a cut, and report the link's state.
+
+Owns the connection attempts, the liveness checks and the position in the event stream. It knows no pages and
+terminals: it has one listener, and one connection at a time, however many clients wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Generic, Literal, Protocol, Self, TypeVar
+
+from bridge.hub.sprite_connection import LinkError, Pace, Reach, SpriteConnection, StaleOwnerError
+from bridge.providers.provider import HostError, MachineGoneError
+from sprite.common.limits import TokenBucket
+from sprite.common.tasks import backoff, owned_task
+from sprite.protocol.frames import ServerMessage, encode
+from sprite.protocol.messages import AuthOk, Gap, Resume, System
+from sprite.protocol.outbox import Position
+
+log = logging.getLogger(__name__)
+
+State = Literal["connecting", "waking", "ready", "updating", "unavailable"]
+
+#: A host bounds its own steps; this only ends an attempt that hangs.
+_REACH_SECONDS = 1800.0
+#: After a cut, attempts are so frequent that people are back within a second of the sprite's return ...
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 0.8
+#: ... for this long; later attempts are less and less frequent, until a person does something.
+_HOPEFUL_SECONDS, _WEARY_WAIT_SECONDS = 60.0, 15.0
+#: A machine that has not come up after this time may never do so.
+STUCK_SECONDS = 180.0
+#: Pause where a retry alone does not help, because a person has to act first.
+_HOPELESS_WAIT_SECONDS = 30.0
+#: A connection that lasted this long was good: the next attempts are frequent again.
+_SETTLED_SECONDS = 1.0
+#: Shortest pause between attempts, however often a retry is requested.
+_SHORTEST_WAIT_SECONDS = 0.1
+#: A sprite that was silent for this long is probed, and has this long to answer.
+SILENT_SECONDS, ANSWER_SECONDS = 20.0, 10.0
+_WATCHES_A_SILENCE = 20
+#: A sprite sends its state right after its welcome.
+STATE_SECONDS = 30.0
+
+
+#: Limits the log lines about a sprite that breaks off after every connection.
+COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE = 1 / 60, 5.0
+
+
+class LinkDownError(Exception):
+    """There is currently no connection to the sprite."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChange:
+    """State of the link; `detail` is an explanation for people, where it helps.
+
+    `offer` is what the person may request, as in LinkState; `as_of` is the time of the replica in Unix seconds.
+    """
+
+    state: State
+    detail: str = ""
+    offer: Literal["restore", "replace", "choose"] | None = None
+    as_of: float | None = None
+
+
+class Listener(Protocol):
+    """Listener of a link; no method may block."""
+
+    @property
+    def rests(self) -> bool:
+        """Return whether the sprite may sleep: then it is not probed, and not woken after a cut."""
+
+    @property
+    def awaits_state(self) -> bool:
+        """Return whether a `state_sync` must arrive before other messages make sense."""
+
+    def changed(self, change: LinkChange) -> None:
+        """Handle a new state of the link. `ready` comes after `welcomed`."""
+
+    def welcomed(self, welcome: AuthOk, *, continues: bool) -> Sequence[bytes]:
+        """Handle a new connection; return the frames to send first.
+
+        If it `continues`, all missed events follow, unless a `gap` says otherwise; else a `state_sync` follows.
+        """
+
+    def heard(self, message: ServerMessage) -> None:
+        """Handle the next message; each durable event arrives once, in order."""
+
+    @property
+    def may_speak(self) -> bool:
+        """Return whether this bridge has the sprite now; otherwise nothing is sent to it."""
+
+    @property
+    def why_silent(self) -> str:
+        """Return why it may not speak, as a message for people."""
+
+    async def stuck(self, change: LinkChange) -> LinkChange:
+        """Return the change to report for a sprite that has long failed to come up.
+
+        Never raises; returns within seconds.
+        """
+
+    def stale(self, epoch: int, newest: int) -> None:
+        """Handle a sprite that reports a newer owner (`newest`) than `epoch`, under which this link spoke."""
+
+    def died(self) -> None:
+        """Handle the end of the link by a bug; leaving it raises TaskDiedError."""
+
+
+class Link:
+    """`async with Link(name, reach, listener) as link:` keeps the connection up while the block runs."""
+
+    def __init__(
+        self,
+        sprite: str,
+        reach: Reach,
+        listener: Listener,
+        *,
+        silent_seconds: float = SILENT_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+        state_seconds: float = STATE_SECONDS,
+        stuck_seconds: float = STUCK_SECONDS,
+    ) -> None:
+        self._reach = reach
+        self._sprite = sprite
+        self._listener = listener
+        self._silent_seconds = silent_seconds
+        self._answer_seconds = answer_seconds
+        self._state_seconds = state_seconds
+        self._stuck_seconds = stuck_seconds
+        self._connection: SpriteConnection | None = None
+        self._pace = Pace()
+        self._complaints = TokenBucket(COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE)
+        self._attempts = 0
+        self._down_since = time.monotonic()
+        self._is_at_rest = False
+        self._nudged = asyncio.Event()
+        #: The current attempt or connection, so that it can be ended from outside.
+        self._attempt: asyncio.Timeout | None = None
+        self._stack = AsyncExitStack()
+        self._probe_id = str(uuid.uuid4())
+        self.change = LinkChange("connecting")
+        self._position = Position()
+        #: The sprite's newest welcome; None before the first connection.
+        self.welcome: AuthOk | None = None
+
+    @property
+    def last_seq(self) -> int:
+        """Return the newest durable event that this link has received."""
+        return self._position.last_seq
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether a frame that is sent now goes out at once."""
+        return self._connection is not None
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(
+            owned_task(self._run(), name=f"link {self._sprite}", on_death=self._listener.died)
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether there is no connection, and none is tried until a client does something."""
+        return self._is_at_rest
+
+    def let_go(self) -> None:
+        """End the connection or attempt at once; the next attempt asks again which bridge has the sprite."""
+        if self._attempt is not None and not self._attempt.expired():
+            self._attempt.reschedule(0)
+
+    def nudge(self) -> None:
+        """End the pause between attempts, because a client waits."""
+        self._nudged.set()
+
+    def report(self, state: State, message: str) -> None:
+        """Report what another part of the bridge does with the sprite's machine, while there is no connection."""
+        if self._connection is None:
+            self._tell(LinkChange(state, message))
+
+    async def send(self, frame: bytes) -> None:
+        """Send a frame at the connection's pace. Raise LinkDownError if there is no connection, or if it breaks."""
+        connection = self._connection
+        if connection is None or not self._listener.may_speak:
+            raise LinkDownError
+        connection.write(frame)
+        try:
+            await connection.drain()
+        except OSError as error:
+            raise LinkDownError from error
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._until_let_go()
+            except StaleOwnerError as error:
+                self._listener.stale(error.epoch, error.newest)
+                await self._pause(error)
+            except (HostError, LinkError, OSError, TimeoutError) as error:
+                await self._pause(error)
+            except Exception:
+                # A bug must not leave people waiting for ever, so the link retries; the traceback is logged.
+                log.exception("the link to %s failed", self._sprite)
+                await self._pause(LinkError("Something went wrong inside the bridge; see its log."))
+
+    async def _until_let_go(self) -> None:
+        attempt = asyncio.timeout(None)
+        try:
+            async with attempt:
+                self._attempt = attempt
+                await self._one_connection()
+        except TimeoutError as error:
+            if not attempt.expired():
+                raise
+            raise LinkError(self._listener.why_silent) from error
+        finally:
+            self._attempt = None
+
+    async def _one_connection(self) -> None:
+        self._attempts += 1
+        if self._listener.awaits_state:
+            # The last connection broke before its state arrived. A sprite sends no state to a client that resumes.
+            self._position = Position()
+        self._report("connecting", "")
+        async with asyncio.timeout(_REACH_SECONDS):
+            connection, welcome = await SpriteConnection.open(self._reach, self._report, self._resume(), self._pace)
+        since = time.monotonic()
+        try:
+            continues = self._position.welcome(welcome.epoch, welcome.last_seq)
+            self.welcome = welcome
+            for frame in self._listener.welcomed(welcome, continues=continues):
+                connection.write(frame)
+            self._connection = connection
+            self._tell(LinkChange("ready"))
+            await self._hold(connection)
+        finally:
+            self._connection = None
+            self._down_since = time.monotonic()
+            if self._down_since - since > _SETTLED_SECONDS:
+                self._attempts = 0
+            await connection.close()
+
+    async def _hold(self, connection: SpriteConnection) -> None:
+        """Read until the connection ends, or seems dead."""
+        reading = asyncio.create_task(self._read(connection), name=f"read {self._sprite}")
+        watching = asyncio.create_task(self._watch(connection), name=f"watch {self._sprite}")
+        try:
+            done, _ = await asyncio.wait({reading, watching}, return_when=asyncio.FIRST_COMPLETED)
+            done.pop().result()
+        finally:
+            reading.cancel()
+            watching.cancel()
+            await asyncio.gather(reading, watching, return_exceptions=True)
+
+    async def _read(self, connection: SpriteConnection) -> None:
+        while True:
+            self._hear(await connection.message())
+
+    def _resume(self) -> Resume | None:
+        epoch = self._position.epoch
+        return None if epoch is None else Resume(epoch=epoch, last_seq=self.last_seq)
+
+    def _hear(self, message: ServerMessage) -> None:
+        if message.reply_to == self._probe_id:
+            return
+        if message.seq is not None:
+            if not self._position.advance(message.seq):
+                return
+        elif isinstance(message.payload, Gap):
+            self._position.skip()
+        self._listener.heard(message)
+
+    def _report(self, state: State, message: str) -> None:
+        # Each new attempt begins like this; clients that know of the last failure are informed only of news.
+        if state != "connecting" or self.change.state != "unavailable":
+            self._tell(LinkChange(state, message))
+
+    def _tell(self, change: LinkChange) -> None:
+        if change != self.change:
+            self.change = change
+            self._listener.changed(change)
+
+    # --- when to try, and when to give up ---
+
+    async def _pause(self, error: Exception) -> None:
+        """Wait before the next attempt: longer each time, shorter on a nudge, without limit while all rest."""
+        if self._complaints.wait(1) == 0:
+            self._complaints.take(1)
+            log.info("no link to %s: %s", self._sprite, type(error).__name__)
+        if self._listener.rests and not isinstance(error, MachineGoneError):
+            self._nudged.clear()
+            self._tell(LinkChange("ready", "Asleep. It wakes when you do something."))
+            self._is_at_rest = True
+            try:
+                await self._nudged.wait()
+            finally:
+                self._is_at_rest = False
+            self._attempts, self._down_since = 0, time.monotonic()
+            return
+        self._nudged.clear()
+        change = LinkChange("unavailable", describe(error))
+        if isinstance(error, MachineGoneError):
+            change = replace(change, offer="restore", as_of=error.as_of)
+        elif self._is_stuck(error):
+            change = await self._listener.stuck(change)
+        self._tell(change)
+        await asyncio.sleep(_SHORTEST_WAIT_SECONDS)
+        try:
+            async with asyncio.timeout(self._wait_seconds(error)):
+                await self._nudged.wait()
+        except TimeoutError:
+            return
+
+    def _is_stuck(self, error: Exception) -> bool:
+        """Return whether the sprite has long failed to come up without a sign of life of its machine."""
+        is_silent = isinstance(error, OSError | TimeoutError) or (
+            isinstance(error, HostError) and error.retryable and not error.shows_life
+        )
+        return is_silent and time.monotonic() - self._down_since >= self._stuck_seconds
+
+    def _wait_seconds(self, error: Exception) -> float:
+        if not getattr(error, "retryable", True):
+            return _HOPELESS_WAIT_SECONDS
+        hopeful = time.monotonic() - self._down_since < _HOPEFUL_SECONDS
+        longest = _LONGEST_WAIT_SECONDS if hopeful else _WEARY_WAIT_SECONDS
+        return max(0.0, backoff(self._attempts, _FIRST_WAIT_SECONDS, longest) - _SHORTEST_WAIT_SECONDS)
+
+    async def _watch(self, connection: SpriteConnection) -> None:
+        """Never return; raise LinkError if the sprite does not answer a probe."""
+        began_at, asked_at = time.monotonic(), None
+        while True:
+            await asyncio.sleep(self._silent_seconds / _WATCHES_A_SILENCE)
+            now = time.monotonic()
+            if self._listener.awaits_state and now - began_at > self._state_seconds:
+                raise LinkError("The sprite does not say how it is.")
+            if asked_at is not None and connection.heard_at >= asked_at:
+                asked_at = None
+            if asked_at is not None and now - asked_at > self._answer_seconds:
+                raise LinkError("The sprite does not answer any more.")
+            if asked_at is None and now - connection.heard_at > self._silent_seconds and not self._listener.rests:
+                asked_at = now
+                if not self._listener.may_speak:
+                    raise LinkError(self._listener.why_silent)
+                connection.write(encode(System(action="status"), message_id=self._probe_id))
+
+
+def describe(error: Exception) -> str:
+    """Describe an error for people: with our own messages, never the system's."""
+    if isinstance(error, LinkError | HostError):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "The sprite does not answer in time."
+    return "The connection to the sprite broke."
+
+
+_Sender = TypeVar("_Sender")
+
+#: A person reaches this only by pasting; more is refused, because it is held in memory.
+MAX_MESSAGES = 100
+MAX_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMessage(Generic[_Sender]):
+    """A frame for the sprite, its sender, the sender's id of it, and its arrival (Unix seconds)."""
+
+    frame: bytes
+    sender: _Sender
+    message_id: str
+    at: float = field(default_factory=time.time)
+
+
+class ResendBuffer(Generic[_Sender]):
+    """Messages by their id on the wire; a repeated id is the same message and keeps its place."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, PendingMessage[_Sender]] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Return the arrival of the oldest message in Unix seconds, None if there is none."""
+        return next((message.at for message in self._messages.values()), None)
+
+    def add(self, wire_id: str, message: PendingMessage[_Sender]) -> bool:
+        """Keep a message; return False if there is no room."""
+        before = self._messages.get(wire_id)
+        size = self._bytes + len(message.frame) - (len(before.frame) if before else 0)
+        if size > MAX_BYTES or (before is None and len(self._messages) >= MAX_MESSAGES):
+            return False
+        self._messages[wire_id] = message
+        self._bytes = size
+        return True
+
+    def answered(self, wire_id: str) -> PendingMessage[_Sender] | None:
+        """Remove an answered message and return it; None if it was not kept."""
+        message = self._messages.pop(wire_id, None)
+        if message is not None:
+            self._bytes -= len(message.frame)
+        return message
+
+    def frames(self) -> list[bytes]:
+        """Return all kept frames in their order of arrival."""
+        return [message.frame for message in self._messages.values()]

@@ -1,0 +1,209 @@
+"""Messages to one sprite that await an answer, and the client of each answer.
+
+Missions, permissions, canvas edits of people and the bridge's own requests are kept and resent until they are
+answered. Any other request is answered or refused: it is open until its answer arrives or the link breaks. Ids on the
+wire are the bridge's own, so that two pages may use the same one. Two kinds are stable, because the sprite
+deduplicates by them: a mission keeps its id, and the id of a new card is derived from the page's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bridge.hub.link import Link, LinkDownError, PendingMessage, ResendBuffer
+from sprite.common.tasks import TaskSet
+from sprite.protocol.canvas import CreateCard, UpdateBlock
+from sprite.protocol.frames import ServerMessage, VisitorMessage, encode
+from sprite.protocol.messages import (
+    Ack,
+    AuthOk,
+    ClientPayload,
+    Error,
+    FileUpload,
+    Interrupt,
+    Mission,
+    Permission,
+    ServerPayload,
+)
+
+if TYPE_CHECKING:
+    from bridge.hub.subscriber import Subscriber
+
+
+_LONGEST_ID = 200
+#: Another message of the page may have the same id as its new card.
+_NEW_CARDS = uuid.UUID("0d1c6f0e-5a86-4a55-8a3b-6d2f6e1f8a35")
+#: The sprite handles 32 messages of one connection at once: some stay free for interrupts and decisions.
+_MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
+#: Including interrupts: repeated ones without an answer are also held in memory.
+_MAX_IN_HASTE = 32
+#: Chunks of a member's upload in flight; the next ones wait in the client's socket.
+_MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
+_FULL = "Too much waits for the sprite already; send this again when it is there."
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    sender: Subscriber
+    message_id: str
+
+
+class PendingRequests:
+    """`take` messages of clients, `answer` with the sprite's replies; call `link_up` and `link_down` on changes."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._requests: dict[str, _Request] = {}
+        self._resends: ResendBuffer[Subscriber | None] = ResendBuffer()
+        #: Futures of the bridge's own messages, by their ids on the wire.
+        self._own: dict[str, list[asyncio.Future[ServerPayload]]] = {}
+        self._waiting: list[tuple[Subscriber, VisitorMessage]] = []
+        self._tasks = TaskSet()
+
+    @property
+    def has_undelivered(self) -> bool:
+        """Return whether a message that is resent has not been answered yet."""
+        return len(self._resends) > 0
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Return the arrival of the oldest unanswered message, in Unix seconds."""
+        return self._resends.waiting_since
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no message waits for an answer or the link."""
+        return not self.has_undelivered and not self._requests and not self._waiting
+
+    def resends(self) -> list[bytes]:
+        """Return the frames that a new connection must send first."""
+        return self._resends.frames()
+
+    async def close(self) -> None:
+        """Cancel what still runs; waiting callers get a LinkDownError."""
+        await self._tasks.close()
+        for answer in (answer for waiting in self._own.values() for answer in waiting):
+            if not answer.done():
+                answer.set_exception(LinkDownError())
+
+    def leave(self, member: Subscriber) -> None:
+        """Drop a member's requests that wait for the link; its missions are still delivered."""
+        self._waiting = [(sender, message) for sender, message in self._waiting if sender is not member]
+
+    async def take(self, member: Subscriber, message: VisitorMessage) -> None:
+        """Forward one message to the sprite, at the sprite's pace."""
+        if len(message.id) > _LONGEST_ID:
+            member.say(Error("bad_message", f"An id may have {_LONGEST_ID} characters at most."))
+        elif isinstance(message.payload, Mission):
+            await self._deliver(member, message, message.id)
+        elif isinstance(message.payload, CreateCard) and message.id:
+            await self._deliver(member, message, str(uuid.uuid5(_NEW_CARDS, message.id)))
+        elif isinstance(message.payload, Permission | CreateCard | UpdateBlock):
+            await self._deliver(member, message, str(uuid.uuid4()))
+        elif self._link.is_ready:
+            await self._request(member, message)
+        elif self._link.change.state == "ready" and len(self._waiting) < _MAX_REQUESTS:
+            # The sprite sleeps and is about to wake for this.
+            self._waiting.append((member, message))
+        else:
+            member.say(self._unavailable(), reply_to=message.id or None)
+
+    async def ask(self, payload: ClientPayload, wire_id: str | None = None) -> ServerPayload:
+        """Send a message of the bridge itself, repeat it after each cut, and return its answer.
+
+        The same `wire_id` again is the same message: all callers get the answer. When the last of them stops waiting,
+        the message is withdrawn. Raise LinkDownError if no answer can arrive any more.
+        """
+        wire_id = wire_id or str(uuid.uuid4())
+        frame = encode(payload, message_id=wire_id)
+        if not self._resends.add(wire_id, PendingMessage(frame, None, wire_id)):
+            return Error("queue_full", _FULL)
+        answer: asyncio.Future[ServerPayload] = asyncio.get_running_loop().create_future()
+        waiting = self._own.setdefault(wire_id, [])
+        waiting.append(answer)
+        try:
+            with suppress(LinkDownError):
+                await self._link.send(frame)
+            return await answer
+        finally:
+            waiting.remove(answer)
+            if not waiting:
+                del self._own[wire_id]
+                self._resends.answered(wire_id)
+
+    def answer(self, message: ServerMessage, wire_id: str, members: set[Subscriber]) -> None:
+        """Send an answer to the member that asked; drop it if that member is gone, or there is none."""
+        if (waiting := self._own.get(wire_id)) is not None:
+            for own in waiting:
+                if not own.done():
+                    own.set_result(message.payload)
+            return
+        request = self._requests.pop(wire_id, None)
+        if request is not None:
+            request.sender.request_ended()
+        elif isinstance(message.payload, Ack | Error) and (sent := self._resends.answered(wire_id)) is not None:
+            request = None if sent.sender is None else _Request(sent.sender, sent.message_id)
+        if request is not None and request.sender in members and not isinstance(message.payload, AuthOk):
+            frame = encode(message.payload, reply_to=request.message_id or None, timestamp=message.timestamp)
+            request.sender.put(frame[:-1])
+
+    def link_up(self, members: set[Subscriber]) -> None:
+        """Send the requests that waited for the link."""
+        waiting, self._waiting = self._waiting, []
+        for member, message in waiting:
+            if member in members:
+                self._tasks.start(self._request(member, message), "request that waited")
+
+    def link_down(self) -> None:
+        """Refuse every open request: its answer cannot arrive any more."""
+        refused = self._unavailable()
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            request.sender.request_ended()
+            request.sender.say(refused, reply_to=request.message_id or None)
+        waiting, self._waiting = self._waiting, []
+        for member, message in waiting:
+            member.say(refused, reply_to=message.id or None)
+
+    async def _deliver(self, member: Subscriber, message: VisitorMessage, wire_id: str) -> None:
+        if not wire_id:
+            member.say(Error("bad_request", "A mission needs an id, by which a resend is known."))
+            return
+        frame = encode(message.payload, message_id=wire_id)
+        if not self._resends.add(wire_id, PendingMessage(frame, member, message.id)):
+            member.say(Error("queue_full", _FULL), reply_to=message.id or None)
+            return
+        with suppress(LinkDownError):
+            await self._link.send(frame)
+
+    async def _request(self, member: Subscriber, message: VisitorMessage) -> None:
+        if isinstance(message.payload, FileUpload) and not await self._has_room(member):
+            member.say(self._unavailable(), reply_to=message.id or None)
+            return
+        in_haste = isinstance(message.payload, Interrupt)
+        most, most_each = (_MAX_IN_HASTE, _MAX_IN_HASTE) if in_haste else (_MAX_REQUESTS, _MAX_REQUESTS_EACH)
+        if len(self._requests) >= most or member.waiting >= most_each:
+            member.say(Error("busy", "Too many questions at once; ask again in a moment."), reply_to=message.id or None)
+            return
+        wire_id = str(uuid.uuid4())
+        self._requests[wire_id] = _Request(member, message.id)
+        member.request_sent()
+        # If the link breaks meanwhile, every open request is refused, including this one.
+        with suppress(LinkDownError):
+            await self._link.send(encode(message.payload, message_id=wire_id))
+
+    async def _has_room(self, member: Subscriber) -> bool:
+        """Wait until few of the member's chunks are in flight; return False on a timeout or if the link is gone."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_UPLOAD_SECONDS):
+                while member.waiting >= _MAX_CHUNKS and self._link.is_ready:
+                    member.answered.clear()
+                    await member.answered.wait()
+        return member.waiting < _MAX_CHUNKS and self._link.is_ready
+
+    def _unavailable(self) -> Error:
+        return Error("unavailable", self._link.change.detail or "The sprite is not there yet; try again in a moment.")

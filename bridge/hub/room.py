@@ -1,0 +1,756 @@
+"""One sprite and its clients: route events to all of them, and each answer to the client that asked.
+
+Owns the link, the newest events and the members. A member is *waiting* until it has sent its resume point and the
+link is ready. Then it is brought up to date and joins the live stream, with every durable event exactly once. All
+live members have the same events as the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+import msgspec
+
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
+from bridge.hub.link import COMPLAINTS_AT_ONCE, COMPLAINTS_PER_SECOND, STUCK_SECONDS, Link, LinkChange, LinkDownError
+from bridge.hub.pending_requests import PendingRequests
+from bridge.hub.sprite_connection import LinkError, Pace, SpriteConnection
+from bridge.hub.subscriber import QUIET_SECONDS, caught_up
+from bridge.providers.provider import Host, HostError, Phase, Reached, Report
+from sprite.common.limits import TokenBucket
+from sprite.protocol.events import AgentEvent, Ending
+from sprite.protocol.frames import ServerMessage, VisitorMessage, encode
+from sprite.protocol.messages import (
+    ActionUpdate,
+    AuthOk,
+    CanvasUpdate,
+    ChatSaid,
+    ClientPayload,
+    Error,
+    Gap,
+    LinkState,
+    MemoryUpdate,
+    Mission,
+    PermissionRequest,
+    PermissionResolved,
+    Ping,
+    ScheduleUpdate,
+    ServerPayload,
+    SessionUpdate,
+    StackUpdate,
+    StateSync,
+)
+from sprite.protocol.shapes import SessionState, SlowWork
+from sprite.protocol.slow_work import oldest, slow
+
+if TYPE_CHECKING:
+    from bridge.hub.hub import Observer
+    from bridge.hub.subscriber import Subscriber
+    from sprite.protocol.replication import Lease
+
+
+log = logging.getLogger(__name__)
+
+_NOTED_MISSIONS = 100
+#: A sender chooses the id, so only one that looks like a UUID is logged.
+_ID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+
+
+class MissionLog:
+    """Missions of one sprite, each logged once, however many events the sprite sends about it."""
+
+    def __init__(self, sprite: str) -> None:
+        self._sprite = sprite
+        self._noted: deque[str] = deque(maxlen=_NOTED_MISSIONS)
+
+    def received(self, mission_id: str) -> None:
+        """Log a mission that a client has sent."""
+        if _ID.fullmatch(mission_id) and mission_id not in self._noted:
+            self._noted.append(mission_id)
+            log.info("mission received", extra={"sprite": self._sprite, "mission_id": mission_id})
+
+    def ended(self, event: Ending) -> None:
+        """Log the end of a mission that the sprite reports."""
+        if event.mission_id is not None and event.mission_id in self._noted:
+            self._noted.remove(event.mission_id)
+            log.info("mission %s", event.event, extra={"sprite": self._sprite, "mission_id": event.mission_id})
+
+
+#: Per sprite, shared by all its clients: minutes of work, affordable for a hundred sprites.
+MAX_BYTES = 512 * 1024
+MAX_FRAMES = 2000
+
+
+class ReplayBuffer:
+    """Contains every event above `base`, which is None while nothing is known."""
+
+    def __init__(self) -> None:
+        self._frames: deque[tuple[int, bytes]] = deque()
+        self._bytes = 0
+        self._base: int | None = None
+
+    def begin(self, base: int | None) -> None:
+        """Clear the buffer; events above `base` follow (None: above the one before the next)."""
+        self._frames.clear()
+        self._bytes = 0
+        self._base = base
+
+    def add(self, seq: int, frame: bytes) -> None:
+        """Add the next event; drop the oldest if needed."""
+        if self._base is None:
+            self._base = seq - 1
+        self._frames.append((seq, frame))
+        self._bytes += len(frame)
+        while self._bytes > MAX_BYTES or len(self._frames) > MAX_FRAMES:
+            self._base, dropped = self._frames.popleft()
+            self._bytes -= len(dropped)
+
+    def after(self, seq: int) -> list[bytes] | None:
+        """Return every event above a number, oldest first; None if some are missing or the number is unknown."""
+        newest = self._frames[-1][0] if self._frames else self._base
+        if self._base is None or newest is None or not self._base <= seq <= newest:
+            return None
+        return [frame for number, frame in self._frames if number > seq]
+
+
+#: A mission and background turns; a sprite that reports more turns is not believed.
+_MOST_TURNS = 16
+_LONGEST_ID = 200
+_MOST_SLOW = 8
+
+
+class WorkUnderWay:
+    """Pass it every state and event; `goes_on` returns the result."""
+
+    def __init__(self) -> None:
+        #: Start of each turn in progress (Unix seconds): a mission's, and a background one.
+        self.turns: dict[str, float] = {}
+        #: Slow work that the sprite reports, except turns.
+        self._slow: list[SlowWork] = []
+        #: Time at which the sprite stops keeping its VM awake for background work.
+        self._held_until: float | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether a turn runs, or background work for which the sprite is kept awake."""
+        return bool(self.turns) or (self._held_until is not None and time.time() < self._held_until)
+
+    def state(self, sync: StateSync) -> None:
+        """Handle a complete state of the sprite."""
+        self.turns = {}
+        began = min((work.since for work in sync.session.slow[:_MOST_SLOW] if work.kind == "turn"), default=None)
+        for turn in (None if sync.running is None else sync.running.mission_id, sync.session.running_mission_id):
+            self._begin(turn, began)
+        self._session(sync.session)
+
+    def heard(self, payload: object) -> None:
+        """Handle an event of the sprite."""
+        if isinstance(payload, SessionUpdate):
+            self._session(payload.session)
+        elif isinstance(payload, AgentEvent) and payload.mission_id is not None:
+            if isinstance(payload, Ending):
+                self.turns.pop(payload.mission_id, None)
+            else:
+                self._begin(payload.mission_id)
+
+    def open_work(self) -> list[SlowWork]:
+        """Return the turns in progress and other slow work that the sprite reports."""
+        return [*(SlowWork("turn", since) for since in self.turns.values()), *self._slow]
+
+    def _session(self, session: SessionState) -> None:
+        self._held_until = session.held_until
+        self._slow = [work for work in session.slow[:_MOST_SLOW] if work.kind != "turn"]
+
+    def _begin(self, turn: str | None, began: float | None = None) -> None:
+        if turn and len(turn) <= _LONGEST_ID and len(self.turns) < _MOST_TURNS:
+            now = time.time()
+            self.turns.setdefault(turn, now if began is None else min(began, now))
+
+
+#: Events for all members; other messages are answers to the member that asked.
+_EVENTS = (
+    ActionUpdate,
+    AgentEvent,
+    CanvasUpdate,
+    ChatSaid,
+    Error,
+    MemoryUpdate,
+    PermissionRequest,
+    PermissionResolved,
+    ScheduleUpdate,
+    SessionUpdate,
+    StackUpdate,
+)
+#: Extra connections for members that were away for longer.
+_CATCH_UPS = 4
+_CATCH_UP_AGAIN_SECONDS = 0.5
+#: Time to wake the sprite and receive its state.
+_STATE_SECONDS = 50.0
+#: Longest time that a busy sprite keeps its room open without clients.
+_LONGEST_WORK_SECONDS = 7200.0
+_LET_GO = "Another bridge has your agent now, or is about to; it is looked for."
+#: Added while no message can be sent to the sprite.
+_WAITS = "What you type waits, and goes out then."
+
+
+#: Describes a sprite's replica for its person, with its time (Unix seconds); None if there is none.
+Kept = Callable[[str], Awaitable[tuple[str, float] | None]]
+#: A host that does not report a machine's state in time has nothing helpful to add.
+_HOST_SECONDS = 5.0
+_STUCK = (
+    "{detail} Your agent has not come up for some minutes, though its machine is there. {kept} It can be made anew of "
+    "that, on a new machine; or wait, and it is tried on."
+)
+
+
+async def nothing_kept(_sprite: str) -> None:
+    """Return None, for a bridge that keeps no replicas."""
+
+
+class Ear(Protocol):
+    """Receives the messages of a room, for a program inside the bridge; no method may block or raise."""
+
+    def heard(self, message: ServerMessage) -> None:
+        """Handle the next message: each durable event once, in order; text deltas only while the link is up."""
+
+    def changed(self, change: LinkChange) -> None:
+        """Handle a new state of the link; transient messages are lost while it is not ready."""
+
+    def ended(self) -> None:
+        """Handle the final end of the room."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomTimes:
+    """How long a room and its parts wait."""
+
+    #: A reload, or a phone that changes its network, finds the same connection.
+    linger_seconds: float = 30.0
+    #: After this long without activity the sprite may sleep.
+    idle_seconds: float = 300.0
+    #: After this time without an answer about leases, clients are sent away: another bridge may be able to serve them.
+    unasked_seconds: float = 10.0
+    stuck_seconds: float = STUCK_SECONDS
+    quiet_seconds: float = QUIET_SECONDS
+
+
+#: Of a bridge; tests have shorter ones.
+TIMES = RoomTimes()
+
+
+class Room:
+    """`async with Room(host, sprite) as room:`; call `enter`, `resumed`, `take` and `leave` for each member."""
+
+    def __init__(
+        self,
+        host: Host,
+        sprite: str,
+        observers: Sequence[Observer] = (),
+        *,
+        ownership: Ownership,
+        on_stale: Callable[[int, int], None],
+        is_unshipped: Callable[[str], bool] = lambda _: False,
+        kept: Kept = nothing_kept,
+        times: RoomTimes = TIMES,
+    ) -> None:
+        self._host = host
+        self._ownership = ownership
+        self._on_stale = on_stale
+        self._is_unshipped = is_unshipped
+        self._observers = observers
+        self._times = times
+        #: Since when the lease's holder is unknown.
+        self._unasked_since: float | None = None
+        self._sprite = sprite
+        self._kept = kept
+        self._link = Link(sprite, self._reach, self, stuck_seconds=times.stuck_seconds)
+        #: A decision that the person must make while the link is up.
+        self._advice: LinkChange | None = None
+        self._reaching = asyncio.Lock()
+        #: Shared by all connections that bring members up to date.
+        self._pace = Pace()
+        self._pace_beside = Pace()
+        self._complaints = TokenBucket(COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE)
+        self._buffer = ReplayBuffer()
+        self._members: set[Subscriber] = set()
+        self._live: set[Subscriber] = set()
+        self._requests = PendingRequests(self._link)
+        self._catching_up: dict[Subscriber, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(_CATCH_UPS)
+        #: A state for all members is expected; `_generation` counts the restarts of the live stream.
+        self._sync_is_due = True
+        self._generation = 0
+        self._work = WorkUnderWay()
+        self._mission_log = MissionLog(sprite)
+        self._active_at = time.monotonic()
+        self._holds = 0
+        self._ears: set[Ear] = set()
+        #: Since when there is neither a member nor a hold.
+        self._alone_since = time.monotonic()
+        self._seen_at: float | None = None
+        #: Whether the link has ended for good, which only a bug can cause.
+        self.has_died = False
+        #: Set if another bridge has the sprite, or may have it: the clients must go there.
+        self.is_elsewhere = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self._link.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.is_elsewhere.is_set():
+            for member in self._members:
+                member.pass_on()
+        elif self._members:
+            # Only a bug ends a room with members; they reconnect to a new one.
+            log.critical("the room of %s ends with people in it", self._sprite, extra={"count": len(self._members)})
+            for member in self._members:
+                member.cut()
+        for ear in tuple(self._ears):
+            ear.ended()
+        tasks = list(self._catching_up.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._requests.close()
+        await self._link.__aexit__(kind, error, trace)
+
+    # --- as others see it ---
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether this room is of no more use, however long a client waits."""
+        return self.has_died or self.is_elsewhere.is_set()
+
+    @property
+    def is_needed(self) -> bool:
+        """Return whether there are members, undelivered messages, or work of the sprite (for a limited time).
+
+        The sprite is also needed while its replica is being completed.
+        """
+        is_at_work = self.is_at_work and time.monotonic() - self._alone_since < _LONGEST_WORK_SECONDS
+        is_awaited = self._requests.has_undelivered or is_at_work or self._is_unshipped(self._sprite)
+        return bool(self._members or self._holds) or is_awaited
+
+    @property
+    def is_at_work(self) -> bool:
+        """Return whether the sprite says that a turn or background work is in progress."""
+        return self._work.goes_on
+
+    @property
+    def slow(self) -> list[SlowWork]:
+        """Return the oldest turn, waiting message and model call, of those that take longer than a minute."""
+        work = self._work.open_work()
+        if (since := self._requests.waiting_since) is not None:
+            work.append(SlowWork("queue", since))
+        return oldest(slow(work, time.time()))
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether neither side has work in progress."""
+        return not self.is_at_work and self._requests.is_empty
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether a message that is sent now goes out at once."""
+        return self._link.is_ready
+
+    @property
+    def members(self) -> int:
+        """Return the number of members."""
+        return len(self._members)
+
+    @property
+    def change(self) -> LinkChange:
+        """Return the state of the link."""
+        return self._link.change
+
+    @property
+    def server_version(self) -> str | None:
+        """Return the sprite's version; None before its first welcome."""
+        return None if self._link.welcome is None else self._link.welcome.server_version
+
+    @property
+    def last_seen_at(self) -> float | None:
+        """Return when the sprite was last connected, in Unix seconds; None if it never was."""
+        return time.time() if self._link.is_ready else self._seen_at
+
+    # --- for the bridge itself ---
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the room open and the sprite awake while the block runs."""
+        self._holds += 1
+        self._act()
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            self._alone_since = time.monotonic()
+
+    @contextmanager
+    def heard_by(self, ear: Ear) -> Iterator[None]:
+        """Pass the sprite's messages and the link's state to `ear` while the block runs."""
+        self._ears.add(ear)
+        try:
+            yield
+        finally:
+            self._ears.discard(ear)
+
+    async def ask(self, payload: ClientPayload, message_id: str | None = None) -> ServerPayload:
+        """Send a message, repeat it after each cut, and return its answer. Raise LinkDownError if none can arrive.
+
+        A mission has an id, by which the sprite deduplicates it.
+        """
+        self._act()
+        if isinstance(payload, Mission) and message_id is not None:
+            self._mission_log.received(message_id)
+        return await self._requests.ask(payload, message_id)
+
+    async def state(self) -> StateSync:
+        """Return the current state, over a separate connection. Raise HostError, LinkError, OSError or TimeoutError."""
+        async with asyncio.timeout(_STATE_SECONDS), self._slots:
+            connection, _ = await SpriteConnection.open(self._reach, lambda *_: None, None, self._pace)
+            try:
+                while not isinstance(payload := (await connection.message()).payload, StateSync):
+                    pass
+                return payload
+            finally:
+                await connection.close()
+
+    async def beside(self, client: str) -> SpriteConnection:
+        """Open a separate connection while the link is up, so that it wakes no machine.
+
+        Raise LinkDownError without a link; HostError, LinkError, OSError or TimeoutError.
+        """
+        if not self._link.is_ready:
+            raise LinkDownError
+        async with asyncio.timeout(_STATE_SECONDS):
+            connection, _ = await SpriteConnection.open(self._reach, lambda *_: None, None, self._pace_beside, client)
+            return connection
+
+    def report(self, phase: Phase, words: str) -> None:
+        """Report work on the sprite's machine that this room did not request."""
+        self._link.report(phase, words)
+
+    def advise(self, words: str, as_of: float | None = None) -> None:
+        """Tell the members of a decision for the person while the link is up; "" once it is made.
+
+        `as_of` is the time of the replica.
+        """
+        before, self._advice = self._advice, LinkChange("ready", words, "choose", as_of) if words else None
+        if self._advice != before and self._link.change.state == "ready":
+            frame = encode(self._told(self._link.change))[:-1]
+            for member in tuple(self._members):
+                member.put(frame)
+
+    def warn(self, code: str, words: str) -> None:
+        """Send a warning of the bridge to all live members; it is not stored."""
+        for member in tuple(self._live):
+            member.say(Error(code, words))
+
+    @property
+    def offer(self) -> str | None:
+        """Return what LinkState currently offers to the person."""
+        return self._told(self._link.change).offer
+
+    def nudge(self) -> None:
+        """Retry the link at once."""
+        self._link.nudge()
+
+    async def _reach(self, report: Report) -> Reached:
+        """Reach the sprite once for all waiters, under this bridge's lease. Raise LinkError if it is elsewhere."""
+        async with self._reaching:
+            try:
+                lease = await self.own()
+            except NotOwnedError as error:
+                raise LinkError(self.why_silent if self._ownership.away else str(error)) from error
+            reached = await self._host.reach(self._sprite, report)
+            if lease is not None and self._ownership.epoch(self._sprite) != lease.epoch:
+                await reached.channel.close()
+                raise LinkError("This bridge lost the sprite while it was being woken.")
+            return replace(reached, lease=lease)
+
+    async def own(self) -> Lease | None:
+        """Acquire or renew the lease of the sprite. Raise NotOwnedError."""
+        try:
+            lease = await self._ownership.own(self._sprite)
+        except OwnedElsewhere:
+            self.is_elsewhere.set()
+            raise
+        except NotOwnedError:
+            now = time.monotonic()
+            self._unasked_since = self._unasked_since or now
+            if now - self._unasked_since > self._times.unasked_seconds:
+                self.is_elsewhere.set()
+            raise
+        self._unasked_since = None
+        return lease
+
+    async def look_whether_owned(self) -> None:
+        """Renew the lease of a sleeping sprite: otherwise a wake by another bridge would go unnoticed."""
+        if self._link.is_at_rest and not self.may_speak:
+            with suppress(NotOwnedError):
+                await self.own()
+
+    def owner_changed(self) -> None:
+        """End the link unless this bridge still has the sprite."""
+        if not self.may_speak:
+            self._link.let_go()
+
+    # --- members ---
+
+    def enter(self, member: Subscriber) -> None:
+        """Add a member, send it the state of the link, and note activity."""
+        if not self._members:
+            for observer in self._observers:
+                observer.arrived(self._sprite)
+        self._members.add(member)
+        self._act()
+        member.say(self._told(self._link.change))
+
+    def resumed(self, member: Subscriber) -> None:
+        """Admit a member that has sent its resume point, if the link is ready."""
+        if self._link.is_ready and not self._sync_is_due:
+            self._admit(member)
+
+    def leave(self, member: Subscriber) -> None:
+        """Remove a member; its messages are still delivered."""
+        self._members.discard(member)
+        self._live.discard(member)
+        self._requests.leave(member)
+        if (task := self._catching_up.get(member)) is not None:
+            task.cancel()
+        if not self._members:
+            self._alone_since = time.monotonic()
+            for observer in self._observers:
+                observer.left(self._sprite)
+
+    async def take(self, member: Subscriber, message: VisitorMessage) -> None:
+        """Forward one message to the sprite, at the sprite's pace."""
+        if isinstance(message.payload, Ping):
+            return
+        self._act()
+        if isinstance(message.payload, Mission):
+            self._mission_log.received(message.id)
+        await self._requests.take(member, message)
+
+    def _act(self) -> None:
+        self._active_at = time.monotonic()
+        self._link.nudge()
+
+    # --- what the link tells ---
+
+    @property
+    def rests(self) -> bool:
+        """Return whether the room has been idle long enough, without work and undelivered messages."""
+        idle = time.monotonic() - self._active_at > self._times.idle_seconds
+        return idle and not self._holds and self.is_at_rest and not self._is_unshipped(self._sprite)
+
+    @property
+    def awaits_state(self) -> bool:
+        """Return whether the live stream starts again, so that a state must arrive."""
+        return self._sync_is_due
+
+    @property
+    def may_speak(self) -> bool:
+        """See Listener."""
+        return self._ownership.holds(self._sprite)
+
+    @property
+    def why_silent(self) -> str:
+        """See Listener."""
+        return f"{away} {_WAITS}" if (away := self._ownership.away) else _LET_GO
+
+    async def stuck(self, change: LinkChange) -> LinkChange:
+        """See Listener. Offers a new machine if the host says that the sprite's exists, and there is a replica."""
+        try:
+            async with asyncio.timeout(_HOST_SECONDS):
+                if (await self._host.state(self._sprite)).state in {"absent", "unknown"}:
+                    return change
+                kept = await self._kept(self._sprite)
+        except (HostError, TimeoutError):
+            return change
+        if kept is None:
+            return change
+        words, as_of = kept
+        return replace(change, detail=_STUCK.format(detail=change.detail, kept=words), offer="replace", as_of=as_of)
+
+    def stale(self, epoch: int, newest: int) -> None:
+        """See Listener."""
+        self._on_stale(epoch, newest)
+
+    def died(self) -> None:
+        """See Listener."""
+        self.has_died = True
+
+    def changed(self, change: LinkChange) -> None:
+        """Send the state of the link to all members."""
+        self._seen_at = time.time() if change.state == "ready" else self._seen_at
+        frame = encode(self._told(change))[:-1]
+        for member in tuple(self._members):
+            member.put(frame)
+        for ear in tuple(self._ears):
+            ear.changed(change)
+        if change.state == "ready" and self._link.is_ready:
+            self._requests.link_up(self._members)
+            self._admit_waiting()
+        elif change.state == "unavailable":
+            self._requests.link_down()
+
+    def welcomed(self, welcome: AuthOk, *, continues: bool) -> Sequence[bytes]:
+        """Continue for all members, or expect a state if the link cannot continue; return the frames to resend."""
+        if not continues:
+            self._begin_anew(welcome)
+        return self._requests.resends()
+
+    def heard(self, message: ServerMessage) -> None:
+        """Route an answer to the member that asked, an event to all."""
+        for observer in self._observers:
+            observer.heard(self._sprite, message)
+        for ear in tuple(self._ears):
+            ear.heard(message)
+        if message.reply_to is not None:
+            self._requests.answer(message, message.reply_to, self._members)
+        elif isinstance(message.payload, StateSync):
+            self._state(message.payload)
+        elif isinstance(message.payload, Gap):
+            if self._link.welcome is not None:
+                self._begin_anew(self._link.welcome)
+            self._broadcast(message)
+        elif isinstance(message.payload, _EVENTS):
+            self._work.heard(message.payload)
+            if isinstance(message.payload, Ending):
+                self._mission_log.ended(message.payload)
+            self._broadcast(message)
+
+    def _told(self, change: LinkChange) -> LinkState:
+        if change.state == "ready" and self._advice is not None:
+            change = self._advice
+        return LinkState(state=change.state, detail=change.detail, offer=change.offer, as_of=change.as_of)
+
+    def _begin_anew(self, welcome: AuthOk) -> None:
+        """Restart the live stream after a gap or with another sequence: a state for all members follows."""
+        self._generation += 1
+        self._sync_is_due = True
+        self._buffer.begin(self._link.last_seq)
+        for member in self._live:
+            member.begin_anew(welcome)
+
+    def _state(self, sync: StateSync) -> None:
+        """Handle a state: the end of a restart, or (after a forget) an update for all.
+
+        Earlier events may have been forgotten, so they are not replayed any more.
+        """
+        self._work.state(sync)
+        if self._sync_is_due:
+            self._sync_is_due = False
+        else:
+            self._generation += 1
+            self._buffer.begin(None)
+        frame = encode(sync)[:-1]
+        for member in tuple(self._live):
+            member.event(frame, None)
+        for member in self._waiting():
+            if not self._knows(member):
+                self._greet(member)
+                member.put(frame)
+                self._live.add(member)
+        self._admit_waiting()
+
+    def _broadcast(self, message: ServerMessage) -> None:
+        id_, at = message.id[:_LONGEST_ID], message.timestamp
+        frame = encode(message.payload, message_id=id_, seq=message.seq, timestamp=at)[:-1]
+        if message.seq is not None:
+            self._buffer.add(message.seq, frame)
+        for member in tuple(self._live):
+            member.event(frame, message.seq)
+
+    # --- bringing members up to date ---
+
+    def _waiting(self) -> list[Subscriber]:
+        return [
+            member
+            for member in self._members
+            if member.resume is not None and member not in self._live and member not in self._catching_up
+        ]
+
+    def _admit_waiting(self) -> None:
+        if self._sync_is_due:
+            return
+        for member in self._waiting():
+            self._admit(member)
+
+    def _knows(self, member: Subscriber) -> bool:
+        """Return whether the member knows the link's current event sequence."""
+        resume, welcome = member.resume, self._link.welcome
+        return resume is not None and welcome is not None and resume.epoch == welcome.epoch
+
+    def _admit(self, member: Subscriber) -> None:
+        """Add a member to the live stream: from the buffer if possible, otherwise over a separate connection."""
+        resume = member.resume
+        if resume is not None and resume.last_seq is not None and self._knows(member):
+            missed = self._buffer.after(resume.last_seq)
+            if missed is not None:
+                # Without an await in between, so that no event is missed.
+                self._greet(member)
+                for frame in missed:
+                    member.put(frame)
+                self._live.add(member)
+                return
+        task = asyncio.create_task(self._catch_up(member), name=f"catch up {self._sprite}")
+        self._catching_up[member] = task
+        task.add_done_callback(lambda done: self._caught_up(member, done))
+
+    def _greet(self, member: Subscriber) -> None:
+        welcome = self._link.welcome
+        if welcome is not None and member.told_epoch != welcome.epoch:
+            member.greet(msgspec.structs.replace(welcome, last_seq=self._link.last_seq))
+
+    async def _catch_up(self, member: Subscriber) -> None:
+        """Retry until the member has joined the live stream, or the link is gone (its return starts this again)."""
+        while self._link.is_ready and not self._sync_is_due:
+            generation = self._generation
+            member.hold()
+            self._live.add(member)
+            try:
+                async with self._slots:
+                    last_seq = await caught_up(self._reach, member, self._link.welcome, self._pace)
+            except (HostError, LinkError, OSError, TimeoutError) as error:
+                if self._complaints.wait(1) == 0:
+                    self._complaints.take(1)
+                    log.info("catching up with %s: %s", self._sprite, type(error).__name__)
+                last_seq = None
+            except asyncio.CancelledError:
+                self._live.discard(member)
+                raise
+            if last_seq is not None and generation == self._generation:
+                member.release(last_seq)
+                return
+            member.discard()
+            self._live.discard(member)
+            if last_seq is None:
+                await asyncio.sleep(_CATCH_UP_AGAIN_SECONDS)
+
+    def _caught_up(self, member: Subscriber, task: asyncio.Task[None]) -> None:
+        self._catching_up.pop(member, None)
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            # A bug; a reconnect may succeed.
+            log.error("catching up with %s failed", self._sprite, exc_info=error)
+            member.cut()
+        elif member in self._members and member not in self._live and self._link.is_ready and not self._sync_is_due:
+            # The link came back between the last check and the end of the task.
+            self._admit(member)

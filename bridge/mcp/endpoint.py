@@ -1,0 +1,546 @@
+"""`/mcp`: MCP over streamable HTTP, for programs with a person's token.
+
+Owns admission, the sessions of clients with older protocol revisions (a few per person; the least recently used idle
+one is evicted) and shutdown. The tools are in sprite/protocol/offered; the `mcp` package implements the protocol.
+
+With several bridges, a session from another bridge continues here without state. That is safe, because the token
+authorizes requests, not the session. Such requests cannot be cancelled by number, only by closing the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+from aiohttp import hdrs, web
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from bridge.api.bodies import UnreadableError, decoded
+from bridge.api.missions import AskError, Asking, mission_id_of
+from bridge.auth.admission import Admission, NotAdmittedError, RevokedError
+from bridge.auth.tokens import SCOPES, Holder
+from bridge.http.messages import body_within
+from bridge.hub.link import LinkDownError
+from bridge.hub.sprite_connection import LinkError
+from bridge.mcp.addresses import MCP
+from bridge.providers.provider import HostError
+from sprite.common.tasks import TaskSet, off_loop
+from sprite.mcp.server import Caller, Context, offering
+from sprite.mcp.tools import Tool
+from sprite.mcp.watching import MissionWatch
+from sprite.protocol.frames import PeerError
+from sprite.protocol.memory import ActionsRequest, AddActionRequest, AnyMemoryRequest, MemoryResult
+from sprite.protocol.messages import PROTOCOL_VERSION, ClientPayload, Error, ServerPayload
+
+if TYPE_CHECKING:
+    from bridge.auth.login import Doorkeeper
+    from bridge.hub.hub import Relay
+    from sprite.mcp.tools import MissionEnd, Told
+    from sprite.protocol.shapes import Card
+
+
+log = logging.getLogger(__name__)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Coroutine[Any, Any, None]]
+
+#: A client that reads nothing for this long is disconnected, because its answer waits in memory.
+STALLED_SECONDS = 30.0
+#: Time for an application to end after its client disconnected.
+_FAREWELL_SECONDS = 5.0
+#: Headers that aiohttp sets itself for the connection.
+_HOP_BY_HOP = frozenset({"connection", "date", "keep-alive", "server", "transfer-encoding"})
+
+
+async def served_by(
+    application: Application,
+    request: web.Request,
+    extra: Mapping[str, Any] | None = None,
+    *,
+    body: bytes | None = None,
+    stalled_seconds: float = STALLED_SECONDS,
+) -> web.StreamResponse:
+    """Run the application and return its answer, which is already sent. `extra` is merged into the scope.
+
+    `body` is the request's body if it was read before. The server must cancel handlers of disconnected clients
+    (`handler_cancellation=True`). The application then gets `http.disconnect` and ends in order: a client may leave as
+    soon as it has its result, and started work must complete. Raises ConnectionResetError if the client stopped reading
+    or the answer is incomplete.
+    """
+    exchange = _Exchange(request, stalled_seconds, body)
+    work = application({**_scope(request), **(extra or {})}, exchange.receive, exchange.send)
+    task = asyncio.create_task(work, name="asgi application")
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        exchange.disconnect()
+        await _ended(task)
+        raise
+    return exchange.finished()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Wait for an application whose client disconnected, then cancel it."""
+    try:
+        await asyncio.wait({task}, timeout=_FAREWELL_SECONDS)
+    finally:
+        task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.debug("an application failed after its client had gone", exc_info=error)
+
+
+def _scope(request: web.Request) -> dict[str, Any]:
+    host, port = request.url.host or "", request.url.port
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": f"{request.version.major}.{request.version.minor}",
+        "method": request.method,
+        "scheme": request.scheme,
+        "path": request.path,
+        "raw_path": request.raw_path.partition("?")[0].encode(),
+        "query_string": request.query_string.encode(),
+        "root_path": "",
+        "headers": [(name.lower(), value) for name, value in request.raw_headers],
+        "client": (request.remote, 0) if request.remote else None,
+        "server": (host, port),
+        "state": {},
+    }
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, request: web.Request, stalled_seconds: float, body: bytes | None) -> None:
+        self._request = request
+        self._body = body
+        self._stalled_seconds = stalled_seconds
+        self._has_read_all = False
+        self._has_gone = asyncio.Event()
+        self._response: web.StreamResponse | None = None
+        self._is_sent = False
+
+    async def receive(self) -> Message:
+        """Return the next part of the body. After the last one, wait for the client to disconnect."""
+        if self._has_read_all or self._has_gone.is_set():
+            await self._has_gone.wait()
+            return {"type": "http.disconnect"}
+        if self._body is not None:
+            self._has_read_all = True
+            return {"type": "http.request", "body": self._body, "more_body": False}
+        chunk = await self._request.content.readany()
+        self._has_read_all = self._request.content.at_eof()
+        return {"type": "http.request", "body": chunk, "more_body": not self._has_read_all}
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer before returning. Does nothing once the client has disconnected."""
+        if self._has_gone.is_set():
+            return
+        if message["type"] == "http.response.start":
+            self._response = web.StreamResponse(status=message["status"])
+            for name, value in message.get("headers", ()):
+                if (text := name.decode("latin-1")).lower() not in _HOP_BY_HOP:
+                    self._response.headers.add(text, value.decode("latin-1"))
+        elif message["type"] == "http.response.body":
+            await self._send_body(message.get("body", b""), more=message.get("more_body", False))
+
+    async def _send_body(self, body: bytes, *, more: bool) -> None:
+        response = self._response
+        if response is None:
+            raise RuntimeError("the application sent a body before it began to answer")
+        if not response.prepared and not more and hdrs.CONTENT_LENGTH not in response.headers:
+            response.content_length = len(body)
+        try:
+            async with asyncio.timeout(self._stalled_seconds):
+                if not response.prepared:
+                    await response.prepare(self._request)
+                if body and self._request.method != "HEAD":
+                    await response.write(body)
+                if not more:
+                    await response.write_eof()
+                    self._is_sent = True
+        except TimeoutError:
+            self.disconnect()
+            if self._request.transport is not None:
+                self._request.transport.abort()
+        except ConnectionError:
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Note that the client has disconnected."""
+        self._has_gone.set()
+
+    def finished(self) -> web.StreamResponse:
+        """Return the answer. Raises ConnectionResetError if it is incomplete, RuntimeError if there is none."""
+        if self._has_gone.is_set():
+            raise ConnectionResetError("the client has gone")
+        if self._response is None:
+            raise RuntimeError("the application did not answer")
+        if not self._is_sent:
+            raise ConnectionResetError("the application broke its answer off")
+        return self._response
+
+
+#: Limit for an answer: a sleeping sprite has to wake, and clients wait for a minute.
+_ANSWER_SECONDS = 50.0
+#: Buffered progress messages; a slow client gets the newest.
+_UNTOLD = 20
+_AWAY = "The person's agent cannot be reached at the moment. Nothing is lost; try again in a while."
+
+
+class RelayedSource:
+    """One person's source; `asked_by` names the program, so that its words are not attributed to the person."""
+
+    def __init__(self, relay: Relay, asking: Asking, person: str, asked_by: str) -> None:
+        self._relay = relay
+        self._asking = asking
+        self._person = person
+        self._asked_by = asked_by
+
+    async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
+        """See Source."""
+        if isinstance(request, AddActionRequest):
+            # Requests are repeated after a lost link, which could add the action twice. This request makes sure that
+            # the link is up.
+            await self._ask(ActionsRequest())
+        answer = await self._ask(request)
+        if not isinstance(answer, MemoryResult):
+            raise PeerError("The sprite's answer makes no sense; update the bridge and the sprite.", code="unexpected")
+        return answer
+
+    async def mission(self, text: str, told: Told) -> MissionEnd:
+        """See Source."""
+        mission_id = mission_id_of(self._person, None)
+        watch, untold = MissionWatch(mission_id), deque[str](maxlen=_UNTOLD)
+
+        def hear(payload: ServerPayload) -> None:
+            if (words := watch.hear(payload)) is not None:
+                untold.append(words)
+
+        asked = self._asking.asked(self._person, text, mission_id, asked_by=self._asked_by, watch=hear)
+        try:
+            async with asked as changes:
+                async for turn in changes:
+                    while untold:
+                        await told(untold.popleft())
+                    if turn is not None and turn.ending is not None:
+                        # A missed ending was looked up in the chat.
+                        watch.hear(turn.ending)
+        except AskError as error:
+            raise PeerError(str(error), code=error.code) from error
+        if watch.end is None:
+            raise PeerError(_AWAY, code="unavailable")
+        return watch.end
+
+    async def cards(self) -> list[Card]:
+        """See CardSource."""
+        try:
+            with self._relay.held(self._person) as room:
+                return (await room.state()).cards
+        except (HostError, LinkError, OSError, TimeoutError) as error:
+            raise PeerError(_AWAY, code="unavailable") from error
+
+    async def _ask(self, payload: ClientPayload) -> ServerPayload:
+        """Return the sprite's answer. Raises PeerError if it refuses or is unreachable."""
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                with self._relay.held(self._person) as room:
+                    answer = await room.ask(payload)
+        except (TimeoutError, LinkDownError) as error:
+            raise PeerError(_AWAY, code="unavailable") from error
+        if isinstance(answer, Error):
+            raise PeerError(answer.message, code=answer.code)
+        return answer
+
+
+#: Fits the longest mission, with any escaping.
+_MAX_BODY_BYTES = 2 * 2**20
+#: Each session is a task and a few buffers. Clients often leave without ending theirs.
+_MAX_SESSIONS_EACH, _MAX_SESSIONS = 16, 4096
+_SESSION_IDLE_SECONDS = 1800.0
+#: Members of all objects and lists together; no tool takes that many.
+_MOST_MEMBERS = 2000
+_MOST_BRACKETS, _MOST_COMMAS = 50_000, 200_000
+_SESSION_ID = "Mcp-Session-Id"
+_CALLER: Final = "sprite.caller"
+
+
+@dataclass(slots=True)
+class _Session:
+    """A client's session; `holder` owns the token that started it."""
+
+    id: str
+    holder: Holder
+    busy: int = 0
+
+
+class McpDoor:
+    """The MCP endpoint: `async with McpDoor(...) as door:`.
+
+    `metadata_url` returns, for a host, the URL that tells clients how to get access.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        doorkeeper: Doorkeeper,
+        relay: Relay,
+        metadata_url: Callable[[str], str | None],
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        self._is_shared = is_shared
+        self._admission = admission
+        self._doorkeeper = doorkeeper
+        self._relay = relay
+        self._metadata_url = metadata_url
+        server = offering("sprite", str(PROTOCOL_VERSION), _caller, lacking=_lacking, has_cards=True)
+        # The security middleware and `answer` check Host and Origin.
+        self._manager = StreamableHTTPSessionManager(
+            server,
+            session_idle_timeout=_SESSION_IDLE_SECONDS,
+            max_sessions=_MAX_SESSIONS,
+            max_request_body_size=_MAX_BODY_BYTES,
+        )
+        self._elsewhere = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=_MAX_BODY_BYTES)
+        self._sessions: defaultdict[str, dict[str, _Session]] = defaultdict(dict)
+        self._serving: set[asyncio.Task[Any]] = set()
+        self._tasks = TaskSet()
+        self._asking = Asking(relay)
+        self._is_stopping = asyncio.Event()
+        self._runs = asyncio.Event()
+        #: Whether it stopped serving, which only a bug can cause before its end.
+        self.has_died = False
+
+    async def __aenter__(self) -> Self:
+        await self._asking.__aenter__()
+        self._tasks.start(self._run(), "mcp sessions")
+        await self._runs.wait()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end_all()
+        await self._tasks.close()
+        await self._asking.__aexit__(kind, error, trace)
+
+    def end_all(self) -> None:
+        """Cancel the running requests because the bridge stops."""
+        self._is_stopping.set()
+        for task in tuple(self._serving):
+            task.cancel()
+
+    def sessions(self) -> dict[str, int]:
+        """Return the number of sessions by person. Expired ones may be included."""
+        return {person: len(sessions) for person, sessions in self._sessions.items() if sessions}
+
+    async def _run(self) -> None:
+        try:
+            async with self._manager.run(), self._elsewhere.run():
+                self._runs.set()
+                await self._is_stopping.wait()
+        finally:
+            self.has_died = True
+            self._runs.set()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request to /mcp."""
+        if "Origin" in request.headers and not self._doorkeeper.is_same_origin(request):
+            return _refusal(403, "forbidden_origin", "Another site may not act for you here.")
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in one
+        self._serving.add(task)
+        holder: Holder | None = None
+        try:
+            async with self._admission.entered(request, None) as holder:
+                return await self._served(request, holder)
+        except RevokedError as error:
+            if holder is not None:
+                await self._end_sessions(holder)
+            if request.get(_BEGUN, False) and request.transport is not None:
+                # An answer that has started cannot be replaced: cut it off. The response below is never sent.
+                request.transport.abort()
+            return self._not_admitted(request, error)
+        except NotAdmittedError as error:
+            return self._not_admitted(request, error)
+        finally:
+            self._serving.discard(task)
+
+    async def _served(self, request: web.Request, holder: Holder) -> web.StreamResponse:
+        if request.method not in {"POST", "DELETE"}:
+            # No event stream is offered, because it would stay empty.
+            return _refusal(405, "refused", "This address takes POST and DELETE.", Allow="POST, DELETE")
+        own = self._sessions[holder.person]
+        session = own.get(request.headers.get(_SESSION_ID, ""))
+        if session is None and _SESSION_ID not in request.headers:
+            await self._make_room(holder.person)
+        if session is not None:
+            # Most recently used last.
+            own[session.id] = own.pop(session.id)
+            session.busy += 1
+        try:
+            body = await body_within(request, _MAX_BODY_BYTES)
+            if body is None:
+                return _refusal(413, "request_too_large", f"A message has up to {_MAX_BODY_BYTES >> 20} MiB.")
+            if words := await off_loop(len(body), _unfit, body):
+                return _refusal(400, "bad_request", words)
+            return await served_by(self._noting(request, holder), request, self._scope(holder), body=body)
+        finally:
+            if session is not None:
+                session.busy -= 1
+
+    def _scope(self, holder: Holder) -> dict[str, Any]:
+        """Return the caller for the protocol's server.
+
+        A session belongs to a token's label, so it survives token renewal.
+        """
+        scopes = SCOPES if holder.scopes is None else holder.scopes
+        source = RelayedSource(self._relay, self._asking, holder.person, holder.label)
+        token = AccessToken(token="", client_id=holder.label, scopes=list(scopes), subject=holder.person)
+        return {"user": AuthenticatedUser(token), _CALLER: Caller(source, frozenset(scopes), source)}
+
+    # --- sessions ---
+
+    def _noting(self, request: web.Request, holder: Holder) -> Any:
+        """Return the protocol's server, wrapped to track the sessions that start and end there."""
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            async def noted(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    request[_BEGUN] = True
+                    self._note(request, holder, message)
+                await send(message)
+
+            manager = self._elsewhere if self._began_elsewhere(request, holder) else self._manager
+            await manager.handle_request(scope, receive, noted)
+
+        return application
+
+    def _began_elsewhere(self, request: web.Request, holder: Holder) -> bool:
+        """Return whether the request names a session that another bridge may have started."""
+        given = request.headers.get(_SESSION_ID)
+        is_unknown = given is not None and given not in self._sessions[holder.person]
+        return self._is_shared and is_unknown and request.method == "POST"
+
+    def _note(self, request: web.Request, holder: Holder, start: Message) -> None:
+        own = self._sessions[holder.person]
+        given = request.headers.get(_SESSION_ID)
+        if given is not None:
+            if start["status"] == 404 or (request.method == "DELETE" and start["status"] < 300):  # noqa: PLR2004 - HTTP's
+                own.pop(given, None)
+            return
+        for name, value in start.get("headers", ()):
+            if name.decode("latin-1").lower() == _SESSION_ID.lower() and start["status"] < 400:  # noqa: PLR2004 - HTTP's
+                id_ = value.decode("latin-1")
+                own[id_] = _Session(id_, holder)
+
+    async def _make_room(self, person: str) -> None:
+        """End the least recently used idle session if the person has too many."""
+        own = self._sessions[person]
+        while len(own) >= _MAX_SESSIONS_EACH:
+            resting = next((session for session in own.values() if not session.busy), None)
+            await self._end(resting or next(iter(own.values())))
+
+    async def _end_sessions(self, holder: Holder) -> None:
+        own = self._sessions[holder.person]
+        for session in [each for each in own.values() if each.holder.key == holder.key]:
+            await self._end(session)
+
+    async def _end(self, session: _Session) -> None:
+        """End a session in the way its client would, with DELETE."""
+        self._sessions[session.holder.person].pop(session.id, None)
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "method": "DELETE",
+            "scheme": "http",
+            "path": MCP,
+            "raw_path": MCP.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "client": None,
+            "server": None,
+            "state": {},
+            "headers": [(_SESSION_ID.lower().encode(), session.id.encode())],
+            **self._scope(session.holder),
+        }
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(_message: Message) -> None:
+            return
+
+        await self._manager.handle_request(scope, receive, send)
+
+    # --- refusals ---
+
+    def _not_admitted(self, request: web.Request, error: NotAdmittedError) -> web.Response:
+        response = _refusal(error.status, error.code, str(error))
+        response.headers.update(error.headers())
+        if error.status == 401:  # noqa: PLR2004 - unauthorized
+            parts = ['error="invalid_token"'] if "Authorization" in request.headers else []
+            if (url := self._metadata_url(request.host)) is not None:
+                parts.append(f'resource_metadata="{url}"')
+            response.headers["WWW-Authenticate"] = f"Bearer {', '.join(parts)}".strip()
+        return response
+
+
+_BEGUN: Final = web.RequestKey("mcp_answer_begun", bool)
+
+
+def _caller(ctx: Context) -> Caller:
+    """Return the caller that the endpoint put into the scope."""
+    asked: Any = ctx.request
+    caller: Caller = asked.scope[_CALLER]
+    return caller
+
+
+def _lacking(tool: Tool) -> str:
+    return (
+        f"This token may not use {tool.name}: it has not the scope {tool.scope}. Whoever runs the bridge makes one "
+        f"that has with `python -m bridge users token NAME --scope {tool.scope}`; a program that asked to be let in "
+        "can ask again for more."
+    )
+
+
+def _unfit(body: bytes) -> str:
+    """Return why a message is refused (nested too deeply, too many members), or "" if it is fine."""
+    # Checked before any objects are built. Pasted text has commas and brackets, too, but fewer.
+    if body.count(b"[") + body.count(b"{") > _MOST_BRACKETS or body.count(b",") > _MOST_COMMAS:
+        return "The message has too many members."
+    try:
+        waiting = [decoded(body, Any)]
+    except UnreadableError as error:
+        # Invalid JSON is refused by the protocol's server in the protocol's format.
+        return "The message is nested too deeply." if "nested" in str(error) else ""
+    except msgspec.ValidationError:
+        return "A number of the message is too large."
+    members = 0
+    while waiting:
+        value = waiting.pop()
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        members += len(inner)
+        if members > _MOST_MEMBERS:
+            return f"The message has more than {_MOST_MEMBERS:,} members."
+        waiting.extend(inner)
+    return ""
+
+
+def _refusal(status: int, code: str, words: str, **headers: str) -> web.Response:
+    # OAuth's field beside the bridge's own, since clients of both kinds connect.
+    body = {"error": {"code": code, "message": words}, "error_description": words}
+    return web.json_response(body, status=status, headers={"Cache-Control": "no-store", **headers})

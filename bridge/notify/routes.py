@@ -1,0 +1,222 @@
+"""Routes for notifications in the page and its service worker: key, subscriptions, test, and answers to questions.
+
+They accept only the session cookie of a logged-in browser: a subscription ends with the session that made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from bridge.db.open import Database, Transaction, in_snapshot
+from bridge.http import messages
+from bridge.http.messages import small_body
+from bridge.hub.link import LinkDownError
+from bridge.notify.push import Subscription, SubscriptionError, Subscriptions
+from sprite.common.limits import TokenBucket
+from sprite.protocol.messages import Ack, Error, Permission, Status, System
+
+if TYPE_CHECKING:
+    from bridge.auth.login import Caller, Doorkeeper
+    from bridge.hub.hub import Relay
+    from bridge.notify.push import Push, VapidKey
+
+
+log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+#: Browsers give a worker about half a minute to handle a notification.
+_ANSWER_SECONDS = 20.0
+#: For all people together: each test is a request to an external service.
+_TESTS_PER_SECOND, _TESTS_AT_ONCE = 0.2, 10.0
+_SUBSCRIPTION = '{"endpoint": "https://…", "keys": {"p256dh": "…", "auth": "…"}}'
+_ENDPOINT = '{"endpoint": "https://…"}'
+_DECISION = '{"request_id": "…", "decision": "allow"}'
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One of a person's browsers."""
+
+    endpoint: str
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A decision made in a notification. "Always" is offered only in the page, which explains it."""
+
+    request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    decision: Literal["allow", "deny"]
+
+
+class PushRoutes:
+    """HTTP handlers for notifications; answers to questions go through the relay to the person's sprite."""
+
+    def __init__(
+        self,
+        doorkeeper: Doorkeeper,
+        key: VapidKey,
+        subscriptions: Subscriptions,
+        push: Push,
+        relay: Relay,
+    ) -> None:
+        self._doorkeeper = doorkeeper
+        self._key = key
+        self._subscriptions = subscriptions
+        self._push = push
+        self._relay = relay
+        self._tests = TokenBucket(_TESTS_PER_SECOND, _TESTS_AT_ONCE)
+
+    def table(self) -> list[web.RouteDef]:
+        """Return the routes; register them before the catch-all for the page's files."""
+        return [
+            web.get("/push/key", self._show_key, allow_head=False),
+            web.post("/push/subscriptions", self._subscribe),
+            web.delete("/push/subscriptions", self._unsubscribe),
+            web.post("/push/test", self._test),
+            web.post("/push/permission", self._permission),
+            web.post("/push/go-on", self._go_on),
+        ]
+
+    async def _show_key(self, request: web.Request) -> web.StreamResponse:
+        await self._doorkeeper.who_looks(request)
+        return web.json_response({"key": self._key.public}, headers={"Cache-Control": "no-store"})
+
+    async def _subscribe(self, request: web.Request) -> web.StreamResponse:
+        caller, subscription = await self._asked(request, Subscription, _SUBSCRIPTION)
+        try:
+            await self._subscriptions.add(caller.person, caller.session or "", subscription)
+        except SubscriptionError as error:
+            return messages.page(request, 400, "This browser cannot be reached", str(error), code="bad_subscription")
+        response = web.Response(status=201)
+        await self._doorkeeper.renew(response, caller)
+        return response
+
+    async def _unsubscribe(self, request: web.Request) -> web.StreamResponse:
+        caller, which = await self._asked(request, Endpoint, _ENDPOINT)
+        await self._subscriptions.remove(caller.person, which.endpoint)
+        return web.Response(status=204)
+
+    async def _test(self, request: web.Request) -> web.StreamResponse:
+        caller, which = await self._asked(request, Endpoint, _ENDPOINT)
+        own = await self._subscriptions.of(caller.person)
+        found = next((each for each in own if each.endpoint == which.endpoint), None)
+        if found is None:
+            words = "Turn notifications off in this browser and on again."
+            return messages.page(request, 404, "This browser is not known here", words, code="no_subscription")
+        if self._tests.wait(1) > 0:
+            return messages.page(request, 429, "Too many tests at once", "Wait a minute.", code="rate_limited")
+        self._tests.take(1)
+        if not await self._push.try_out(found, time.time()):
+            words = "The push service of this browser did not take the message. Try again in a while."
+            return messages.page(request, 502, "It could not be sent", words, code="push_failed")
+        return web.Response(status=202)
+
+    async def _permission(self, request: web.Request) -> web.StreamResponse:
+        caller, word = await self._asked(request, Decision, _DECISION)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                with self._relay.held(caller.person) as room:
+                    answer = await room.ask(Permission(word.request_id, word.decision))
+        except (TimeoutError, LinkDownError):
+            words = "Your sprite could not be reached. Open the page, and answer there."
+            return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
+        if isinstance(answer, Error) and answer.code == "not_found":
+            words = "It was answered elsewhere, or nobody answered in time."
+            return messages.page(request, 409, "This question is not open any more", words, code="closed")
+        if not isinstance(answer, Ack):
+            words = answer.message if isinstance(answer, Error) else "The sprite's answer makes no sense."
+            return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
+        log.info("a question was answered from a notification", extra={"person": caller.person})
+        response = web.Response(status=204)
+        await self._doorkeeper.renew(response, caller)
+        return response
+
+    async def _go_on(self, request: web.Request) -> web.StreamResponse:
+        """Resume a paused agent. It raises no limit, because a notification can be answered on a locked phone."""
+        caller = await self._doorkeeper.who_acts(request)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                with self._relay.held(caller.person) as room:
+                    answer = await room.ask(System(action="go_on"))
+        except (TimeoutError, LinkDownError):
+            answer = None
+        if not isinstance(answer, Status):
+            words = "Your sprite could not be reached. Open the page, and let it go on there."
+            return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
+        log.info("a paused agent goes on by a notification", extra={"person": caller.person})
+        response = web.Response(status=204)
+        await self._doorkeeper.renew(response, caller)
+        return response
+
+    async def _asked(self, request: web.Request, kind: type[_T], example: str) -> tuple[Caller, _T]:
+        """Return the caller and the parsed body. Raises AnsweredError."""
+        caller = await self._doorkeeper.who_acts(request)
+        return caller, await small_body(request, kind, example)
+
+
+class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A person's choice. Without `words` a notification does not reveal its subject.
+
+    That is the default, because notifications pass through other services and appear on locked screens.
+    """
+
+    words: bool = False
+
+
+class NotifySettingsStore:
+    """Read and write the choice of each person."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @in_snapshot
+    def of(self, db: Transaction, person: str) -> NotifySettings:
+        """Return the person's choice, or the default. Raise DatabaseError."""
+        row = db.execute("SELECT words FROM notify_settings WHERE person = ?", (person,)).fetchone()
+        return NotifySettings() if row is None else NotifySettings(words=bool(row["words"]))
+
+    async def wants_words(self, person: str) -> bool:
+        """Return whether the person wants full texts. Raise DatabaseError."""
+        return (await self.of(person)).words
+
+    async def change(self, person: str, settings: NotifySettings) -> None:
+        """Store a choice. Raise DatabaseError."""
+        await self._database.statement(
+            "INSERT INTO notify_settings VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET words = excluded.words",
+            (person, int(settings.words)),
+        )
+
+
+class SettingsRoutes:
+    """Both routes answer with the current choice: `{"words": false}`."""
+
+    def __init__(self, doorkeeper: Doorkeeper, settings: NotifySettingsStore) -> None:
+        self._doorkeeper = doorkeeper
+        self._settings = settings
+
+    def table(self) -> list[web.RouteDef]:
+        """Return the routes; register them before the catch-all for the page's files."""
+        return [
+            web.get("/notify/settings", self._show, allow_head=False),
+            web.put("/notify/settings", self._change),
+        ]
+
+    async def _show(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._doorkeeper.known(request)
+        return _json(await self._settings.of(caller.person))
+
+    async def _change(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._doorkeeper.known(request, acts=True)
+        chosen = await small_body(request, NotifySettings, '{"words": true}')
+        await self._settings.change(caller.person, chosen)
+        return _json(chosen)
+
+
+def _json(settings: NotifySettings) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(settings), content_type="application/json", headers={"Cache-Control": "no-store"}
+    )

@@ -1,0 +1,1 @@
+"""Where sprites run: VMs and local processes."""

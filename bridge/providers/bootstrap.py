@@ -1,0 +1,273 @@
+"""Install a sprite on a VM in idempotent steps; each may be interrupted, and the next run repairs the rest.
+
+The bridge verifies the code itself: the VM sends the files, and they are hashed here, so neither its VERSION nor its
+claims are trusted. A user with root on the VM can still send one file and run another. The bridge therefore treats
+all input from a sprite as hostile, whatever its version; the hashes cover everything short of that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import shlex
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from bridge.providers import vm_scripts
+from bridge.providers.archive import Archive, contents_of, hashes_of
+from bridge.providers.errors import is_full_disk
+from bridge.providers.machine import CommandError, Machine, NotThereError
+from bridge.providers.provider import TOKEN, Access, HostError, ModelAccess, Report
+
+log = logging.getLogger(__name__)
+
+_SHORT_SECONDS = 60.0
+_INSTALL_SECONDS = 900.0
+_DOCTOR_SECONDS = 120.0
+#: A sprite that was not started as a service ends within a minute.
+_SWAP_SECONDS = 120.0
+
+
+class UpdateFailedError(HostError):
+    """An update failed and the earlier version still runs; the message says both."""
+
+    shows_life = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Desired state of a VM. `settings` are SPRITE_* variables for the sprite.
+
+    `allowed` are the domains that it may reach, `installing` those during package installation; empty means all.
+    """
+
+    archive: Archive
+    base_url: str
+    allowed: tuple[str, ...]
+    installing: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def stamp(self) -> str:
+        """Return the VERSION of an up-to-date VM: the version and a digest of the whole plan."""
+        parts = [
+            self.archive.digest,
+            self.base_url,
+            *vm_scripts.COMMAND,
+            *self.allowed,
+            *map(str, sorted(self.settings.items())),
+        ]
+        return f"{self.archive.version}+{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """State that a VM reported: its VERSION, the hashes of its code, its own token and its token for the model."""
+
+    version: str | None = None
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    token: str | None = field(default=None, repr=False)
+    model_token: str | None = field(default=None, repr=False)
+
+
+class Bootstrap:
+    """Inspect a VM and bring it to the plan. The caller ensures one run at a time for each VM.
+
+    `knows` returns the sprite of a model token, None for a revoked one; `probe` returns once the sprite accepts us.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        plan: Plan,
+        access: Access,
+        knows: Callable[[str], Awaitable[str | None]],
+        probe: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._machine = machine
+        self._plan = plan
+        self._access = access
+        self._knows = knows
+        self._probe = probe
+        self._environment = plan.archive.environment
+
+    async def look(self) -> Found:
+        """Return the VM's current state. One API call; wakes the VM."""
+        try:
+            contents = contents_of(
+                await self._machine.run(vm_scripts.LOOK, "looking at the VM", seconds=_SHORT_SECONDS)
+            )
+        except ValueError:
+            # The VM sent no valid archive, so it is not up to date.
+            return Found()
+        model_env = _text(contents, vm_scripts.MODEL_ENV) or ""
+        return Found(
+            version=_text(contents, vm_scripts.VERSION),
+            hashes=hashes_of(contents, "src"),
+            token=_text(contents, TOKEN),
+            model_token=_variables(model_env).get("ANTHROPIC_API_KEY"),
+        )
+
+    async def is_current(self, found: Found) -> bool:
+        """Return whether the VM matches the plan, apart from its processes."""
+        return (
+            found.version == self._plan.stamp
+            and found.hashes == self._plan.archive.hashes
+            and bool(found.token)
+            and found.model_token is not None
+            and await self._knows(found.model_token) == self._machine.name
+        )
+
+    async def install(self, found: Found, report: Report) -> str:
+        """Bring the VM to the plan and return the sprite's token.
+
+        Raise UpdateFailedError if that fails and the earlier version still runs, HostError if nothing runs.
+        """
+        release = f"releases/{self._plan.archive.digest}-{secrets.token_hex(4)}"
+        token = found.token or secrets.token_urlsafe(32)
+        try:
+            earlier = await self._prepare(release, report)
+        except HostError as error:
+            if found.version is None:
+                raise
+            message = f"The update failed and the earlier version runs on. {error}"
+            raise UpdateFailedError(message, retryable=error.retryable) from error
+        # Do not roll back to a release that was modified on the VM.
+        is_changed = found.version == self._plan.stamp
+        if earlier is not None and not is_changed and found.version is not None:
+            await self._keep_checkpoint(report)
+        try:
+            await self._put_to_use(release, f"venvs/{self._environment}", token, found, report)
+        except HostError as error:
+            if earlier is None or is_changed or found.version is None:
+                raise
+            await self._roll_back(earlier, found.version, token, error, report)
+            message = f"The update failed, and the earlier version runs again. {error}"
+            raise UpdateFailedError(message, retryable=error.retryable) from error
+        await self._machine.write(f"{vm_scripts.SYSTEM}/{vm_scripts.VERSION}", f"{self._plan.stamp}\n".encode())
+        return token
+
+    async def revive(self) -> None:
+        """Start an installed sprite that does not run. Raise HostError if it ends at once."""
+        try:
+            await self._machine.start(vm_scripts.SERVICE)
+        except NotThereError:
+            # The sprite was started without a service, so no boot restarts it.
+            await self._detach()
+
+    async def _prepare(self, release: str, report: Report) -> tuple[str, str] | None:
+        """Do everything that does not disturb a running sprite.
+
+        Return the (release, environment) in use, None if there is none.
+        """
+        names = {"release": release.removeprefix("releases/"), "environment": self._environment}
+        report("updating", "Setting the network policy.")
+        await self._machine.restrict(self._plan.installing)
+        report("updating", "Sending the code.")
+        await self._machine.write(f"{vm_scripts.SYSTEM}/next-{names['release']}.tar.gz", self._plan.archive.data)
+        report("updating", "Unpacking it.")
+        script = vm_scripts.OWN + vm_scripts.UNPACK.format(**names)
+        in_use = (await self._run(script, "unpacking the code", _SHORT_SECONDS)).decode().split()
+        report("updating", "Installing the packages.")
+        await self._install_packages(names, report)
+        report("updating", "Checking itself.")
+        try:
+            await self._run(vm_scripts.DOCTOR.format(**names), "the self-check", _DOCTOR_SECONDS)
+        except CommandError:
+            # The packages of an earlier release may be damaged: retry once with new ones.
+            report("updating", "The self-check failed; installing the packages anew.")
+            remove = f"rm -f {vm_scripts.SYSTEM}/venvs/{self._environment}/.complete"
+            await self._run(remove, "removing the packages", _SHORT_SECONDS)
+            await self._install_packages(names, report)
+            await self._run(vm_scripts.DOCTOR.format(**names), "the self-check", _DOCTOR_SECONDS)
+        if self._plan.allowed != self._plan.installing:
+            report("updating", "Closing the network.")
+            await self._machine.restrict(self._plan.allowed)
+        return (in_use[0], in_use[1]) if len(in_use) == 2 else None  # noqa: PLR2004 - a release, an environment
+
+    async def _install_packages(self, names: Mapping[str, str], report: Report) -> None:
+        def tell(line: str) -> None:
+            if line.startswith(("Collecting ", "Downloading ", "Installing ")):
+                report("updating", f"Installing the packages: {line[:80]}")
+
+        await self._run(vm_scripts.INSTALL.format(**names), "installing the packages", _INSTALL_SECONDS, tell)
+
+    async def _keep_checkpoint(self, report: Report) -> None:
+        report("updating", "Making a checkpoint.")
+        try:
+            await self._machine.checkpoint(f"before {self._plan.stamp}")
+        except HostError:
+            # A checkpoint is for operators; the rollback in this module does not need one.
+            log.warning("no checkpoint before an update", extra={"sprite": self._machine.name})
+
+    async def _put_to_use(self, release: str, environment: str, token: str, found: Found, report: Report) -> None:
+        """Write the secrets, swap the release in, start the sprite and probe it."""
+        report("updating", "Handing over its token and its access to the model.")
+        if found.token is None:
+            await self._machine.write(f"{vm_scripts.SYSTEM}/{TOKEN}", f"{token}\n".encode(), mode=0o600)
+        model_env = self._model_env(await self._access(self._machine.name))
+        await self._machine.write(f"{vm_scripts.SYSTEM}/{vm_scripts.MODEL_ENV}", model_env, mode=0o600)
+        await self._restart(release, environment, token, report)
+
+    async def _restart(self, release: str, environment: str, token: str, report: Report) -> None:
+        report("updating", "Swapping it in.")
+        await self._machine.stop(vm_scripts.SERVICE)
+        script = vm_scripts.OWN + vm_scripts.SWAP.format(release=release, environment=environment)
+        await self._run(script, "swapping the code", _SWAP_SECONDS)
+        report("updating", "Starting it.")
+        try:
+            await self._machine.serve(vm_scripts.SERVICE, vm_scripts.COMMAND, f"{vm_scripts.SYSTEM}/src")
+        except CommandError:
+            raise
+        except HostError:
+            log.warning("no service is to be had; started as a process", extra={"sprite": self._machine.name})
+            with suppress(CommandError):
+                # If only the answer was lost, the service already holds the workspace; the probe decides.
+                await self._detach()
+        report("updating", "Asking whether it is well.")
+        await self._probe(token)
+
+    async def _detach(self) -> None:
+        await self._machine.detach(f"cd {vm_scripts.SYSTEM}/src && {vm_scripts.START}")
+
+    async def _roll_back(
+        self, earlier: tuple[str, str], version: str, token: str, reason: HostError, report: Report
+    ) -> None:
+        report("updating", "It is not well: going back to the earlier version.")
+        try:
+            await self._restart(*earlier, token, report)
+            await self._machine.write(f"{vm_scripts.SYSTEM}/{vm_scripts.VERSION}", f"{version}\n".encode())
+        except HostError as error:
+            message = f"The update failed, and going back to the earlier version failed too. {reason} {error}"
+            raise HostError(message, retryable=error.retryable) from error
+
+    async def _run(self, script: str, what: str, seconds: float, tell: Callable[[str], None] | None = None) -> bytes:
+        try:
+            return await self._machine.run(script, what, seconds=seconds, tell=tell)
+        except CommandError as error:
+            if is_full_disk(str(error)):
+                raise CommandError(f"The VM's disk is full. {error}", retryable=False) from error
+            raise
+
+    def _model_env(self, access: ModelAccess) -> bytes:
+        variables = {
+            **self._plan.settings,
+            "ANTHROPIC_BASE_URL": access.base_url,
+            "ANTHROPIC_API_KEY": access.token,
+        }
+        return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items()).encode()
+
+
+def _text(contents: Mapping[str, bytes], name: str) -> str | None:
+    return contents.get(name, b"").decode(errors="replace").strip() or None
+
+
+def _variables(text: str) -> dict[str, str]:
+    """Parse the output of `_model_env`; other content is ignored."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return {}
+    return dict(word.split("=", 1) for word in words if "=" in word)

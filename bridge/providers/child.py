@@ -1,0 +1,174 @@
+"""One `sprite serve` process on this machine: start, last output and exit. It knows nothing of restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from bridge.providers.provider import HostError
+from bridge.providers.vm_scripts import printable
+from sprite.common.tasks import TaskSet
+
+#: The folder from which `python -m sprite` imports the package.
+_ROOT = Path(__file__).resolve().parents[2]
+_START_SECONDS = 30.0
+#: The sprite interrupts the turn, stores it and flushes within a minute, by its own deadline.
+_STOP_SECONDS = 65.0
+#: A sprite that never listened has nothing to store.
+_ABANDON_SECONDS = 5.0
+_KEPT_BYTES = 4000
+_KEPT_LINES = 8
+_READ_BYTES = 1 << 14
+#: The sprite's exit code for "a person has to act".
+_OPERATOR_EXIT = 2
+_LISTENING = re.compile(r"^sprite listening on (\S+):(\d+)\s*$", re.MULTILINE)
+_LOCKED = re.compile(r"already owns", re.IGNORECASE)
+
+
+class WorkspaceTakenError(HostError):
+    """Another sprite runs on this workspace."""
+
+
+class RunningSprite(Protocol):
+    """A sprite that this bridge started."""
+
+    @property
+    def runs(self) -> bool:
+        """Return whether the sprite is still running."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Return the address on which it listens."""
+
+    async def ended(self) -> str:
+        """Wait for its end and return a description of it."""
+
+    async def stop(self) -> None:
+        """Stop it gracefully."""
+
+
+class StartSprite(Protocol):
+    """Start a sprite on a workspace and wait until it listens. Raise WorkspaceTakenError or another HostError."""
+
+    async def __call__(
+        self, workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None
+    ) -> RunningSprite:
+        """See the class."""
+
+
+class Child:
+    """A running sprite in its own session, so that a terminal's Ctrl-C reaches only the bridge."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._said = {"stdout": "", "stderr": ""}
+        self._spoke = asyncio.Event()
+        self._tasks = TaskSet()
+        self._readers = [
+            self._tasks.start(self._listen("stdout", process.stdout), "sprite-stdout"),
+            self._tasks.start(self._listen("stderr", process.stderr), "sprite-stderr"),
+        ]
+
+    @classmethod
+    async def start(cls, workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None) -> Child:
+        """Start a sprite and wait until it listens. Raise WorkspaceTakenError, or HostError with its last output."""
+        command = [sys.executable, "-m", "sprite", "serve", "--workspace", str(workspace), "--port", "0"]
+        if permissions is not None:
+            command += ["--permissions", permissions]
+        # setpriv, if installed, ends the sprite even when the bridge is killed: without the bridge it has no model.
+        lifeline = [found, "--pdeathsig", "TERM"] if (found := shutil.which("setpriv")) else []
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *lifeline,
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=environment,
+                cwd=_ROOT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise HostError(f"The sprite's process cannot be started ({error.strerror}).") from error
+        child = cls(process)
+        try:
+            await child._until_listening()
+        except BaseException:
+            await child.stop(seconds=_ABANDON_SECONDS)
+            raise
+        return child
+
+    @property
+    def runs(self) -> bool:
+        """Return whether the process is running."""
+        return self._process.returncode is None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Return the address on which it listens."""
+        found = _LISTENING.search(self._said["stdout"])
+        if found is None:
+            raise HostError("The sprite has not said where it listens.")
+        return found[1].strip("[]"), int(found[2])
+
+    async def ended(self) -> str:
+        """Wait for its end; return its exit status and last lines."""
+        code = await self._process.wait()
+        await asyncio.wait(self._readers)
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+        return self._with_last_lines(f"The sprite {how}")
+
+    async def stop(self, *, seconds: float = _STOP_SECONDS) -> None:
+        """Terminate it and wait. After the timeout, or if cancelled, kill it with its children."""
+        try:
+            if self.runs:
+                self._process.terminate()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._process.wait()
+        finally:
+            if self.runs:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                await self._process.wait()
+            await self._tasks.close()
+
+    async def _until_listening(self) -> None:
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                while _LISTENING.search(self._said["stdout"]) is None:
+                    if self._readers[0].done():
+                        message = await self.ended()
+                        is_for_a_person = self._process.returncode == _OPERATOR_EXIT
+                        if is_for_a_person and _LOCKED.search(self._said["stderr"]):
+                            raise WorkspaceTakenError(message)
+                        raise HostError(message, retryable=not is_for_a_person)
+                    self._spoke.clear()
+                    await self._spoke.wait()
+        except TimeoutError:
+            message = self._with_last_lines(f"The sprite did not start within {_START_SECONDS:.0f} seconds")
+            raise HostError(message) from None
+
+    def _with_last_lines(self, what: str) -> str:
+        lines = [printable(line) for line in self._said["stderr"].splitlines() if line.strip()][-_KEPT_LINES:]
+        return "\n".join([f"{what}. It said:", *lines] if lines else [f"{what}."])
+
+    async def _listen(self, name: str, stream: asyncio.StreamReader | None) -> None:
+        """Drain the pipe and keep the last output."""
+        try:
+            while stream is not None and (data := await stream.read(_READ_BYTES)):
+                said = self._said[name] + data.decode(errors="replace")
+                # The first line of stdout is the address, so its beginning is kept.
+                self._said[name] = said[:_KEPT_BYTES] if name == "stdout" else said[-_KEPT_BYTES:]
+                self._spoke.set()
+        finally:
+            # Waiters also need to learn of the end of a pipe.
+            asyncio.get_running_loop().call_soon(self._spoke.set)

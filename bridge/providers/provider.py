@@ -1,0 +1,293 @@
+"""The interface of hosts, on which sprites live, with two implementations (`local`, `sprites`).
+
+A host creates, starts, wakes, updates and connects to sprites; it knows nothing of missions, people or money. A
+sprite has the name of its person: `[a-z][a-z0-9-]{0,38}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+from sprite.protocol.files import FILE_FOLDERS
+from sprite.protocol.frames import FrameDecoder, PeerError, ServerMessage, decode_server, encode
+from sprite.protocol.messages import Auth, AuthOk, StateSync
+from sprite.protocol.replication import Lease
+
+SYSTEM = ".os"
+#: The following names are below SYSTEM.
+LOCK = "run/lock"
+TOKEN = "run/token"  # noqa: S105 - a file's name
+ADDRESS = "run/address"
+MEMORY = "memory"
+LOG = "memory/transcript.db"
+#: Input history of the terminal client, beside the sprite's own files; forgetting must also clear it.
+CHAT_HISTORY = "run/chat_history"
+#: The person's folders whose files may be downloaded.
+SHARED_FOLDERS = frozenset(FILE_FOLDERS)
+
+
+#: Progress that waiting users see.
+Phase = Literal["connecting", "waking", "updating"]
+#: Receives progress messages for users; returns at once.
+Report = Callable[[Phase, str], None]
+State = Literal["absent", "stopped", "running", "warm", "cold", "unknown"]
+#: Network access of a VM: everything, the bridge and the package index, or the bridge alone.
+Egress = Literal["open", "packages", "bridge"]
+
+_READ_BYTES = 1 << 16
+_CLOSE_SECONDS = 2.0
+#: Characters that no file name needs; half of a surrogate pair is no character.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_FOLDERS = ", ".join(f"{folder}/" for folder in sorted(SHARED_FOLDERS))
+#: Names of people and of their sprites; short enough for a host name, and never a path.
+NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
+
+
+class HostError(Exception):
+    """A sprite is not available; the message is for users, `retryable` means that waiting may help."""
+
+    #: Whether the machine itself has answered, so that it does not hang.
+    shows_life = False
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+    def again(self) -> HostError:
+        """Return a copy for another waiter: an exception has only one traceback."""
+        return HostError(str(self), retryable=self.retryable)
+
+
+class MachineGoneError(HostError):
+    """The sprite's machine is gone or its restore was never finished; its replica dates from `as_of` (Unix seconds).
+
+    No empty sprite is created in its place: a person has to restore it.
+    """
+
+    def __init__(self, message: str, as_of: float | None) -> None:
+        super().__init__(message, retryable=False)
+        self.as_of = as_of
+
+    def again(self) -> MachineGoneError:
+        """See HostError."""
+        return MachineGoneError(str(self), self.as_of)
+
+
+class NoSuchFileError(HostError):
+    """There is no such file in the person's folders."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=False)
+
+
+class Channel(Protocol):
+    """A byte stream to a sprite's TCP server; write boundaries are not preserved."""
+
+    async def read(self) -> bytes:
+        """Return some bytes, b"" at the end. Raise OSError if the connection was cut."""
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes to be sent; connection errors appear in `read` and `drain`."""
+
+    async def drain(self) -> None:
+        """Wait while too much is queued. Raise OSError if the connection was cut."""
+
+    async def close(self) -> None:
+        """Close the connection within a bounded time; idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A connection to a sprite, and the sprite's token for it."""
+
+    channel: Channel
+    token: str = field(repr=False)
+    #: The lease under which this bridge uses the sprite, where several bridges share the sprites.
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """State of a sprite as seen from outside. `version` is the running version, None if unknown."""
+
+    state: State
+    version: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAccess:
+    """A sprite's only access to a model: the bridge's address, and a token with its budget."""
+
+    base_url: str
+    token: str = field(repr=False)
+
+
+#: Raises MachineGoneError if the sprite must be restored instead of being created or used as it is. The second
+#: argument tells whether anything of the sprite exists on the host.
+Guard = Callable[[str, bool], Awaitable[None]]
+#: Awaited before the first irreversible step of a restore.
+Begin = Callable[[], Awaitable[None]]
+
+
+async def unguarded(_sprite: str, _is_there: bool) -> None:
+    """Allow any sprite to be created, for bridges that keep no replicas."""
+
+
+#: Creates the access of a sprite; its earlier tokens are revoked.
+Access = Callable[[str], Awaitable[ModelAccess]]
+
+
+class Host(Protocol):
+    """`async with host:`; leaving it stops only what the host started on this machine."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def reach(self, sprite: str, report: Report) -> Reached:
+        """Open a connection; create, deploy, update, wake and start the sprite as needed. Raise HostError."""
+
+    async def deploy(self, sprite: str, report: Report) -> None:
+        """Bring the sprite up to date, whether or not a client wants to connect. Raise HostError."""
+
+    async def state(self, sprite: str) -> HostState:
+        """Return the sprite's state without waking it."""
+
+    async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
+        """Yield the file at `path` below the workspace; only files in the person's folders. Raise NoSuchFileError."""
+
+    async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
+        """Yield the whole workspace as one archive, in chunks: `python -m sprite export -`. Raise HostError.
+
+        Only the end tells whether the archive is complete: a HostError there says why it is not.
+        """
+
+
+class Restorable(Protocol):
+    """A host that can restore a lost sprite."""
+
+    @property
+    def is_one_step(self) -> bool:
+        """Return whether a restore is one atomic step, so that it is never found half done."""
+
+    async def is_there(self, sprite: str) -> bool:
+        """Return whether a restore would replace anything; does not wake the sprite. Raise HostError."""
+
+    async def turns(self, sprite: str) -> int | None:
+        """Return the number of turns in the sprite's log, None if unknown. May wake the sprite."""
+
+    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
+        """Restore the sprite from an archive; return where the earlier one was moved, "" if there was none.
+
+        `anew` uses a new machine and destroys the old one. On a HostError before `begin` is called, nothing has
+        changed; after it, repeating the call completes the restore.
+        """
+
+
+class TcpChannel:
+    """A Channel over a TCP connection of this machine."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, host: str, port: int) -> TcpChannel:
+        """Connect or raise OSError; the caller sets the timeout."""
+        return cls(*await asyncio.open_connection(host, port))
+
+    async def read(self) -> bytes:
+        """See Channel."""
+        return await self._reader.read(_READ_BYTES)
+
+    def write(self, data: bytes) -> None:
+        """See Channel."""
+        self._writer.write(data)
+
+    async def drain(self) -> None:
+        """See Channel."""
+        await self._writer.drain()
+
+    async def close(self) -> None:
+        """See Channel."""
+        self._writer.close()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._writer.wait_closed()
+
+
+def checked_name(name: str) -> str:
+    """Return the name if it is valid for a sprite, otherwise raise HostError.
+
+    Names become folders and parts of addresses.
+    """
+    if NAME.fullmatch(name) is None:
+        raise HostError(
+            f"{name!r} is no name for a sprite: up to 39 of a-z, 0-9 and -, beginning with a letter.", retryable=False
+        )
+    return name
+
+
+def downloadable(path: str) -> tuple[str, ...]:
+    """Return the parts of a path below the workspace that people may download. Raise NoSuchFileError for any other."""
+    parts = tuple(path.split("/"))
+    is_plain = all(part not in {"", ".", ".."} and "\\" not in part and not _CONTROL.search(part) for part in parts)
+    if not is_plain or len(parts) < 2 or parts[0] not in SHARED_FOLDERS:  # noqa: PLR2004 - a folder, a name
+        raise NoSuchFileError(f"Only files of {_FOLDERS} can be downloaded.")
+    return parts
+
+
+_GREETING_SECONDS = 10.0
+#: A state contains the whole canvas.
+_MAX_BYTES = 16 * 1024 * 1024
+
+
+async def greet(channel: Channel, token: str) -> None:
+    """Return once the sprite accepts us. Raise HostError if it does not, or not in time. Closes the channel."""
+    await _ask(channel, token, 1)
+
+
+async def is_at_work(channel: Channel, token: str) -> bool:
+    """Return whether the sprite says that a mission runs or waits.
+
+    Raise HostError without an answer. Closes the channel.
+    """
+    messages = await _ask(channel, token, 2)
+    states = [message.payload for message in messages if isinstance(message.payload, StateSync)]
+    return any(state.session.running_mission_id is not None or state.session.queued > 0 for state in states)
+
+
+async def _ask(channel: Channel, token: str, count: int) -> list[ServerMessage]:
+    """Return the first messages after the token: the welcome, then the state."""
+    try:
+        async with asyncio.timeout(_GREETING_SECONDS):
+            channel.write(encode(Auth(token=token, client="deploy")))
+            await channel.drain()
+            messages = await _messages(channel, count)
+    except (OSError, TimeoutError, PeerError) as error:
+        raise HostError("The sprite does not greet as it should.") from error
+    finally:
+        await channel.close()
+    if not messages or not isinstance(messages[0].payload, AuthOk):
+        raise HostError("The sprite does not greet as it should.")
+    return messages
+
+
+async def _messages(channel: Channel, count: int) -> list[ServerMessage]:
+    decoder = FrameDecoder(_MAX_BYTES)
+    messages: list[ServerMessage] = []
+    while len(messages) < count and (data := await channel.read()):
+        decoder.feed(data)
+        while len(messages) < count and (frame := decoder.next_frame()) is not None:
+            messages.append(decode_server(frame))
+    return messages

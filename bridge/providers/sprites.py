@@ -1,0 +1,403 @@
+"""Sprites on VMs: create them, update them when they wake, connect through the TCP proxy.
+
+Each sprite has one VM of the same name in the token's organisation. Output of a VM is never trusted; bootstrap.py
+lists the checks from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+import sprites
+
+from bridge.providers.archive import Archive
+from bridge.providers.bootstrap import Bootstrap, Found, Plan, UpdateFailedError
+from bridge.providers.machine import CALL_SECONDS, Machine, Status
+from bridge.providers.provider import (
+    Access,
+    Begin,
+    Channel,
+    Egress,
+    Guard,
+    HostError,
+    HostState,
+    ModelAccess,
+    NoSuchFileError,
+    Reached,
+    Report,
+    checked_name,
+    downloadable,
+    greet,
+    is_at_work,
+    unguarded,
+)
+from bridge.providers.vm_restore import restore_on, turns_of
+from bridge.providers.vm_scripts import EXPORT, PORT, WORKSPACE
+
+log = logging.getLogger(__name__)
+
+#: Hosts of pip packages; a VM may reach these and the bridge.
+PACKAGE_INDEX = ("pypi.org", "files.pythonhosted.org")
+#: A service that boots with its VM usually listens by then; otherwise it is started.
+_BOOT_SECONDS = 5.0
+_LISTEN_SECONDS = 20.0
+#: A first start compiles everything, on a small machine.
+_PROBE_SECONDS = 60.0
+_POLL_SECONDS = 0.2
+#: While a VM keeps running, an earlier inspection stays valid for this long.
+_SEEN_SECONDS = 600.0
+#: Longest delay of an update for a running mission; only the sprite claims that one runs.
+_PUT_OFF_SECONDS = 3600.0
+#: Sprite settings that are passed to the VM; other variables stay here.
+SETTINGS = (
+    "SPRITE_MODEL SPRITE_CURATOR_MODEL SPRITE_BATCH_TURNS SPRITE_IDLE_FLUSH_SECONDS SPRITE_DAILY_USD SPRITE_OFFLINE "
+    "SPRITE_BACKGROUND_TIMEOUT SPRITE_PREWARM_SECONDS".split()
+)
+
+
+def plan_of(archive: Archive, base_url: str, egress: Egress, environment: Mapping[str, str]) -> Plan:
+    """Return the plan of every VM; `base_url` is the address of the model proxy, `egress` as in Settings."""
+    bridge = urlsplit(base_url).hostname or ""
+    packages = tuple(dict.fromkeys([bridge, *PACKAGE_INDEX]))
+    settings = {name: environment[name] for name in SETTINGS if environment.get(name)}
+    if egress == "open":
+        return Plan(archive, base_url, (), (), settings)
+    allowed = packages if egress == "packages" else (bridge,)
+    return Plan(archive, base_url, allowed, packages, settings | {"SPRITE_EGRESS": egress})
+
+
+class SpritesHost:
+    """`async with SpritesHost(...) as host:`; see Host.
+
+    `access` creates a model token, and `knows` returns the sprite of a token (None: revoked). Calls time out after
+    `call_seconds` by default. `guard` forbids creating a VM that must be restored. `epoch` is the number of this
+    bridge's ownership of a sprite (see Ownership): a new one invalidates earlier inspections, and work begun under
+    one stops when it changes.
+    """
+
+    def __init__(
+        self,
+        token: str,
+        plan: Plan,
+        access: Access,
+        knows: Callable[[str], Awaitable[str | None]],
+        *,
+        api_url: str,
+        call_seconds: float = CALL_SECONDS,
+        guard: Guard = unguarded,
+        epoch: Callable[[str], int | None] = lambda _: None,
+    ) -> None:
+        self._token = token
+        self._api_url = api_url
+        self._access = access
+        self._knows = knows
+        self._call_seconds = call_seconds
+        self._guard = guard
+        self._epoch = epoch
+        self._plan = plan
+        self._vms: dict[str, _VM] = {}
+        self._stack = AsyncExitStack()
+        self._client: sprites.AsyncSpritesClient | None = None
+
+    async def __aenter__(self) -> Self:
+        self._client = await self._stack.enter_async_context(
+            sprites.AsyncSpritesClient(self._token, base_url=self._api_url)
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # VMs outlive the bridge.
+        await self._stack.aclose()
+
+    async def reach(self, sprite: str, report: Report) -> Reached:
+        """See Host. If an update fails, reports that and connects to the earlier version."""
+        vm = self._vm(sprite)
+        async with vm.alone():
+            token = await vm.ready(report)
+            return Reached(await vm.connected(), token)
+
+    async def deploy(self, sprite: str, report: Report) -> None:
+        """See Host. Without changes this takes three API calls."""
+        vm = self._vm(sprite)
+        async with vm.alone():
+            await vm.deploy(report)
+
+    async def state(self, sprite: str) -> HostState:
+        """See Host."""
+        vm = self._vm(sprite)
+        try:
+            status = await vm.machine.status()
+        except HostError as error:
+            return HostState("unknown", vm.version, str(error))
+        return HostState(status, vm.version, vm.failure)
+
+    async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
+        """See Host."""
+        parts = downloadable(path)
+        chunks = self._vm(sprite).machine.stream("/".join([WORKSPACE, *parts]))
+        try:
+            first = await anext(chunks, None)
+        except FileNotFoundError:
+            raise NoSuchFileError(f"There is no file {'/'.join(parts)}.") from None
+        return _with_first(first, chunks)
+
+    async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
+        """See Host. The VM is updated first."""
+        vm = self._vm(sprite)
+        async with vm.alone():
+            if await vm.machine.status() == "absent":
+                await self._guard(sprite, False)
+                raise HostError(f"{sprite} has no VM yet: there is nothing to export.", retryable=False)
+            await vm.ready(report)
+        report("connecting", "The archive is being written.")
+        return vm.machine.output(EXPORT, "writing the archive")
+
+    @property
+    def is_one_step(self) -> bool:
+        """See Restorable."""
+        return False
+
+    async def is_there(self, sprite: str) -> bool:
+        """See Host."""
+        return await self._vm(sprite).machine.status() != "absent"
+
+    async def turns(self, sprite: str) -> int | None:
+        """See Host."""
+        try:
+            return await turns_of(self._vm(sprite).machine)
+        except HostError:
+            return None
+
+    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
+        """See Host."""
+        vm = self._vm(sprite)
+        async with vm.alone():
+            return await vm.restore(archive, report, begin=begin, anew=anew)
+
+    def _vm(self, sprite: str) -> _VM:
+        if (client := self._client) is None:
+            raise RuntimeError("the host is not open")
+        if checked_name(sprite) not in self._vms:
+            self._vms[sprite] = _VM(
+                lambda check: Machine(client, sprite, call_seconds=self._call_seconds, check=check),
+                self._plan,
+                self._access,
+                self._knows,
+                self._guard,
+                lambda: self._epoch(sprite),
+            )
+        return self._vms[sprite]
+
+
+class _VM:
+    """One VM and its known state. `alone`: one wake or deploy at a time."""
+
+    def __init__(
+        self,
+        machine: Callable[[Callable[[], None]], Machine],
+        plan: Plan,
+        access: Access,
+        knows: Callable[[str], Awaitable[str | None]],
+        guard: Guard,
+        epoch: Callable[[], int | None],
+    ) -> None:
+        self.machine = machine(self._check)
+        self._guard = guard
+        self._epoch = epoch
+        self._lock = asyncio.Lock()
+        #: The ownership under which the current work runs.
+        self._by: int | None = None
+        self._is_acting = False
+        self.version: str | None = None
+        #: Reason of the last failed update, otherwise "". It is not retried automatically, as each try stops the
+        #: sprite.
+        self.failure = ""
+        self._plan = plan
+        self._access = access
+        self._bootstrap = Bootstrap(self.machine, plan, self._own_access, knows, self._probe)
+        self._token: str | None = None
+        self._seen_at = float("-inf")
+        self._seen_by: int | None = None
+        self._put_off_at: float | None = None
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Hold the lock, and fail further calls if this bridge loses the sprite meanwhile. Raise HostError."""
+        async with self._lock:
+            self._by, self._is_acting = self._epoch(), True
+            try:
+                yield
+            finally:
+                self._is_acting = False
+
+    async def ready(self, report: Report) -> str:
+        """Ensure that the VM runs the planned version, as far as can be checked; return the sprite's token."""
+        if self._by != self._seen_by:
+            # Another bridge may have replaced the VM or its token.
+            self._seen_at, self._seen_by = float("-inf"), self._by
+        status = await self.machine.status()
+        now = asyncio.get_running_loop().time()
+        if status == "running" and self._token is not None and now - self._seen_at < _SEEN_SECONDS:
+            return self._token
+        await self._guard(self.machine.name, status != "absent")
+        if status == "absent":
+            report("updating", "Creating the VM.")
+            await self.machine.create()
+        elif status != "running":
+            report("waking", "The sprite is waking up.")
+        found = await self._bootstrap.look() if status != "absent" else Found()
+        if not await self._bootstrap.is_current(found):
+            await self._update(found, report)
+        else:
+            self._note(found.version, found.token)
+        if self._token is None:
+            raise HostError("The sprite has no token.")
+        return self._token
+
+    async def deploy(self, report: Report) -> None:
+        """Bring the VM to the plan, or raise why not; always inspect it first."""
+        report("connecting", "Asking for the VM.")
+        status = await self.machine.status()
+        await self._guard(self.machine.name, status != "absent")
+        found = await self._look(status, report)
+        if await self._bootstrap.is_current(found) and found.token is not None:
+            with suppress(HostError):
+                report("connecting", "Everything is as it should be. Asking whether it is well.")
+                await self._probe(found.token, _LISTEN_SECONDS)
+                self._note(found.version, found.token)
+                return
+            report("updating", "It does not answer: everything is put in its place again.")
+        self.failure = ""
+        await self._install(found, report)
+
+    async def restore(self, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
+        """Restore the sprite from an archive, on a new VM if there is none or `anew` is set; see Restorable."""
+        status = await self.machine.status()
+        if status == "absent" or anew:
+            # From here on there is no way back.
+            await begin()
+        if status != "absent" and anew:
+            report("updating", "Destroying the VM.")
+            await self.machine.destroy()
+            status = "absent"
+        found = await self._look(status, report)
+        if not await self._bootstrap.is_current(found):
+            await self._install(found, report)
+        self._seen_at, self.failure = float("-inf"), ""
+        aside = await restore_on(self.machine, archive, report, begin=begin, is_new=status == "absent")
+        # Install again: the tokens of the earlier sprite must not open this one.
+        await self._install(Found(), report)
+        return aside
+
+    def _check(self) -> None:
+        # A bridge that was suspended may continue while another one already works on the VM.
+        if self._is_acting and self._epoch() != self._by:
+            raise HostError("Another bridge has this sprite now, or may have it: its VM is left to that one.")
+
+    async def _own_access(self, sprite: str) -> ModelAccess:
+        self._check()
+        return await self._access(sprite)
+
+    async def _look(self, status: Status, report: Report) -> Found:
+        """Inspect the VM; create it if it is absent."""
+        if status == "absent":
+            report("updating", "Creating the VM.")
+            await self.machine.create()
+            return Found()
+        report("waking", "Looking at what is there.")
+        return await self._bootstrap.look()
+
+    async def connected(self) -> Channel:
+        """Open a stream to the sprite's port, waiting for it to listen; start a sprite that does not run."""
+        try:
+            return await self._listening(_BOOT_SECONDS)
+        except HostError:
+            # It does not answer, so inspect it again next time.
+            self._seen_at = float("-inf")
+            await self._bootstrap.revive()
+            return await self._listening(_LISTEN_SECONDS)
+
+    async def _update(self, found: Found, report: Report) -> None:
+        if self.failure and found.version is not None and found.token is not None:
+            report("updating", self.failure)
+            self._note(found.version, found.token)
+            return
+        if found.token is not None and await self._is_put_off(found, found.token):
+            report("updating", "A new version is there; it waits for the mission under way.")
+            self._note(found.version, found.token)
+            # Inspect again next time.
+            self._seen_at = float("-inf")
+            return
+        self._put_off_at = None
+        try:
+            await self._install(found, report)
+        except UpdateFailedError as error:
+            # The message quotes the VM; it goes only to the waiters and to `status`.
+            log.warning("an update failed, the earlier version runs", extra={"sprite": self.machine.name})
+            report("updating", str(error))
+            if found.token is None:
+                raise
+
+    async def _is_put_off(self, found: Found, token: str) -> bool:
+        """Return whether to postpone an update, for a limited time, because the earlier version is busy."""
+        if found.version in {None, self._plan.stamp} or not await self._is_at_work(token):
+            return False
+        now = asyncio.get_running_loop().time()
+        self._put_off_at = self._put_off_at or now
+        return now - self._put_off_at < _PUT_OFF_SECONDS
+
+    async def _install(self, found: Found, report: Report) -> None:
+        # Forget the state until the outcome is known.
+        self._token, self.version = None, None
+        try:
+            token = await self._bootstrap.install(found, report)
+        except UpdateFailedError as error:
+            # Losing the sprite is no failure of the update: its next bridge tries again.
+            self._check()
+            self.failure = str(error)
+            self._note(found.version, found.token)
+            raise
+        self._note(self._plan.stamp, token)
+        log.info("deployed", extra={"sprite": self.machine.name})
+
+    def _note(self, version: str | None, token: str | None) -> None:
+        self.version, self._token = version, token
+        self._seen_at = asyncio.get_running_loop().time()
+
+    async def _listening(self, seconds: float) -> Channel:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds
+        while True:
+            try:
+                return await self.machine.connect(PORT)
+            except HostError:
+                if loop.time() > ends:
+                    raise
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _probe(self, token: str, seconds: float = _PROBE_SECONDS) -> None:
+        """Return once the sprite accepts us. Raise HostError if it does not, or not in time."""
+        await greet(await self._listening(seconds), token)
+
+    async def _is_at_work(self, token: str) -> bool:
+        """Return whether an update would interrupt a mission; False if the sprite does not answer."""
+        try:
+            return await is_at_work(await self.machine.connect(PORT), token)
+        except HostError:
+            return False
+
+
+async def _with_first(first: bytes | None, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first is not None:
+        yield first
+    async for chunk in others:
+        yield chunk

@@ -1,0 +1,1 @@
+"""The model proxy: model calls, budgets and the ledger."""

@@ -1,0 +1,337 @@
+"""One call to the model, from the first byte of the request to the row in the ledger.
+
+The body is received, checked, admitted (model and budget), forwarded and answered chunk by chunk. Each call is
+settled, however it ends, with the usage that the API reported. If the API's report is incomplete, the maximum
+possible usage counts, marked as an estimate (see `usage_meter`). A call whose client disconnects is cancelled at
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ConnectionTimeoutError, web
+from msgspec.structs import replace
+
+from bridge.proxy import body as llm_upload
+from bridge.proxy.accounts import Bounds, UnavailableError
+from bridge.proxy.body import Asked, BodyLimits, Upload
+from bridge.proxy.budgets import BudgetError
+from bridge.proxy.calls import ModelCall, Outcome
+from bridge.proxy.errors import ErrorEvents, RefusedError, decoded, told
+from bridge.proxy.features import Exits, Models
+from bridge.proxy.shared_accounts import Accounts
+from bridge.proxy.upstream import Upstream
+from bridge.proxy.usage_meter import Meter, PromptSizes, Reading, meter_of, unanswered
+from sprite.common.prices import Price, Usage
+
+log = logging.getLogger(__name__)
+
+#: Clients rarely ask for fewer tokens, and answers are rarely longer.
+_SHORT_ANSWER_TOKENS = 1024
+_REDIRECT, _BAD = 300, 400
+_UNAUTHORIZED = 401
+_UNAVAILABLE_SECONDS = 5
+#: Only in the ledger: the client disconnected before the answer came.
+_CLIENT_GONE = 499
+#: Errors, and other answers that are not streamed, are inspected before they are forwarded, up to this size.
+_WORDS_BYTES = 1 << 14
+
+Path = Literal["/v1/messages", "/v1/messages/count_tokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Timeouts for the upstream and for the client, in seconds."""
+
+    #: An answer that is not streamed can take ten minutes to begin; the SDKs wait that long.
+    first_byte: float = 600.0
+    #: Streams carry pings, but a gateway may leave them out while a model thinks.
+    between: float = 300.0
+    #: Longest wait for other calls that hold the remaining budget.
+    room: float = 30.0
+    body: llm_upload.Patience = field(default_factory=llm_upload.Patience)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Collaborators shared by all calls."""
+
+    session: ClientSession
+    upstream: Upstream
+    exits: Exits
+    models: Models
+    accounts: Accounts
+    patience: Patience
+    body_limits: BodyLimits = field(default_factory=BodyLimits)
+    sizes: PromptSizes = field(default_factory=PromptSizes)
+
+
+class Call:
+    """One request of a sprite for `path`; use `answer` once."""
+
+    def __init__(self, desk: Desk, request: web.Request, sprite: str, path: Path) -> None:
+        self._desk = desk
+        self._request = request
+        self._sprite = sprite
+        self._path: Path = path
+        self._is_billed = path == "/v1/messages"
+        self._began = time.perf_counter()
+        self._price: Price | None = None
+        self._unsaid = Usage()
+        self._model = ""
+        self._max_tokens = 0
+        self._is_streamed = False
+        self._asked_at = time.monotonic()
+        self._bound: asyncio.Timeout | None = None
+        self._record: ModelCall | None = None
+        self._meter: Meter | None = None
+        self._outcome: Outcome = "client_gone"
+        self._status: int = _CLIENT_GONE
+        self._request_id: str | None = None
+        self._response: web.StreamResponse | None = None
+        self._is_writing = False
+
+    async def answer(self) -> web.StreamResponse:
+        """Return the answer, which may have been sent already.
+
+        Raise RefusedError or BudgetError for the proxy's own answers.
+        """
+        desk = self._desk
+        async with Upload(self._request, self._sprite, desk.patience.body, desk.body_limits) as upload:
+            try:
+                asked = await upload.receive(desk.exits.opened, is_counting=not self._is_billed)
+                self._allow(asked.model)
+                await self._admit(asked)
+                return await self._exchange(upload)
+            except RefusedError as refused:
+                self._status = refused.status
+                raise
+            finally:
+                self._settle(is_sent=upload.is_sent)
+
+    def _allow(self, model: str) -> None:
+        if not self._desk.models.allows(model):
+            raise RefusedError(403, f"This sprite may not use the model {model!r}. Ask whoever runs the bridge.")
+
+    async def _admit(self, asked: Asked) -> None:
+        """Reserve the maximum cost of the call and record it. Raise RefusedError."""
+        if not self._is_billed:
+            return
+        desk = self._desk
+        self._price = None if asked.speed else desk.models.price(asked.model)
+        self._unsaid = asked.unsaid
+        self._model = asked.model
+        self._max_tokens = asked.max_tokens
+        self._is_streamed = asked.is_streamed
+        bounds = None
+        if self._price is not None:
+            bounds = self._bounds(asked, self._price)
+        elif desk.accounts.limits.any:
+            what = f"the speed {asked.speed!r}" if asked.speed else f"the model {asked.model!r}"
+            raise RefusedError(403, f"The price of {what} is not known, and this sprite has a budget.")
+        try:
+            self._record = await desk.accounts.open(self._sprite, asked.model, bounds, desk.patience.room)
+        except BudgetError as error:
+            if error.retry_after is None:
+                raise RefusedError(402, str(error), retry=False) from error
+            raise RefusedError(429, str(error), retry_after=error.retry_after) from error
+        except UnavailableError as error:
+            raise RefusedError(503, str(error), retry_after=_UNAVAILABLE_SECONDS) from error
+
+    def _bounds(self, asked: Asked, price: Price) -> Bounds:
+        content = asked.content
+        if content.searches is None and self._desk.accounts.limits.any:
+            raise RefusedError(400, "web_search: `max_uses` is required, since this sprite has a budget.")
+        least = price.least(content.least_tokens, min(asked.max_tokens, _SHORT_ANSWER_TOKENS))
+        most = price.most(content.most_tokens, asked.max_tokens, content.searches or 0, content.again)
+        return Bounds(least, most)
+
+    async def _exchange(self, upload: Upload) -> web.StreamResponse:
+        headers = self._desk.upstream.request_headers(self._request, self._desk.exits)
+        headers["Content-Length"] = str(upload.size)
+        url = self._desk.upstream.url(self._path, self._request.rel_url.raw_query_string)
+        answered: ClientResponse | None = None
+        self._asked_at = time.monotonic()
+        try:
+            async with asyncio.timeout(self._desk.patience.first_byte) as self._bound:
+                post = self._desk.session.post
+                answered = await post(url, data=upload.send(), headers=headers, allow_redirects=False)
+                self._check(answered, upload)
+                return await (self._pass_error(answered) if answered.status >= _BAD else self._pass_on(answered))
+        except (ClientConnectorError, ConnectionTimeoutError) as error:
+            self._outcome = "unreachable"
+            return await self._broken("The model's API cannot be reached.", 502, error)
+        except TimeoutError as error:
+            self._failed("timeout")
+            return await self._broken("The model's API did not answer in time.", 504, error)
+        except ClientError as error:
+            self._failed("cut")
+            return await self._broken("The model's API broke off.", 502, error)
+        finally:
+            if answered is not None:
+                # After the last byte the connection is reusable; before it, this cancels the answer.
+                answered.close()
+
+    def _failed(self, outcome: Outcome) -> None:
+        if self._outcome != "refused":
+            # The client does not read its answer.
+            self._outcome = "client_gone" if self._is_writing else outcome
+
+    async def _broken(self, words: str, status: int, error: Exception) -> web.StreamResponse:
+        """Report an upstream failure to the client, as far as the answer has not been sent yet."""
+        if not self._is_writing:
+            log.warning("%s (%s)", words, type(error).__name__, extra=self._ids())
+        refused = RefusedError(status, words)
+        response = self._response
+        if response is None:
+            raise refused from error
+        if self._is_writing or self._meter is None or not self._meter.at_boundary:
+            # In the middle of an event: close the connection, as the upstream did.
+            if self._request.transport is not None:
+                self._request.transport.close()
+        else:
+            with suppress(ConnectionError):  # the client may have gone as well
+                await response.write(refused.event())
+        return response
+
+    def _check(self, answered: ClientResponse, upload: Upload) -> None:
+        """Refuse answers that must not be forwarded."""
+        self._status = answered.status
+        self._request_id = self._desk.upstream.request_id(answered)
+        if answered.status == _UNAUTHORIZED:
+            # The upstream refused the bridge's key; the sprite's token was valid.
+            self._outcome = "refused"
+            log.error("the model's API refused the bridge's key", extra=self._ids())
+            raise RefusedError(502, "The model's API refused the bridge's key. Its operator must set one.", retry=False)
+        if _REDIRECT <= answered.status < _BAD:
+            self._outcome = "refused"
+            raise RefusedError(502, "The model's API is somewhere else: ANTHROPIC_BASE_URL redirects.", retry=False)
+        if answered.status < _BAD and not upload.is_sent:
+            self._outcome = "refused"
+            raise RefusedError(502, "The model's API answered before it was asked.")
+        if answered.status >= _BAD:
+            self._outcome = "refused"
+
+    async def _pass_error(self, answered: ClientResponse) -> web.StreamResponse:
+        """Answer with the type, message and headers of the upstream's error."""
+        words = await self._beginning(answered)
+        error = told(decoded(words) if answered.content.at_eof() else None, answered.status)
+        response = error.response(self._request_id)
+        headers = self._desk.upstream.response_headers(answered)
+        for name in ("Content-Type", "Content-Length"):
+            headers.popall(name, None)
+        response.headers.update(headers)
+        return response
+
+    async def _pass_on(self, answered: ClientResponse) -> web.StreamResponse:
+        headers = self._desk.upstream.response_headers(answered)
+        content_type = answered.content_type
+        self._meter = meter_of(content_type, self._asked_at)
+        first = b""
+        errors = None
+        if content_type == "text/event-stream":
+            errors = ErrorEvents()
+        else:
+            first = await self._beginning(answered)
+            if answered.content.at_eof():
+                body = decoded(first)
+                if isinstance(body, dict) and "error" in body:
+                    raise told(body, 502)
+                # The whole body goes out in one write with its headers.
+                headers.popall("Content-Length", None)
+                self._end()
+                return web.Response(status=answered.status, headers=headers, body=first)
+        self._response = web.StreamResponse(status=answered.status, headers=headers)
+        await self._stream(answered, self._response, first, errors)
+        return self._response
+
+    async def _stream(
+        self, answered: ClientResponse, response: web.StreamResponse, chunk: bytes, errors: ErrorEvents | None
+    ) -> None:
+        await self._send(response.prepare(self._request))
+        while True:
+            if chunk:
+                await self._send(response.write(chunk))
+            if answered.content.at_eof():
+                break
+            chunk = await self._read(answered)
+            if errors is not None:
+                chunk = errors.feed(chunk)
+        if errors is not None and (rest := errors.finish()):
+            await self._send(response.write(rest))
+        self._end()
+
+    async def _send(self, sending: Coroutine[Any, Any, object]) -> None:
+        """Wait until the client has accepted some bytes."""
+        self._is_writing = True
+        await sending
+        self._is_writing = False
+
+    async def _beginning(self, answered: ClientResponse) -> bytes:
+        """Return the whole of a small body, or the beginning of a large one."""
+        body = bytearray()
+        while not answered.content.at_eof() and len(body) < _WORDS_BYTES:
+            body += await self._read(answered)
+        return bytes(body)
+
+    async def _read(self, answered: ClientResponse) -> bytes:
+        chunk = await answered.content.readany()
+        if self._bound is not None:
+            # The timeout covers writing this chunk, too: a client that reads nothing does not keep its call for ever.
+            self._bound.reschedule(asyncio.get_running_loop().time() + self._desk.patience.between)
+        if self._meter is not None:
+            self._meter.feed(chunk)
+        return chunk
+
+    def _end(self) -> None:
+        self._outcome = "complete"
+
+    def _settle(self, *, is_sent: bool) -> None:
+        """Replace the hold by the actual cost of the call."""
+        record = self._record
+        if record is None:
+            return
+        reading = self._reading()
+        is_free = not is_sent or self._outcome in {"refused", "unreachable"} or reading.is_refused
+        record.is_estimate = not (is_free or reading.is_final)
+        record.usage = Usage() if is_free else reading.usage
+        record.spent_usd = None if self._price is None else self._cost(self._price, reading.model, record.usage)
+        if record.spent_usd is not None and record.held_usd is not None and record.is_estimate:
+            record.spent_usd = min(record.spent_usd, record.held_usd)
+        record.outcome = "refused" if reading.is_refused else self._outcome
+        record.status = self._status
+        record.request_id = self._request_id
+        record.duration_ms = round((time.perf_counter() - self._began) * 1000, 1)
+        self._desk.accounts.settle(record)
+
+    def _cost(self, price: Price, answered_by: str | None, usage: Usage) -> float:
+        """Return the price of the requested model or of the one that answered, whichever is higher."""
+        other = None if answered_by is None else self._desk.models.price(answered_by)
+        return max(price.cost(usage), 0.0 if other is None else other.cost(usage))
+
+    def _reading(self) -> Reading:
+        """Return the usage of the answer, with the maximum possible value for each unknown number."""
+        if self._meter is not None:
+            reading = self._meter.read()
+        else:
+            reading = unanswered(time.monotonic() - self._asked_at, is_streamed=self._is_streamed)
+        self._desk.sizes.note(self._sprite, self._model, self._unsaid.cache_write, reading.prompt_tokens)
+        if reading.is_final:
+            return reading
+        usage = replace(reading.usage, output=min(reading.usage.output, self._max_tokens))
+        if not reading.has_prompt:
+            tokens = self._desk.sizes.most(self._sprite, self._model, self._unsaid.cache_write)
+            for_an_hour = min(self._unsaid.cache_write_1h, tokens)
+            usage = replace(self._unsaid, output=usage.output, cache_write=tokens, cache_write_1h=for_an_hour)
+        reading.usage = usage
+        return reading
+
+    def _ids(self) -> dict[str, object]:
+        return {"sprite": self._sprite, "request_id": self._request_id, "status": self._status}

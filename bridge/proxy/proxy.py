@@ -1,0 +1,269 @@
+"""HTTP handlers of the model proxy: forward each sprite's calls to the one configured upstream with the real key.
+
+Owns the HTTP client, the handlers and the calls in flight; `call` has the steps of a call. Members of a request are
+forwarded as they were written, and an answer byte for byte.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
+
+from bridge.db.open import DatabaseError
+from bridge.proxy.body import MAX_BODY_BYTES, too_large
+from bridge.proxy.call import Call, Desk, Path, Patience
+from bridge.proxy.errors import RefusedError
+from bridge.proxy.features import Exits, Models
+from bridge.proxy.shared_accounts import Accounts
+from bridge.proxy.sprite_tokens import SpriteTokens
+from bridge.proxy.upstream import Upstream
+from bridge.telemetry.logs import SPRITE
+from sprite.common.limits import TokenBucket
+from sprite.common.tasks import TaskSet
+
+#: An agent with ten busy subagents makes about a hundred calls a minute.
+DEFAULT_PER_MINUTE = 300
+DEFAULT_AT_ONCE = 32
+_MINUTE = 60.0
+#: Most calls end within seconds.
+_BUSY_SECONDS = 1
+
+
+class TooOftenError(Exception):
+    """A call exceeds a limit. The message is written for users."""
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+@dataclass(slots=True)
+class _Use:
+    """A sprite's bucket and the start times of its calls in flight (Unix seconds), oldest first."""
+
+    bucket: TokenBucket
+    open: dict[object, float] = field(default_factory=dict)
+
+
+class RateLimits:
+    """Count each sprite's calls. `clock` returns monotonic seconds."""
+
+    def __init__(
+        self,
+        per_minute: int = DEFAULT_PER_MINUTE,
+        at_once: int = DEFAULT_AT_ONCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._per_minute = per_minute
+        self._at_once = at_once
+        self._clock = clock
+        self._uses: dict[str, _Use] = {}
+
+    @contextmanager
+    def counted(self, sprite: str) -> Iterator[None]:
+        """Count a call while the block runs. Raise TooOftenError if it exceeds a limit."""
+        use = self._take(sprite)
+        call = object()
+        use.open[call] = time.time()
+        try:
+            yield
+        finally:
+            del use.open[call]
+
+    def in_flight(self) -> dict[str, float]:
+        """Return the number of calls in flight, by sprite."""
+        return {sprite: len(use.open) for sprite, use in self._uses.items()}
+
+    def oldest(self) -> dict[str, float]:
+        """Return the start of the oldest call in flight (Unix seconds), by sprite."""
+        return {sprite: next(iter(use.open.values())) for sprite, use in self._uses.items() if use.open}
+
+    def _take(self, sprite: str) -> _Use:
+        use = self._uses.get(sprite)
+        if use is None:
+            bucket = TokenBucket(self._per_minute / _MINUTE, self._per_minute, self._clock)
+            use = self._uses[sprite] = _Use(bucket)
+        if len(use.open) >= self._at_once:
+            raise TooOftenError(f"This sprite has {self._at_once} calls in flight, as many as it may.", _BUSY_SECONDS)
+        if wait := use.bucket.wait(1):
+            raise TooOftenError(f"This sprite has made its {self._per_minute} calls of this minute.", math.ceil(wait))
+        use.bucket.take(1)
+        return use
+
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 10.0
+#: The SDKs' own transports close an idle connection after this time.
+_IDLE_SECONDS = 15.0
+
+
+class LlmProxy:
+    """`async with LlmProxy(...) as proxy:`; the collaborators are opened before it and closed after it.
+
+    Its server must cancel a handler whose client disconnects (`AppRunner(..., handler_cancellation=True)`): otherwise
+    the upstream's answer is not cancelled while nothing is being sent.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        tokens: SpriteTokens,
+        models: Models,
+        accounts: Accounts,
+        rate_limits: RateLimits,
+        patience: Patience | None = None,
+        exits: Exits | None = None,
+    ) -> None:
+        self._upstream = upstream
+        self._tokens = tokens
+        self._models = models
+        self._accounts = accounts
+        self._rate_limits = rate_limits
+        self._patience = patience or Patience()
+        self._exits = exits or Exits()
+        self._calls = TaskSet()
+        self._desk: Desk | None = None
+        self._answered: Counter[str] = Counter()
+
+    async def __aenter__(self) -> Self:
+        session = ClientSession(
+            # Concurrency is limited for each sprite, not here.
+            connector=TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
+            cookie_jar=DummyCookieJar(),
+            timeout=ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
+        )
+        self._desk = Desk(session, self._upstream, self._exits, self._models, self._accounts, self._patience)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._calls.close()
+        if self._desk is not None:
+            await self._desk.session.close()
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes that the CLI and the SDKs use; other paths below /v1/ answer like the API."""
+        return [
+            # Requested before the first call, without credentials.
+            web.head("/", _hello),
+            web.post("/v1/messages", partial(self._call, path="/v1/messages")),
+            web.post("/v1/messages/count_tokens", partial(self._call, path="/v1/messages/count_tokens")),
+            web.get("/v1/models", self.list_models, allow_head=False),
+            web.route("*", "/v1/{rest:.*}", _nothing_here),
+        ]
+
+    def answered(self) -> Mapping[str, float]:
+        """Return the number of calls since the start, by response status."""
+        return self._answered
+
+    def in_flight(self) -> Mapping[str, float]:
+        """Return the number of calls in flight, by sprite."""
+        return self._rate_limits.in_flight()
+
+    def oldest(self) -> Mapping[str, float]:
+        """Return the start of the oldest call in flight (Unix seconds), by sprite."""
+        return self._rate_limits.oldest()
+
+    async def list_models(self, request: web.Request) -> web.StreamResponse:
+        """Handle GET /v1/models: list the models that sprites may use."""
+        try:
+            await self._sprite_of(request)
+        except RefusedError as refused:
+            return refused.response()
+        models = [{"type": "model", "id": name, "display_name": name} for name in self._models.names()]
+        page = {"data": models, "has_more": False, "first_id": None, "last_id": None}
+        return web.Response(body=msgspec.json.encode(page), content_type="application/json")
+
+    async def _call(self, request: web.Request, path: Path) -> web.StreamResponse:
+        try:
+            sprite = await self._sprite_of(request)
+            _check_head(request)
+            call = Call(self._open_desk(), request, sprite, path)
+        except RefusedError as refused:
+            return self._counted(refused.response())
+        # The call is cancelled with its handler when the client disconnects, and with all others when the bridge
+        # stops.
+        return self._counted(await self._calls.start(self._answered_call(call, sprite), "model call"))
+
+    async def _answered_call(self, call: Call, sprite: str) -> web.StreamResponse:
+        """Answer the call, and turn refusals into responses."""
+        try:
+            with self._rate_limits.counted(sprite):
+                return await call.answer()
+        except TooOftenError as error:
+            return RefusedError(429, f"{error} Try again soon.", retry_after=error.retry_after).response()
+        except RefusedError as refused:
+            return refused.response()
+
+    def _counted(self, response: web.StreamResponse) -> web.StreamResponse:
+        self._answered[str(response.status)] += 1
+        return response
+
+    def _open_desk(self) -> Desk:
+        if self._desk is None or self._desk.session.closed:
+            raise RefusedError(503, "The bridge is stopping.", retry_after=2)
+        return self._desk
+
+    async def _sprite_of(self, request: web.Request) -> str:
+        """Return the sprite that sent the request. Raise RefusedError for any other client."""
+        scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
+        given = [request.headers.get("X-Api-Key", ""), bearer.strip() if scheme.lower() == "bearer" else ""]
+        # A client may send both headers, one with a placeholder.
+        try:
+            sprites = {sprite for token in given if token and (sprite := await self._tokens.sprite_of(token))}
+        except DatabaseError as error:
+            log.warning("whose a sprite's token is cannot be asked (%s)", error.code)
+            raise RefusedError(503, "The bridge's database is away. Try again soon.", retry_after=2) from error
+        if len(sprites) != 1:
+            raise RefusedError(401, "This is not, or no longer, the token of a sprite of this bridge.")
+        sprite = sprites.pop()
+        request[SPRITE] = sprite
+        return sprite
+
+
+def _check_head(request: web.Request) -> None:
+    """Refuse a request by its headers, before its body is read."""
+    if (request.content_length or 0) > MAX_BODY_BYTES:
+        raise too_large()
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        # The server would decompress the body, and the forwarded bytes would differ from the sent ones.
+        raise RefusedError(400, "Bodies are taken as they are: send it without Content-Encoding.")
+
+
+async def _hello(_request: web.Request) -> web.Response:
+    return web.Response()
+
+
+async def _nothing_here(request: web.Request) -> web.Response:
+    """Answer unknown paths below /v1/: 405 with the allowed methods if only the method is wrong, otherwise 404.
+
+    Paths below /v1/messages are always 404, as at the API.
+    """
+    methods: set[str] = set()
+    for resource in request.app.router.resources():
+        if resource.canonical.startswith("/v1/") and not resource.canonical.startswith("/v1/messages"):
+            methods |= (await resource.resolve(request))[1]
+    if methods - {"*"}:
+        takes = ", ".join(sorted(methods - {"*"}))
+        answer = RefusedError(405, f"This address takes {takes}, not {request.method}.").response()
+        answer.headers["Allow"] = takes
+        return answer
+    return RefusedError(
+        404,
+        "There is nothing at this address. Below /v1/ there are chat/completions, models, observations and memory/boot "
+        "for other programs, and messages for sprites.",
+    ).response()

@@ -1,0 +1,1 @@
+"""Sealed replicas of sprites' logs, and restore from them."""

@@ -1,0 +1,496 @@
+"""Build an archive from a sprite's replica, like the sprite's own export; streamed, a row or chunk at a time.
+
+Data that an import derives from the log (learnings, to-dos, versions of the memory files) is not in it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Literal, cast
+
+import msgspec
+
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
+from bridge.providers.provider import Host, HostError, Report, checked_name
+from bridge.replicas.store import DamagedError, Store, StoredRow, StoreError
+from sprite.protocol.archive import (
+    CHUNK_BYTES,
+    MEMORY_FILES,
+    MOST_ENTRIES,
+    PARTS,
+    ArchiveWriter,
+    Blob,
+    DatabaseName,
+    Folder,
+    why_not_kept,
+)
+from sprite.protocol.files import shown
+from sprite.protocol.replication import MOST_LONG_ROW_BYTES, whole_row
+
+if TYPE_CHECKING:
+    from bridge.replicas.restore import Restorer
+
+
+#: Stored rows that are no tables of an archive; see store.py.
+_MEMORY, _FILES, _FOLDERS, _MANIFEST = "memory", "files", "folders", "manifest"
+_SCHEMAS: Final = "schemas"
+_LEFT_OUT: Final = "files_left_out"
+#: Memory limit for a sprite's file rows, measured as JSON: a million names.
+MOST_HELD_BYTES: Final = 256 * 1024 * 1024
+#: Most files and folders; an archive has a few other entries.
+MOST_FILES: Final = MOST_ENTRIES - 1000
+#: Most left-out files that are named, with this much of each name: the list must fit into a header.
+_MOST_NAMED: Final = 5
+_MOST_CHARACTERS: Final = 100
+#: Size limit before compression. A few names of the same chunk could otherwise expand without limit.
+MOST_BYTES: Final = 64 * 1024 * 1024 * 1024
+#: Free space that temporary tables leave on their disk.
+_LEFT_FREE_BYTES: Final = 1024 * 1024 * 1024
+#: A damaged row of these loses a file or folder, but none of the agent's memory.
+_PERSONS: Final = frozenset({_FILES, _FOLDERS})
+_ADVICE: Final = (
+    "If the agent still runs, it ships what is damaged again. If it is gone, an operator can have the rest with "
+    "--leave-out-damaged."
+)
+_KEPT: Final = {part.path: part for part in PARTS if not part.derived}
+
+
+class _File(msgspec.Struct, frozen=True):
+    """A row of `files`."""
+
+    path: str
+    size: int
+    mode: int
+    modified_ns: int
+    chunks: list[str]
+
+
+class _MemoryFile(msgspec.Struct, frozen=True):
+    """A row of `memory`."""
+
+    content: Blob
+    mode: int
+    modified_ns: int
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A row of `manifest`: files that a sprite did not ship, and files that an archive leaves out.
+
+    `over_limit` files of `bytes` in total exceed the limit. `unkept` files and folders have an unusable name or are
+    unreadable; `named` are some of them with the reason. `damaged` pieces are corrupt or missing in the store;
+    `damaged_named` are some of them, files by their paths.
+    """
+
+    over_limit: int = 0
+    bytes: int = 0
+    unkept: int = 0
+    named: Sequence[str] = ()
+    damaged: int = 0
+    damaged_named: Sequence[str] = ()
+
+    def and_more(self, count: int, named: Sequence[str], damaged: int, damaged_named: Sequence[str]) -> LeftOut:
+        """Return a copy with more unkept files, and with the damaged pieces."""
+        unkept = [*named, *self.named]
+        return LeftOut(self.over_limit, self.bytes, self.unkept + count, unkept, damaged, damaged_named)
+
+    def names(self) -> str:
+        """Return the unkept files and the number of damaged pieces as text; "" if there are none."""
+        damaged = _names(self.damaged, self.damaged_named)
+        return "; ".join(filter(None, (_names(self.unkept, self.named), damaged and f"damaged: {damaged}")))
+
+    def words(self) -> str:
+        """Return the left-out files as sentences; "" if there are none."""
+        sentences = []
+        if self.over_limit:
+            over = f"{self.over_limit} file(s) ({self.bytes / 1e6:.1f} MB)"
+            sentences.append(f"Not among them, since they did not fit: {over}.")
+        if self.unkept:
+            names = _names(self.unkept, self.named)
+            sentences.append(f"Left out, since nothing can be made of them: {names}.")
+        if self.damaged:
+            names = _names(self.damaged, self.damaged_named)
+            sentences.append(f"Left out, since they are damaged in the store: {names}.")
+        return " ".join(sentences)
+
+
+def _names(count: int, named: Sequence[str]) -> str:
+    """Return some names and the number of others."""
+    first = [shown(name, _MOST_CHARACTERS) for name in named[:_MOST_NAMED]]
+    return "; ".join(first + ([f"{count - len(first)} more"] if count > len(first) else []))
+
+
+class _Outlet:
+    """The output stream of an archive; `taken` returns the bytes since the last call."""
+
+    def __init__(self) -> None:
+        self._held = list[bytes]()
+
+    def write(self, data: bytes) -> int:
+        self._held.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing, because writes are not buffered."""
+
+    def taken(self) -> bytes:
+        held, self._held = b"".join(self._held), []
+        return held
+
+
+@dataclass(slots=True)
+class _Read:
+    """The result of one pass over the rows; tables are on disk, because the store returns rows in its own order."""
+
+    tables: dict[str, IO[bytes]]
+    #: Remaining bytes for temporary tables on disk.
+    room: int
+    leaves_out_damaged: bool = False
+    memory: dict[str, _MemoryFile] = field(default_factory=dict)
+    files: dict[str, _File] = field(default_factory=dict)
+    folders: dict[str, Folder] = field(default_factory=dict)
+    schemas: dict[DatabaseName, int] | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
+    #: Number of unkept files, and some of them with the reason.
+    unkept: int = 0
+    named: list[str] = field(default_factory=list)
+    #: Damaged pieces, likewise.
+    damaged: int = 0
+    damaged_named: list[str] = field(default_factory=list)
+    #: Bytes in memory: of tables, and of files and folders.
+    held: int = 0
+    names: int = 0
+    size: int = 0
+
+    def leave(self, path: str, why: str) -> None:
+        """Leave out one file or folder."""
+        self.unkept += 1
+        if len(self.named) < _MOST_NAMED:
+            self.named.append(f"{path}: {why}")
+
+    def lose(self, table: str, what: str, error: DamagedError) -> None:
+        """Leave out a damaged piece. Raise the error for memory data, unless leaving it out was requested."""
+        if table not in _PERSONS and not self.leaves_out_damaged:
+            raise DamagedError(f"{error} {_ADVICE}") from error
+        self.damaged += 1
+        if len(self.damaged_named) < _MOST_NAMED:
+            self.damaged_named.append(what)
+
+    def has_place(self, path: str, size: int, content: int = 0) -> bool:
+        """Return whether the archive can have a file or folder of this path; leave it out otherwise.
+
+        `size` is its memory use.
+        """
+        why = why_not_kept(path)
+        if why is None and self.size + max(content, 0) > MOST_BYTES:
+            why = "it is larger than an archive can be"
+        if why is None and (self.names + size > MOST_HELD_BYTES or len(self.files) + len(self.folders) >= MOST_FILES):
+            why = "there are too many"
+        if why is not None:
+            self.leave(path, why)
+            return False
+        self.names += size
+        self.size += max(content, 0)
+        return True
+
+    def part(self) -> None:
+        """Leave out every file with the same name as a folder: the folder has more content."""
+        every = sorted([*self.files, *self.folders], key=lambda path: path.replace("/", "\0"))
+        for path, following in pairwise(every):
+            if path in self.files and (following == path or following.startswith(f"{path}/")):
+                del self.files[path]
+                self.leave(path, "there is a folder of this name, too")
+
+    def count(self, size: int, *, is_held: bool) -> None:
+        """Count expected bytes, `is_held` in memory. Raise StoreError above the limits of any sprite."""
+        self.size += size
+        self.held += size if is_held else 0
+        if self.size > MOST_BYTES or self.held > MOST_HELD_BYTES:
+            raise StoreError("There is more stored of this agent than an archive can have.")
+
+    def take(self, table: str, line: bytes) -> None:
+        """Write a row to its temporary table. Raise StoreError if that needs disk space reserved for others."""
+        self.room -= len(line)
+        if self.room < 0:
+            raise StoreError(
+                f"There is too little room in {tempfile.gettempdir()} for what is stored. Make room, or set TMPDIR."
+            )
+        self.tables[table].write(line)
+
+
+async def archive_of(
+    store: Store,
+    sprite: str,
+    *,
+    as_of: float | None = None,
+    on_left_out: Callable[[LeftOut], None] = lambda _: None,
+    room: int | None = None,
+    leaves_out_damaged: bool = False,
+) -> AsyncIterator[bytes]:
+    """Yield the archive of a sprite's state at `as_of` (Unix seconds; None: the newest), in non-empty pieces.
+
+    `on_left_out` receives the left-out files before the first
+    piece: those that the sprite did not ship, and those with unusable names. `room` limits temporary bytes on disk
+    (None: the free space minus a reserve). A damaged file is left out; any other damaged row only if
+    `leaves_out_damaged`. Raise StoreError without a replica or enough disk space, DamagedError for a corrupt row.
+    """
+    outlet = _Outlet()
+    with ExitStack() as stack:
+        # Unnamed files vanish however this process ends.
+        tables: dict[str, IO[bytes]] = {path: stack.enter_context(tempfile.TemporaryFile()) for path in _KEPT}
+        read = _Read(tables, _free() if room is None else room, leaves_out_damaged)
+        await _read(store, sprite, as_of, read)
+        if read.schemas is None:
+            raise StoreError(f"Of {sprite}'s agent nothing whole is stored: there is nothing to make an archive of.")
+        read.part()
+        await _check_files(store, sprite, read)
+        on_left_out(read.left_out.and_more(read.unkept, read.named, read.damaged, sorted(read.damaged_named)))
+        archive = stack.enter_context(ArchiveWriter(cast("BinaryIO", outlet), shows_derived=False))
+        for path in _KEPT:
+            for _ in _write_table(archive, path, read.tables[path]):
+                if piece := outlet.taken():
+                    yield piece
+        for name in MEMORY_FILES:
+            if (kept := read.memory.get(name)) is not None:
+                archive.memory(name, kept.content.base64, kept.mode, kept.modified_ns)
+        async for _ in _write_files(archive, read, store, sprite):
+            if piece := outlet.taken():
+                yield piece
+        archive.end(read.schemas)
+    yield outlet.taken()
+
+
+def _free() -> int:
+    return max(0, shutil.disk_usage(tempfile.gettempdir()).free - _LEFT_FREE_BYTES)
+
+
+def _write_table(archive: ArchiveWriter, path: str, lines: IO[bytes]) -> Iterator[None]:
+    with archive.table(path) as rows:
+        for line in _ordered(path, lines):
+            if rows.add(line):
+                yield
+
+
+async def _check_files(store: Store, sprite: str, read: _Read) -> None:
+    """Leave out each file whose chunks are incomplete."""
+    sizes = dict[str, int]()
+    for path, file in list(read.files.items()):
+        try:
+            await _check_file(store, sprite, file, sizes)
+        except DamagedError as error:
+            del read.files[path]
+            read.lose(_FILES, path, error)
+
+
+async def _check_file(store: Store, sprite: str, file: _File, sizes: dict[str, int]) -> None:
+    """Raise DamagedError if a chunk is damaged or missing, or the file's size differs. Note the sizes of chunks."""
+    size = 0
+    for sha256 in file.chunks:
+        if sha256 not in sizes:
+            sizes[sha256] = len(await store.chunk(sprite, sha256))
+        size += sizes[sha256]
+        if size > file.size:
+            break
+    if size != file.size:
+        raise DamagedError(f"{file.path} of {sprite} is not stored with its {file.size} bytes.")
+
+
+async def _write_files(archive: ArchiveWriter, read: _Read, store: Store, sprite: str) -> AsyncIterator[None]:
+    for path in sorted([*read.folders, *read.files], key=lambda each: _as_walked(each, is_file=each in read.files)):
+        if (file := read.files.get(path)) is None:
+            archive.folder(read.folders[path])
+            continue
+        async for _ in _write_file(archive, path, file, store, sprite):
+            yield
+
+
+async def _write_file(archive: ArchiveWriter, path: str, file: _File, store: Store, sprite: str) -> AsyncIterator[None]:
+    with archive.file(path, file.size, file.mode, file.modified_ns) as entry:
+        for sha256 in file.chunks:
+            chunk = await store.chunk(sprite, sha256)
+            if entry.size + len(chunk) > file.size:
+                raise DamagedError(f"{path} of {sprite} is stored with more than its {file.size} bytes.")
+            for at in range(0, len(chunk), CHUNK_BYTES):
+                entry.write(chunk[at : at + CHUNK_BYTES])
+                yield
+    if entry.size != file.size:
+        raise DamagedError(f"{path} of {sprite} is stored with {entry.size} of its {file.size} bytes.")
+
+
+async def _read(store: Store, sprite: str, as_of: float | None, read: _Read) -> None:
+    async for stored in store.rows(
+        sprite, as_of, lambda table, error: read.lose(table, _nameless(table, error), error)
+    ):
+        name = stored.row.get("path")
+        what = name if stored.table in _PERSONS and isinstance(name, str) else f"row {stored.id} of {stored.table}"
+        try:
+            _take(read, stored, await _whole(store, sprite, stored.row))
+        except DamagedError as error:
+            read.lose(stored.table, what, error)
+        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+            words = f"The store of {sprite} is damaged: row {str(stored.id)[:200]} of {stored.table} is none. {error}"
+            read.lose(stored.table, what, DamagedError(words))
+
+
+def _nameless(table: str, error: DamagedError) -> str:
+    """Return a description of a row that cannot be decrypted."""
+    return "one whose name is damaged, too" if table in _PERSONS else error.what
+
+
+def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
+    """Put a row in its place. Raise ValueError for an invalid one."""
+    table = stored.table
+    if (kept := _KEPT.get(table)) is not None:
+        line = msgspec.json.encode(row) + b"\n"
+        read.count(len(line), is_held=kept.order != "rowid")
+        read.take(table, line)
+    elif table == _MEMORY and stored.id in MEMORY_FILES:
+        read.memory[str(stored.id)] = msgspec.convert(row, _MemoryFile)
+    elif table == _FILES:
+        file = msgspec.convert(row, _File)
+        if read.has_place(file.path, len(msgspec.json.encode(file)), file.size):
+            read.files[file.path] = file
+    elif table == _FOLDERS:
+        folder = msgspec.convert(row, Folder)
+        if read.has_place(folder.path, len(msgspec.json.encode(folder))):
+            read.folders[folder.path] = folder
+    elif table == _MANIFEST and stored.id == _SCHEMAS:
+        read.schemas = msgspec.convert(row, dict[DatabaseName, int])
+    elif table == _MANIFEST and stored.id == _LEFT_OUT:
+        left_out = msgspec.convert(row, LeftOut)
+        read.left_out = msgspec.structs.replace(left_out, damaged=0, damaged_named=())
+
+
+async def _whole(store: Store, sprite: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the whole row, assembled from its chunks if it was too long to ship directly."""
+    names = msgspec.convert(row["chunks"] if row.keys() == {"chunks"} else [], list[str])
+    chunks, size = dict[str, bytes](), 0
+    for sha256 in names:
+        if sha256 not in chunks:
+            chunks[sha256] = await store.chunk(sprite, sha256)
+            size += len(chunks[sha256])
+        if size > MOST_LONG_ROW_BYTES:
+            break
+    return whole_row(row, lambda sha256: chunks.get(sha256, b""))
+
+
+def _ordered(path: str, lines: IO[bytes]) -> list[bytes] | IO[bytes]:
+    """Return the lines of a table in the archive's order."""
+    lines.seek(0)
+    order = _KEPT[path].order
+    if order == "rowid":
+        return lines
+    # Few and short lines: names of files.
+    return sorted(lines, key=lambda line: _column(line, order))
+
+
+def _column(line: bytes, name: str) -> bytes:
+    value = msgspec.json.decode(line, type=dict[str, str | int | float | Blob | None])[name]
+    return value.base64 if isinstance(value, Blob) else str(value).encode()
+
+
+def _as_walked(path: str, *, is_file: bool) -> list[tuple[bool, str]]:
+    """Return a sort key for the order of a directory walk: a folder, its files by name, then its subfolders."""
+    *above, name = path.split("/")
+    return [*((True, folder) for folder in above), (not is_file, name)]
+
+
+Source = Literal["machine", "store"]
+#: States of a machine that would have to be woken, is gone, or does not answer.
+_NOT_AWAKE: Final = frozenset({"absent", "warm", "cold", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An archive. `as_of` is set for a replica's (Unix seconds), `left_out` lists its missing parts."""
+
+    chunks: AsyncIterator[bytes]
+    as_of: float | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+
+async def exported(
+    host: Host,
+    restorer: Restorer,
+    sprite: str,
+    report: Report,
+    *,
+    source: Source | None = None,
+    as_of: float | None = None,
+    leave_out_damaged: bool = False,
+) -> Exported:
+    """Return an archive whose first bytes have arrived, so that most errors are known. Raise HostError or StoreError.
+
+    Without a `source`, use the newer one that needs no wake. An archive `as_of` a time always comes from the replica.
+    """
+    kept_at = await restorer.kept_at(checked_name(sprite))
+    is_asked = source == "store" or as_of is not None
+    if is_asked or (source is None and kept_at is not None and (await host.state(sprite)).state in _NOT_AWAKE):
+        return await _of_store(restorer, sprite, report, as_of, kept_at, leave_out_damaged)
+    try:
+        chunks = await host.export(sprite, report)
+        return Exported(_with_first(await anext(chunks, b""), chunks))
+    except HostError as error:
+        if source is not None or kept_at is None:
+            raise
+        report("connecting", f"Its machine gives no archive. {error}")
+        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
+
+
+async def _of_store(
+    restorer: Restorer,
+    sprite: str,
+    report: Report,
+    as_of: float | None,
+    kept_at: float | None,
+    leaves_out_damaged: bool,
+) -> Exported:
+    left_out = [LeftOut()]
+    chunks = await restorer.export(sprite, as_of, report, left_out.append, leaves_out_damaged=leaves_out_damaged)
+    first = await anext(chunks, b"")
+    return Exported(_with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])
+
+
+async def exported_as_owner(
+    ownership: Ownership,
+    host: Host,
+    restorer: Restorer,
+    sprite: str,
+    report: Report,
+    *,
+    source: Source | None = None,
+    as_of: float | None = None,
+    leave_out_damaged: bool = False,
+) -> Exported:
+    """Like `exported`, but ask the machine only under this bridge's lease, because that may wake and update it.
+
+    If another bridge has the sprite, use the replica. Raise HostError, for operators, if that was not asked for, or
+    if there is no replica.
+    """
+    if source != "store" and as_of is None:
+        try:
+            await ownership.own(checked_name(sprite))
+        except OwnedElsewhere as error:
+            if source == "machine" or await restorer.kept_at(sprite) is None:
+                raise HostError(error.for_operators) from error
+            source = "store"
+        except NotOwnedError as error:
+            raise HostError(str(error)) from error
+    return await exported(
+        host, restorer, sprite, report, source=source, as_of=as_of, leave_out_damaged=leave_out_damaged
+    )
+
+
+async def _with_first(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        yield first
+        async for chunk in others:
+            yield chunk
+    finally:
+        if isinstance(others, AsyncGenerator):
+            # If the reader stops in the middle, the command ends now.
+            await others.aclose()

@@ -1,0 +1,480 @@
+"""Replicate each connected sprite: ask it to ship its log, store the batches, and acknowledge them.
+
+It uses a separate connection beside the room's link, and only while that link is up, so it wakes no machine. Each
+sprite's data is limited by a read rate and a quota; one that ships invalid data is paused and affects no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
+
+from bridge.errors import BridgeError
+from bridge.hub.link import LinkChange, LinkDownError
+from bridge.hub.room import Kept, Room, nothing_kept
+from bridge.hub.sprite_connection import LinkError, SpriteConnection
+from bridge.providers.provider import HostError
+from bridge.providers.vm_scripts import printable
+from bridge.replicas.store import (
+    BadShipmentError,
+    Health,
+    MissingChunkError,
+    Position,
+    StoreAheadError,
+    StoreBehindError,
+    StoreFullError,
+)
+from bridge.replicas.upkeep import Checks
+from sprite.common.tasks import TaskSet, backoff, owned_task
+from sprite.protocol.frames import ServerMessage, encode
+from sprite.protocol.messages import STORE, Error
+from sprite.protocol.replication import Ship, ShipAck, Shipped, Unpacker
+
+if TYPE_CHECKING:
+    from bridge.replicas.sealed_store import SealedStore
+
+
+log = logging.getLogger(__name__)
+
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 15.0
+#: Pause where a retry helps only after an operator has acted, or the sprite was updated.
+_REFUSED_SECONDS = 60.0
+#: Poll interval for an operator's decision to accept the sprite as it is.
+_ACCEPTED_SECONDS = 5.0
+#: A sprite whose replication makes no progress for this long may sleep all the same.
+_PATIENCE_SECONDS = 120.0
+#: Shortest interval between requests to ship everything.
+_ANEW_SECONDS = 3600.0
+_AGAIN_SECONDS = 20 * 3600.0
+#: Time for connecting to a local sprite that is about to be stopped; later it is left alone.
+_CONNECT_SECONDS = 3.0
+_TIDY_FIRST_SECONDS, _TIDY_SECONDS, _TIDY_PAUSE_SECONDS = 300.0, 86400.0, 0.05
+#: Retries of a wipe of forgotten data that the database did not complete.
+_WIPE_FIRST_SECONDS, _WIPE_LONGEST_SECONDS = 1.0, 60.0
+_LONGEST_WORDS = 300
+_SHIP_ID = "ship"
+
+_AHEAD = (
+    "the store has more of this agent than the agent itself, or another log: an older disk came back, or it was "
+    "restored. Nothing is overwritten. Restore it from the store, or follow it as it now is: python -m bridge store "
+    "accept {sprite}"
+)
+
+
+_NOT_WIPED = "what was forgotten may still be on the database's disk: it is tried again until it is not{why}"
+
+_AHEAD_FOR_PERSON = (
+    "Your agent has come back with less than what is kept of it here, or with another memory: its machine was put back "
+    "to an earlier day, or it was restored elsewhere. {kept} Nothing new is kept until you have chosen: take what is "
+    "kept, or go on with the agent as it is now."
+)
+
+
+class _RefusedError(Exception):
+    """The sprite refuses to ship, with its own message: it is an older version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """State of a replica: seconds behind (None: there is no replica), and a description of problems.
+
+    `files_seen` seconds ago the person's files were scanned, during replication; later changes follow later. `health`
+    is the result of the last check of all pieces.
+    """
+
+    behind: float | None
+    trouble: str
+    files_seen: float | None = None
+    health: Health = field(default_factory=Health)
+
+
+@dataclass(slots=True)
+class Following:
+    """State of the replication of a sprite. Times in monotonic seconds; `trouble` as text, "" if there is none."""
+
+    is_whole: bool = False
+    whole_at: float = float("-inf")
+    trouble: str = ""
+    progress_at: float = field(default_factory=time.monotonic)
+    anew_at: float = float("-inf")
+    is_anew: bool = False
+    #: The replica has damaged pieces: whether to ask the sprite to ship everything, and whether it is doing so.
+    asks_again: bool = False
+    is_again: bool = False
+    is_connected: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Ends the connection, so that the next one asks.
+    interrupt: Callable[[], None] = lambda: None
+
+    @property
+    def is_hopeful(self) -> bool:
+        """Return whether the missing data is on its way."""
+        return not self.is_whole and not self.trouble and time.monotonic() - self.progress_at < _PATIENCE_SECONDS
+
+    def moved(self, *, is_whole: bool) -> None:
+        """Note that data was stored, or that the sprite has nothing more."""
+        self.is_whole, self.trouble, self.progress_at = is_whole, "", time.monotonic()
+        if is_whole:
+            self.whole_at = self.progress_at
+
+
+class _Receipts:
+    """Acknowledge stored data on one connection; after a forget, only when the disk is wiped."""
+
+    def __init__(self, connection: SpriteConnection) -> None:
+        self._connection = connection
+        self._through = 0
+        self._waits_for: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def give(self, through: int, wiping: asyncio.Task[None] | None) -> None:
+        """Acknowledge everything up to `through` once `wiping`, if any, has ended."""
+        self._through = through
+        if wiping is None:
+            self._say()
+        elif wiping is not self._waits_for:
+            self._waits_for = wiping
+            wiping.add_done_callback(self._wiped)
+
+    def close(self) -> None:
+        """Stop acknowledging, because the connection ends."""
+        self._is_closed = True
+
+    def _wiped(self, wiping: asyncio.Task[None]) -> None:
+        if not self._is_closed and not wiping.cancelled() and wiping.exception() is None:
+            self._say()
+
+    def _say(self) -> None:
+        self._connection.write(encode(ShipAck(through=self._through)))
+
+
+class _Ear:
+    """Notice when the link comes up, and end the current attempt when it goes down."""
+
+    def __init__(self, room: Room, is_last: Callable[[], bool]) -> None:
+        self.is_up = asyncio.Event()
+        #: Whether the sprite is being stopped: its last rows arrive after the link has ended.
+        self._is_last = is_last
+        self._room = room
+        self._attempt: asyncio.Timeout | None = None
+        self._look()
+
+    def heard(self, message: ServerMessage) -> None:
+        """See Ear."""
+
+    def changed(self, change: LinkChange) -> None:
+        """See Ear."""
+        del change
+        self._look()
+        if not self.is_up.is_set() and not self._is_last():
+            self.interrupt()
+
+    def ended(self) -> None:
+        """See Ear."""
+
+    @contextmanager
+    def held(self, attempt: asyncio.Timeout) -> Iterator[None]:
+        """Let the attempt end with the link."""
+        self._attempt = attempt
+        try:
+            yield
+        finally:
+            self._attempt = None
+
+    def interrupt(self) -> None:
+        """End the current attempt, if there is one."""
+        if self._attempt is not None and not self._attempt.expired():
+            self._attempt.reschedule(0)
+
+    def _look(self) -> None:
+        if self._room.is_ready:
+            self.is_up.set()
+        else:
+            self.is_up.clear()
+
+
+class Followers:
+    """`async with Followers(store, on_death) as followers:`, an observer of the relay; call `follow` next."""
+
+    def __init__(self, store: SealedStore, on_death: Callable[[], None], kept: Kept = nothing_kept) -> None:
+        self._store = store
+        #: Returns the description of a replica for people.
+        self._kept = kept
+        self._on_death = on_death
+        self._room_of: Callable[[str], Room | None] = lambda _: None
+        self._following: dict[str, Following] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        #: Sprites with forgotten data that may still be on the disk: number of forgets, reason, and task.
+        self._stopping: frozenset[str] = frozenset()
+        self._forgets: dict[str, int] = {}
+        self._unwiped: dict[str, str] = {}
+        self._wiping: dict[str, asyncio.Task[None]] = {}
+        self.checks = Checks(store, self._heal)
+        self._tasks = TaskSet()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        if await self._store.sprites():
+            # Report a missing key now.
+            self._store.keyring.current()
+        await self._stack.enter_async_context(self._tasks)
+        upkeep = owned_task(self._tidy_on(), name="store upkeep", on_death=self._on_death)
+        await self._stack.enter_async_context(upkeep)
+        checks = owned_task(self.checks.run(), name="store checks", on_death=self._on_death)
+        await self._stack.enter_async_context(checks)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._stack.aclose()
+
+    def follow(self, room_of: Callable[[str], Room | None]) -> None:
+        """Set the lookup of rooms that are opened from now on."""
+        self._room_of = room_of
+
+    async def stop(self, sprites: Collection[str]) -> None:
+        """Replicate these sprites until they stop, which happens now, whatever becomes of their rooms."""
+        self._stopping = frozenset(sprites)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                for sprite in self._stopping & self._running.keys():
+                    await self._following[sprite].is_connected.wait()
+
+    def is_unshipped(self, sprite: str) -> bool:
+        """Return whether the replica lacks data that is on its way: then the sprite should not sleep yet."""
+        return sprite in self._running and self._following[sprite].is_hopeful
+
+    async def standing(self, sprite: str) -> Standing:
+        """Return the state of a sprite's replica; wakes no machine."""
+        following, why = self._following.get(sprite), self._unwiped.get(sprite, "")
+        if following is None:
+            return await standing(self._store, sprite, why=why)
+        found = await standing(self._store, sprite, following.trouble, why)
+        return replace(found, files_seen=time.monotonic() - following.whole_at) if following.is_whole else found
+
+    # --- as an observer ---
+
+    def opened(self, sprite: str) -> None:
+        """See Observer."""
+        following = self._following.setdefault(sprite, Following())
+        following.is_whole, following.progress_at = False, time.monotonic()
+        self._running[sprite] = self._tasks.start(self._follow(sprite, following), f"follow {sprite}")
+
+    def _heal(self, sprite: str) -> None:
+        """Ask a connected sprite to ship everything again; any other is asked when it connects."""
+        if sprite in self._running:
+            self._following[sprite].interrupt()
+
+    def closed(self, sprite: str, *, at_rest: bool) -> None:
+        """See Observer."""
+        del at_rest
+        if (task := self._running.pop(sprite, None)) is not None and sprite not in self._stopping:
+            task.cancel()
+
+    def arrived(self, sprite: str) -> None:
+        """See Observer."""
+
+    def left(self, sprite: str) -> None:
+        """See Observer."""
+
+    def heard(self, sprite: str, message: ServerMessage) -> None:
+        """See Observer."""
+
+    # --- one sprite ---
+
+    async def _follow(self, sprite: str, following: Following) -> None:
+        # The relay announces a room once it has it.
+        room = self._room_of(sprite)
+        if room is None:
+            return
+        ear, failures = _Ear(room, lambda: sprite in self._stopping), 0
+        following.interrupt = ear.interrupt
+        with room.heard_by(ear):
+            while True:
+                await ear.is_up.wait()
+                began = following.progress_at
+                attempt = asyncio.timeout(None)
+                try:
+                    async with attempt:
+                        with ear.held(attempt):
+                            await self._attempt(sprite, room, following)
+                except (LinkDownError, HostError, LinkError, OSError, TimeoutError) as error:
+                    log.debug("%s is not followed at the moment: %s", sprite, type(error).__name__)
+                except BridgeError as error:
+                    # An error of the disk, the database or the key: retry.
+                    self._trouble(sprite, following, str(error))
+                except Exception:
+                    # A bug must not stop the replication for good.
+                    log.exception("following %s failed", sprite)
+                    self._trouble(sprite, following, "following it failed; see the bridge's log")
+                following.is_whole = False
+                if sprite in self._stopping:
+                    return
+                failures = 0 if following.progress_at > began else failures + 1
+                await asyncio.sleep(backoff(failures, _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS))
+
+    async def _attempt(self, sprite: str, room: Room, following: Following) -> None:
+        """Replicate until the connection ends; report refusals of the store or the sprite, and wait."""
+        try:
+            await self._ship(sprite, room, following)
+        except StoreAheadError:
+            self._trouble(sprite, following, _AHEAD.format(sprite=sprite))
+            words, as_of = await self._kept(sprite) or ("", None)
+            room.advise(_AHEAD_FOR_PERSON.format(kept=words), as_of)
+            try:
+                await self._until_accepted(sprite)
+            finally:
+                room.advise("")
+        except StoreBehindError:
+            # The agent is fine. The earlier replica stays as an older generation.
+            log.warning("the store of %s was put back to an earlier day: all of it is shipped anew", sprite)
+            await self._store.accept(sprite)
+        except MissingChunkError as error:
+            if time.monotonic() - following.anew_at < _ANEW_SECONDS:
+                self._trouble(sprite, following, str(error))
+                await asyncio.sleep(_REFUSED_SECONDS)
+            following.is_anew, following.anew_at = True, time.monotonic()
+        except (_RefusedError, StoreFullError, BadShipmentError) as error:
+            self._trouble(sprite, following, str(error))
+            await asyncio.sleep(_REFUSED_SECONDS)
+
+    async def _ship(self, sprite: str, room: Room, following: Following) -> None:
+        position = await self._store.position(sprite)
+        # A bridge that had the sprite before may have ended in the middle.
+        if await self._store.wipe_is_due(sprite):
+            self._wipe(sprite)
+        connection = await room.beside(STORE)
+        unpacker, receipts = Unpacker(), _Receipts(connection)
+        following.is_connected.set()
+        try:
+            after = 0 if following.is_anew else position.through
+            if position.log is not None and await self._store.ask_again(sprite, _AGAIN_SECONDS):
+                log.warning("pieces of the store of %s are damaged: it is asked to ship everything again", sprite)
+                following.asks_again = True
+            identity = await self._store.identity(sprite)
+            asked = Ship(after, position.log, packed=True, again=following.asks_again, store=identity)
+            connection.write(encode(asked, message_id=_SHIP_ID))
+            await connection.drain()
+            while True:
+                shipped = await _shipped(connection, unpacker)
+                if not _says_nothing_new(shipped, position):
+                    position, wipe_is_due = await self._store.take(sprite, shipped, position.through)
+                    if wipe_is_due:
+                        self._wipe(sprite)
+                following.is_anew = False
+                if following.asks_again:
+                    following.asks_again, following.is_again = False, True
+                if following.is_again and shipped.whole:
+                    following.is_again = False
+                    await self._store.recheck(sprite)
+                following.moved(is_whole=shipped.whole)
+                receipts.give(shipped.through, self._wiping.get(sprite))
+                await connection.drain()
+        finally:
+            following.is_connected.clear()
+            receipts.close()
+            await connection.close()
+
+    def _wipe(self, sprite: str) -> None:
+        """Wipe forgotten data from the disk; only the forgetting person waits for it."""
+        self._forgets[sprite] = self._forgets.get(sprite, 0) + 1
+        if sprite not in self._wiping:
+            self._wiping[sprite] = self._tasks.start(self._until_wiped(sprite), f"wipe {sprite}")
+
+    async def _until_wiped(self, sprite: str) -> None:
+        failures = 0
+        try:
+            while True:
+                forgets = self._forgets[sprite]
+                try:
+                    if not await self._store.finish_wipe(sprite) and forgets == self._forgets[sprite]:
+                        return
+                except BridgeError as error:
+                    log.warning("what %s forgot may still be on the database's disk: %s", sprite, error)
+                    self._unwiped[sprite] = str(error)
+                    await asyncio.sleep(backoff(failures, _WIPE_FIRST_SECONDS, _WIPE_LONGEST_SECONDS))
+                    failures += 1
+        finally:
+            # A later forget starts a new wipe.
+            del self._forgets[sprite], self._wiping[sprite]
+            self._unwiped.pop(sprite, None)
+
+    async def _until_accepted(self, sprite: str) -> None:
+        """Wait until an operator has accepted the sprite as it is now."""
+        before = await self._store.position(sprite)
+        while (await self._store.position(sprite)).log == before.log:  # noqa: ASYNC110 - it may be said elsewhere
+            await asyncio.sleep(_ACCEPTED_SECONDS)
+
+    def _trouble(self, sprite: str, following: Following, words: str) -> None:
+        if following.trouble != words:
+            log.warning("the log of %s is not stored: %s", sprite, words)
+        following.trouble = words
+
+    # --- all of them ---
+
+    async def _tidy_on(self) -> None:
+        """Delete expired data of every sprite once a day."""
+        await asyncio.sleep(_TIDY_FIRST_SECONDS)
+        while True:
+            try:
+                for sprite in await self._store.sprites():
+                    await self._tidy(sprite)
+                    await asyncio.sleep(_TIDY_PAUSE_SECONDS)
+            except BridgeError as error:
+                log.warning("the store cannot be tidied: %s", error)
+            await asyncio.sleep(_TIDY_SECONDS)
+
+    async def _tidy(self, sprite: str) -> None:
+        try:
+            await self._store.tidy(sprite)
+            if await self._store.wipe_is_due(sprite):
+                self._wipe(sprite)
+        except BridgeError as error:
+            log.warning("the store of %s cannot be tidied: %s", sprite, error)
+
+
+async def _shipped(connection: SpriteConnection, unpacker: Unpacker) -> Shipped:
+    """Return the next batch, skipping other messages. Raise StoreAheadError, StoreBehindError or _RefusedError."""
+    while True:
+        message = await connection.message()
+        payload = message.payload
+        if isinstance(payload, Shipped):
+            try:
+                return unpacker.unpack(payload)
+            except ValueError as error:
+                raise BadShipmentError(f"The sprite ships what cannot be read: {error}") from error
+        if isinstance(payload, Error) and message.reply_to == _SHIP_ID:
+            if payload.code == "store_ahead":
+                raise StoreAheadError
+            if payload.code == "store_behind":
+                raise StoreBehindError
+            if payload.code == "ship_replaced":
+                raise LinkError("The sprite ships to another connection.")
+            raise _RefusedError(f"the sprite does not ship its log: {printable(payload.message[:_LONGEST_WORDS])}")
+
+
+def _says_nothing_new(shipped: Shipped, position: Position) -> bool:
+    """Return whether a batch only repeats that the replica is complete, so that it need not be stored."""
+    is_same = shipped.log == position.log and shipped.through == position.through
+    return is_same and position.is_whole and shipped.whole and not (shipped.rows or shipped.chunks)
+
+
+async def standing(store: SealedStore, sprite: str, trouble: str = "", why: str = "") -> Standing:
+    """Return the state of a replica, also without replication; `why` is the reason of an incomplete wipe."""
+    try:
+        # While a new generation is incomplete, the earlier one is the newest state.
+        (followed, position, wipe_is_due), health = await store.standing(sprite), await store.health(sprite)
+        if not trouble and wipe_is_due:
+            trouble = _NOT_WIPED.format(why=f" ({why})" if why else "")
+        # New data is not stored while there is trouble.
+        if followed.log is not None and followed.is_whole and not trouble:
+            return Standing(0.0, trouble, health=health)
+    except BridgeError as error:
+        return Standing(None, str(error))
+    if position.at is None:
+        return Standing(None, trouble, health=health)
+    behind = max(0.0, time.time() - (position.whole_at or position.at))
+    return Standing(behind, trouble, health=health)

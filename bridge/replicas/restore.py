@@ -1,0 +1,329 @@
+"""Restore a sprite from its replica: on a new machine, or in place of the existing one, if requested.
+
+After an interruption at any point, either the earlier sprite continues or the next restore finishes; see losses.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+import zipfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from bridge.db.interface import DatabaseError
+from bridge.db.open import Database, Transaction, in_transaction
+from bridge.providers.provider import HostError, MachineGoneError, Report, Restorable, checked_name
+from bridge.replicas.archive import LeftOut, archive_of
+from bridge.replicas.store import Store, StoreError
+from sprite.common.tasks import TaskSet
+from sprite.protocol.archive import MANIFEST, Manifest
+
+
+def moment(at: float) -> str:
+    """Format a time (Unix seconds) for people, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+class Losses:
+    """Knows the replicas of sprites and the unfinished restores. `refuse` is a Guard."""
+
+    def __init__(self, database: Database, store: Store) -> None:
+        self._database = database
+        self._store = store
+
+    async def kept_words(self, sprite: str) -> tuple[str, float] | None:
+        """Return a description of the replica for a person, and its time; None if there is none or the lookup fails."""
+        try:
+            at = await self.kept_at(sprite)
+        except (StoreError, DatabaseError):
+            return None
+        return None if at is None else (f"What it knew is kept as of {moment(at)}.", at)
+
+    async def kept_at(self, sprite: str) -> float | None:
+        """Return the time of the replica (Unix seconds), None if there is none. Raise StoreError or DatabaseError."""
+        return (await self._store.newest(sprite)).at
+
+    async def refuse(self, sprite: str, is_there: bool) -> None:
+        """Raise MachineGoneError if the sprite must be restored first."""
+        try:
+            is_begun = await self.is_begun(sprite)
+            if is_there and not is_begun:
+                return
+            at = await self.kept_at(sprite)
+        except (StoreError, DatabaseError) as error:
+            raise HostError(f"It is not known what is kept of this agent: {error}") from error
+        if is_begun:
+            raise MachineGoneError(
+                "A restore of this agent was begun and has not ended. What it knew is kept: restore it again.", at
+            )
+        if at is not None:
+            raise MachineGoneError(f"The machine of this agent is gone. What it knew is kept as of {moment(at)}.", at)
+
+    async def is_begun(self, sprite: str) -> bool:
+        """Return whether a restore has moved the earlier sprite away and not finished."""
+        sql = "SELECT 1 AS found FROM restores WHERE sprite = ?"
+        return await self._database.read(lambda tx: tx.execute(sql, (sprite,)).fetchone() is not None)
+
+    @in_transaction
+    def begin(self, tx: Transaction, sprite: str) -> None:
+        """Note that the sprite must not be used before `end`."""
+        tx.execute(
+            "INSERT INTO restores(sprite, begun_at) VALUES (?, db_now()) ON CONFLICT (sprite) DO NOTHING", (sprite,)
+        )
+
+    @in_transaction
+    def end(self, tx: Transaction, sprite: str) -> None:
+        """Note that the restore has finished."""
+        tx.execute("DELETE FROM restores WHERE sprite = ?", (sprite,))
+
+
+log = logging.getLogger(__name__)
+
+_TURNS: Final = "log/observations.jsonl"
+_PREFIX: Final = "restore-"
+
+
+#: Adds a line to the audit log: actor, action, subject, and details.
+Note = Callable[..., Awaitable[None]]
+
+#: Advice for users of the command line.
+SAY_OVER: Final = "Say --over to put what is kept in its place; what is there is put aside, not deleted."
+
+
+class RestoreRefusedError(StoreError):
+    """It was not done, since something newer would be lost; the words say what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A completed restore, described in words, and the files that are missing; "" if none are."""
+
+    done: str
+    left_out: str = ""
+
+    @property
+    def words(self) -> str:
+        """Return the whole description."""
+        return f"{self.done} {self.left_out}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A requested restore: its `actor` (as in the audit log) and its time (Unix seconds; None: the newest).
+
+    `over` permits replacing the existing sprite, which is moved aside. `anew` uses a new machine and destroys the old
+    one.
+    """
+
+    actor: str
+    as_of: float | None = None
+    over: bool = False
+    anew: bool = False
+    #: Added to the message of a refusal.
+    advice: str = "An operator can have what is kept put in its place."
+    #: Leave out damaged turns and other rows, which would otherwise prevent the restore.
+    leave_out_damaged: bool = False
+
+
+class Restorer:
+    """`async with Restorer(...) as restorer:`; one restore of a sprite at a time.
+
+    `folder` is for temporary archives; `note` writes the audit log before any change, and the outcome.
+    """
+
+    def __init__(self, store: Store, losses: Losses, host: Restorable, folder: Path, note: Note) -> None:
+        self._store = store
+        self._losses = losses
+        self._host = host
+        self._folder = folder
+        self._note = note
+        self._tasks = TaskSet()
+        self._under_way: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        # Left over from a killed bridge.
+        for left in self._folder.glob(f"{_PREFIX}*.zip"):
+            left.unlink(missing_ok=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.close()
+
+    async def kept_at(self, sprite: str) -> float | None:
+        """Return the time of the sprite's replica (Unix seconds), None if there is none."""
+        return await self._losses.kept_at(sprite)
+
+    async def kept_words(self, sprite: str) -> tuple[str, float] | None:
+        """See Losses."""
+        return await self._losses.kept_words(sprite)
+
+    async def go_on(self, sprite: str, actor: str) -> str:
+        """Accept the sprite as it is and replicate it from the beginning. Raise StoreError.
+
+        The earlier replica stays as an older version.
+        """
+        await self._note(actor, "store accept", sprite)
+        await self._store.accept(sprite)
+        return "Your agent goes on as it is. What was kept of before stays for a month, for whoever runs this bridge."
+
+    async def export(
+        self,
+        sprite: str,
+        as_of: float | None,
+        report: Report,
+        on_left_out: Callable[[LeftOut], None] = lambda _: None,
+        *,
+        leaves_out_damaged: bool = False,
+    ) -> AsyncIterator[bytes]:
+        """Return the replica as an archive, and report its time. StoreError before the first bytes if there is none."""
+        at = await self._kept_at(sprite)
+        report("connecting", f"What is kept of {sprite}'s agent is as of {moment(at if as_of is None else as_of)}.")
+        return archive_of(
+            self._store, sprite, as_of=as_of, on_left_out=on_left_out, leaves_out_damaged=leaves_out_damaged
+        )
+
+    async def restore(self, sprite: str, asked: Asked, report: Report) -> Restored:
+        """Restore the sprite. Raise StoreError or HostError.
+
+        If cancelled, it ends before the first irreversible step, or otherwise finishes in the background.
+        """
+        if checked_name(sprite) in self._under_way:
+            raise RestoreRefusedError(f"{sprite}'s agent is being restored already.")
+        self._under_way.add(sprite)
+        begun = asyncio.Event()
+        work = self._tasks.start(self._outcome(sprite, asked, report, begun), f"restore of {sprite}")
+        work.add_done_callback(lambda _: self._under_way.discard(sprite))
+        try:
+            outcome = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if not begun.is_set():
+                work.cancel()
+            raise
+        if not isinstance(outcome, Restored):
+            raise outcome
+        return outcome
+
+    async def _outcome(
+        self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event
+    ) -> Restored | StoreError | HostError:
+        """Return the result or the refusal; a refusal is no failure of the task."""
+        outcome: Restored | StoreError | HostError
+        left_out = list[LeftOut]()
+        try:
+            outcome = await self._restore(sprite, asked, report, begun, left_out)
+        except (StoreError, HostError) as error:
+            outcome = error
+        except DatabaseError as error:
+            outcome = StoreError(f"The database could not be used: {error}")
+        if begun.is_set():
+            await self._note_end(sprite, asked, outcome, left_out)
+        return outcome
+
+    async def _note_end(
+        self, sprite: str, asked: Asked, outcome: Restored | Exception, left_out: Sequence[LeftOut]
+    ) -> None:
+        """Record the outcome; only log a database error, because the restore is over."""
+        said = {"outcome": "done" if isinstance(outcome, Restored) else f"failed: {outcome}"}
+        for each in left_out:
+            said |= {"left_out": names} if (names := each.names()) else {}
+        try:
+            await self._note(asked.actor, "restore", sprite, **said)
+        except DatabaseError as error:
+            log.warning("how a restore ended could not be noted (%s)", error.code, extra={"sprite": sprite})
+
+    async def _restore(
+        self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event, left_out: list[LeftOut]
+    ) -> Restored:
+        report("connecting", f"Looking at what is kept of {sprite}'s agent.")
+        # Check before the archive is built, and again afterwards, because building takes time.
+        await self._refuse_newer(sprite, asked)
+        async with self._archive(sprite, asked, report, left_out.append) as (archive, manifest):
+            await self._refuse_newer(sprite, asked)
+            aside = await self._host.restore(
+                sprite, archive, report, begin=partial(self._begin, sprite, asked, begun), anew=asked.anew
+            )
+        begun.set()
+        await self._losses.end(sprite)
+        log.info("restored", extra={"sprite": sprite})
+        turns = _turns(manifest)
+        kept = f"What was there before is in {aside}." if aside else ""
+        restored = f"{sprite}'s agent is restored, with {turns} turn(s) and {len(manifest.files)} file(s)."
+        return Restored(f"{restored} {kept}".rstrip(), " ".join(each.words() for each in left_out))
+
+    async def _begin(self, sprite: str, asked: Asked, begun: asyncio.Event) -> None:
+        if begun.is_set():
+            return
+        said = {"over": "yes" if asked.over else "", "anew": "yes" if asked.anew else ""}
+        said["as_of"] = "" if asked.as_of is None else moment(asked.as_of)
+        await self._note(asked.actor, "restore", sprite, **{key: value for key, value in said.items() if value})
+        # A restored sprite ships everything again; so does the earlier one, if the restore fails.
+        await self._store.accept(sprite)
+        begun.set()
+        if not self._host.is_one_step:
+            await self._losses.begin(sprite)
+
+    @asynccontextmanager
+    async def _archive(
+        self, sprite: str, asked: Asked, report: Report, on_left_out: Callable[[LeftOut], None]
+    ) -> AsyncIterator[tuple[Path, Manifest]]:
+        """Yield the replica as a temporary file, readable only by this user."""
+        chunks = await self.export(sprite, asked.as_of, report, on_left_out, leaves_out_damaged=asked.leave_out_damaged)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=".zip", dir=self._folder)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        path = Path(name)
+        try:
+            yield path, await self._write(descriptor, path, chunks)
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _write(self, descriptor: int, path: Path, chunks: AsyncIterator[bytes]) -> Manifest:
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                async for chunk in chunks:
+                    await asyncio.to_thread(stream.write, chunk)
+            with zipfile.ZipFile(path) as archive:
+                return msgspec.json.decode(archive.read(MANIFEST), type=Manifest)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> StoreError:
+        return StoreError(f"The archive cannot be written to {self._folder} ({error.strerror}).")
+
+    async def _kept_at(self, sprite: str) -> float:
+        at = await self.kept_at(sprite)
+        if at is None:
+            raise StoreError(f"Nothing is kept of {sprite}'s agent here: there is nothing to export.")
+        return at
+
+    async def _refuse_newer(self, sprite: str, asked: Asked) -> None:
+        """Raise RestoreRefusedError if a sprite exists that may be newer. Raise StoreError if there is no replica."""
+        await self._kept_at(sprite)
+        if asked.over or await self._losses.is_begun(sprite) or not await self._host.is_there(sprite):
+            return
+        kept = await self._store.count(sprite, _TURNS, asked.as_of)
+        turns = await self._host.turns(sprite)
+        has = "It does not say how many turns it has" if turns is None else f"It has {turns} turn(s)"
+        raise RestoreRefusedError(
+            f"{sprite}'s agent is there. {has}, and what is kept has {kept}: whatever was said or written since then "
+            f"would be gone from it. {asked.advice}"
+        )
+
+
+def _turns(manifest: Manifest) -> int:
+    return next((table.rows for table in manifest.tables if table.path == _TURNS), 0)

@@ -1,0 +1,329 @@
+"""The encrypted store of replicas, with the versions of a month. `store.py` defines its guarantees.
+
+Owns the timing of storage and expiry; `sprite_log.py` has the tables, a shelf holds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from bridge.replicas.batch import Named, Shipment, checked, in_pieces
+from bridge.replicas.keys import FixedKeys, KeyFile, Keyring, key_of_secret
+from bridge.replicas.sprite_log import START, Cursor, SpriteLog, View
+from bridge.replicas.store import (
+    BadShipmentError,
+    DamagedError,
+    Health,
+    Kept,
+    Position,
+    StoreAheadError,
+    StoredRow,
+    StoreError,
+    StoreFullError,
+)
+from bridge.replicas.tables import DatabaseShelf, FolderShelf, Shelf
+
+if TYPE_CHECKING:
+    from bridge.config import Settings
+    from bridge.db.open import Database, Transaction
+    from sprite.protocol.replication import Shipped
+
+
+_T = TypeVar("_T")
+_DAY = 86400.0
+#: A problem with an agent is noticed within a month; older versions would cost disk for ever.
+VERSIONS_SECONDS = 30 * _DAY
+#: A restored file or a card that is drawn again finds its chunks still stored.
+UNUSED_CHUNK_SECONDS = 7 * _DAY
+#: Rows forgotten in one transaction: Postgres ends a statement that takes ten seconds.
+_FORGOTTEN_AT_ONCE = 500
+#: Retention for a sprite that has filled its quota; its newest chunks wait only moments for their rows.
+_SHORT_OF_ROOM_SECONDS = 3600.0
+#: Limit for the stored data of each sprite, in bytes.
+_QUOTA = 4096 * 2**20
+
+
+class SealedStore:
+    """A Store. `quota` is each sprite's limit in bytes."""
+
+    def __init__(self, shelf: Shelf, keyring: Keyring, quota: int = _QUOTA) -> None:
+        self.shelf = shelf
+        self.keyring = keyring
+        self._quota = quota
+
+    async def position(self, sprite: str) -> Position:
+        """See Store."""
+        return await self._read(sprite, SpriteLog.position)
+
+    async def newest(self, sprite: str) -> Position:
+        """See Store."""
+        return await self._read(sprite, SpriteLog.newest)
+
+    async def standing(self, sprite: str) -> tuple[Position, Position, bool]:
+        """Return `position`, `newest` and `wipe_is_due` in one transaction."""
+        return await self._read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0))
+
+    async def identity(self, sprite: str) -> str:
+        """See SpriteLog."""
+        return await self._write(sprite, SpriteLog.identity)
+
+    async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
+        """See Store. Returns after forgotten data is wiped from the disk."""
+        position, wipe_is_due = await self.take(sprite, shipped, after)
+        while wipe_is_due:
+            wipe_is_due = await self.finish_wipe(sprite)
+        return position
+
+    async def take(self, sprite: str, shipped: Shipped, after: int | None = None) -> tuple[Position, bool]:
+        """Store like `append`; also return whether forgotten data may still be on the disk: then call `finish_wipe`."""
+        # Checking many small rows takes a while; a thread keeps the event loop free.
+        shipment = await asyncio.to_thread(checked, shipped)
+        if shipment.forgotten:
+            await self._forget_in_steps(sprite, shipment, after)
+        return await self._write(sprite, lambda log: self._store(log, shipment, after))
+
+    async def rows(
+        self,
+        sprite: str,
+        as_of: float | None = None,
+        on_damaged: Callable[[str, DamagedError], None] | None = None,
+    ) -> AsyncIterator[StoredRow]:
+        """See Store."""
+        view = await self._read(sprite, lambda log: _view(log, sprite, as_of))
+        after: Cursor | None = START
+        while after is not None:
+            page = await self._read(sprite, lambda log, after=after: log.page(view, after))  # type: ignore[misc]
+            for table, error in page.damaged:
+                if on_damaged is None:
+                    raise error
+                on_damaged(table, error)
+            for row in page.rows:
+                yield row
+            after = page.after
+
+    async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
+        """See Store."""
+        return await self._read(sprite, lambda log: log.count(_view(log, sprite, as_of), table))
+
+    async def chunk(self, sprite: str, sha256: str) -> bytes:
+        """See Store."""
+        return await self._read(sprite, lambda log: log.chunk(sha256))
+
+    async def sprites(self) -> list[str]:
+        """See Store."""
+        return await self.shelf.sprites()
+
+    async def kept(self, sprite: str) -> Kept:
+        """See Store."""
+        return await self._read(sprite, SpriteLog.kept)
+
+    async def accept(self, sprite: str) -> None:
+        """See Store."""
+        await self._write(sprite, lambda log: log.begin() if log.generation else None)
+
+    async def delete(self, sprite: str) -> None:
+        """See Store."""
+        await self._write(sprite, SpriteLog.delete)
+        await self.shelf.remove(sprite)
+
+    async def tidy(self, sprite: str) -> None:
+        """Delete expired data: older versions, and unreferenced chunks."""
+
+        def drop(log: SpriteLog) -> None:
+            log.drop_older(VERSIONS_SECONDS)
+            log.drop_unused_chunks(UNUSED_CHUNK_SECONDS)
+
+        await self._write(sprite, drop)
+
+    # --- checks ---
+
+    async def begin_check(self, sprite: str, pause: float) -> bool:
+        """See SpriteLog."""
+        return await self._write(sprite, lambda log: log.begin_check(pause))
+
+    async def end_check(
+        self, sprite: str, rows: Iterable[tuple[int, str, bytes, int]], chunks: Iterable[bytes], wrong: int
+    ) -> None:
+        """See SpriteLog."""
+        await self._write(sprite, lambda log: log.end_check(rows, chunks, wrong))
+
+    async def recheck(self, sprite: str) -> None:
+        """See SpriteLog."""
+        await self._write(sprite, SpriteLog.recheck)
+
+    async def size(self, sprite: str) -> int:
+        """Return the number of stored bytes of a sprite."""
+        return await self._read(sprite, SpriteLog.size)
+
+    async def health(self, sprite: str) -> Health:
+        """Return the result of the last check."""
+        return await self._read(sprite, SpriteLog.health)
+
+    async def ask_again(self, sprite: str, pause: float) -> bool:
+        """See SpriteLog."""
+        if not (await self.health(sprite)).damaged:
+            return False
+        return await self._write(sprite, lambda log: log.ask_again(pause))
+
+    async def _forget_in_steps(self, sprite: str, shipment: Shipment, after: int | None) -> None:
+        """Do the large part of a forget in short transactions; the message's own transaction completes it.
+
+        After an interruption the sprite, which got no acknowledgement, sends it again. Raise StoreError as `_store`
+        does.
+        """
+        through = shipment.forgotten
+        # Reject an invalid message before any change.
+        named = await self._read(sprite, partial(_named, shipment))
+        generation = await self._write(sprite, lambda log: _begin_forget(log, shipment, after))
+        is_more = generation > 0
+        while is_more:
+            is_more = await self._write(sprite, lambda log: log.forget_some(generation, through, _FORGOTTEN_AT_ONCE))
+        if generation:
+            for table, some in in_pieces(named, _FORGOTTEN_AT_ONCE):
+                await self._write(sprite, partial(_doom, generation, through, table, some))
+
+    def _store(self, log: SpriteLog, shipment: Shipment, after: int | None) -> tuple[Position, bool]:
+        position, generation = _following(log, shipment, after), log.generation or log.begin()
+        for sha256, content in shipment.chunks.items():
+            log.add_chunk(sha256, content)
+        # Rows whose acknowledgement was lost arrive again.
+        new = [row for row in shipment.rows if row.position > position.through]
+        for row in new:
+            log.add_row(generation, row)
+        has_changed = bool(new)
+        if shipment.baseline:
+            has_changed |= log.rebase(generation, shipment.baseline, shipment.through)
+        # A repeated forget has nothing left to do.
+        if shipment.forgotten > position.through:
+            log.forget(generation, shipment.forgotten)
+        self._keep_to_quota(log, shipment)
+        through = max(shipment.through, position.through)
+        log.move(generation, shipment.log, through, is_whole=shipment.is_whole, has_changed=has_changed)
+        return log.position(), log.wipes_due() > 0
+
+    def _keep_to_quota(self, log: SpriteLog, shipment: Shipment) -> None:
+        """Delete older data if the quota is exceeded. Raise StoreFullError if that is not enough."""
+        if not (shipment.rows or shipment.chunks) or log.size() <= self._quota:
+            return
+        log.drop_older(_SHORT_OF_ROOM_SECONDS)
+        log.drop_unused_chunks(_SHORT_OF_ROOM_SECONDS)
+        # A forget ships the rest of its rows; it must not wait for space.
+        if log.size() > self._quota + (self._quota // 10 if shipment.forgotten else 0):
+            raise StoreFullError(f"The sprite has filled the {self._quota >> 20} MiB that it may have in the store.")
+
+    async def wipe_is_due(self, sprite: str) -> bool:
+        """Return whether forgotten data may still be on the disk."""
+        return await self._read(sprite, SpriteLog.wipes_due) > 0
+
+    async def finish_wipe(self, sprite: str) -> bool:
+        """Wipe forgotten data from the disk, also after a bridge ended in between.
+
+        Return whether more was forgotten meanwhile, so that it is due again. On DatabaseError it stays due.
+        """
+        due = await self._read(sprite, SpriteLog.wipes_due)
+        if not due:
+            return False
+        await self.shelf.wipe(sprite)
+        return not await self._write(sprite, lambda log: log.wiped(due))
+
+    async def _read(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
+        return await self.shelf.read(sprite, self.in_log(sprite, work))
+
+    async def _write(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
+        def finished(log: SpriteLog) -> _T:
+            done = work(log)
+            log.finish()
+            return done
+
+        return await self.shelf.write(sprite, self.in_log(sprite, finished))
+
+    def in_log(self, sprite: str, work: Callable[[SpriteLog], _T]) -> Callable[[Transaction], _T]:
+        """Return the work in the form for a shelf."""
+        return lambda tx: work(SpriteLog(tx, sprite, self.keyring))
+
+
+def _following(log: SpriteLog, shipment: Shipment, after: int | None) -> Position:
+    """Return the current position. Raise StoreError if the shipment does not continue from it."""
+    position = log.position()
+    if position.log not in {None, shipment.log}:
+        raise StoreAheadError("The sprite's log is another one than the one that is stored.")
+    if after is not None and after > position.through:
+        raise StoreError("What is stored has changed meanwhile; the sprite is asked anew.")
+    return position
+
+
+def _named(shipment: Shipment, log: SpriteLog) -> Named:
+    """Return the rows that a forget names. Raise BadShipmentError or DamagedError."""
+
+    def nothing(_: str) -> bytes:
+        raise BadShipmentError("The sprite ships a long row without what it is made of.")
+
+    return shipment.doomed(log.chunk if log.generation else nothing)
+
+
+def _begin_forget(log: SpriteLog, shipment: Shipment, after: int | None) -> int:
+    """Begin a forget; return its generation, or 0 if there is nothing to do. Raise StoreError as `_following` does."""
+    position, generation = _following(log, shipment, after), log.generation
+    if not generation or shipment.forgotten <= position.through:
+        return 0
+    log.begin_forget(generation, shipment.forgotten)
+    return generation
+
+
+def _doom(generation: int, through: int, table: str, ids: list[int | str], log: SpriteLog) -> None:
+    log.doom(generation, through, table, ids)
+
+
+def _view(log: SpriteLog, sprite: str, as_of: float | None) -> View:
+    """Return the newest state, or that of a time. Raise StoreError if there is none."""
+    view = log.view(as_of)
+    if view is None:
+        then = "" if as_of is None else " of that time, or of before"
+        raise StoreError(f"Nothing{then} is stored of {sprite}.")
+    return view
+
+
+@asynccontextmanager
+async def open_store(settings: Settings, database: Database | None) -> AsyncIterator[SealedStore]:
+    """Open the store in the shared database or, without one, in the data folder.
+
+    A missing key file is noticed only when it is first needed.
+    """
+    async with AsyncExitStack() as stack:
+        shelf: Shelf
+        if settings.database_url is not None and database is not None:
+            shelf = DatabaseShelf(database)
+        else:
+            shelf = await stack.enter_async_context(FolderShelf(settings.store))
+        fixed = [*(settings.store_keys or ())]
+        if settings.database_url is not None and settings.cluster_secret is not None:
+            # Bridges of one cluster share a key, even if none was configured.
+            fixed.append(key_of_secret(settings.cluster_secret))
+        keys: Keyring = FixedKeys(fixed) if fixed else await _key_file(settings.store_key, shelf)
+        yield SealedStore(shelf, keys)
+
+
+async def _key_file(path: Path, shelf: Shelf) -> KeyFile:
+    """Return the key file. It is created when first needed, unless something was sealed with a key that is missing."""
+    return KeyFile(path, makes=not path.exists() and not await _has_sealed(shelf))
+
+
+async def _has_sealed(shelf: Shelf) -> bool:
+    """Return whether anything is sealed. A bridge that was killed at its first write leaves an empty log."""
+    for sprite in await shelf.sprites():
+        try:
+            if await shelf.read(sprite, partial(_is_begun, sprite)):
+                return True
+        except StoreError:
+            # It is damaged, so it was sealed once.
+            return True
+    return False
+
+
+def _is_begun(sprite: str, tx: Transaction) -> bool:
+    return tx.execute("SELECT 1 FROM stored_sprites WHERE sprite = ?", (sprite,)).fetchone() is not None

@@ -1,0 +1,1 @@
+"""The application: routes, middleware, forwarding to the owner, and the page's files."""

@@ -1,0 +1,217 @@
+"""Middleware for all requests: request id, Host check, limits, headers, log line and metrics.
+
+Turns exceptions into answers. Independent of the routes' meaning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from bridge.auth import login
+from bridge.auth.login import Doorkeeper
+from bridge.cluster.forward_header import HOP
+from bridge.db.open import DatabaseAwayError
+from bridge.http import messages
+from bridge.proxy.body import MAX_BODY_BYTES
+from bridge.routes.owner import ROUTES
+from bridge.telemetry.logs import PERSON, REQUEST_ID, SPRITE
+from bridge.telemetry.metrics import Metrics
+from sprite.common.limits import TokenBucket
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: Limit for the arrival of a body: 2 Mbit/s for the largest one.
+_BODY_SECONDS = 120.0
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+#: Polled every few seconds by machines: counted, but not logged.
+_QUIET = frozenset({"/healthz", "/healthz/peer", "/readyz", "/metrics", "/-/{version}/{name}", "/{name}"})
+#: API endpoints below /v1/. All other paths there belong to the model proxy, which has its own limits.
+_DOORS = frozenset({"/v1/observations", "/v1/memory/boot", "/v1/chat/completions"})
+#: Probes use an IP address, not a name.
+_ANY_HOST = frozenset({"/healthz", "/healthz/peer", "/readyz"})
+#: Rate limit for log lines of unauthenticated requests, which have no other limit. All are counted.
+_STRANGERS_LINES_PER_SECOND, _STRANGERS_LINES_AT_ONCE = 1.0, 100.0
+_BEGUN_AS: Final = web.RequestKey("begun_as", int)
+_HEADERS = {
+    "Server": "Sprite",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Edge:
+    """The middleware of the public application. `is_secure`: people connect over https.
+
+    `has_peers`: other bridges forward requests, which `Crossing` verifies.
+    """
+
+    def __init__(
+        self,
+        doorkeeper: Doorkeeper,
+        metrics: Metrics,
+        *,
+        is_secure: bool,
+        has_peers: bool = False,
+        body_seconds: float = _BODY_SECONDS,
+    ) -> None:
+        self._doorkeeper = doorkeeper
+        self._metrics = metrics
+        self._has_peers = has_peers
+        self._body_seconds = body_seconds
+        self._strangers_lines = TokenBucket(_STRANGERS_LINES_PER_SECOND, _STRANGERS_LINES_AT_ONCE)
+        self._headers = _HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if is_secure else {})
+
+    def middleware(self) -> Middleware:
+        """Return the middleware."""
+
+        @web.middleware
+        async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._around(request, handler)
+
+        return around
+
+    async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Add headers, as an `on_response_prepare` signal. The model proxy's answers stay unchanged."""
+        request[_BEGUN_AS] = response.status
+        if REQUEST_ID in request and not _is_models(request):
+            response.headers["X-Request-Id"] = request[REQUEST_ID]
+            for name, value in self._headers.items():
+                if name not in response.headers or name == "Server":
+                    response.headers[name] = value
+
+    async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        request[REQUEST_ID] = secrets.token_hex(8)
+        began = time.monotonic()
+        status = 499
+        slow = None
+        if not (request.content.is_eof() or _is_models(request)):
+            slow = asyncio.get_running_loop().call_later(self._body_seconds, _give_up, request)
+        try:
+            response = await self._answer(request, handler)
+            status = response.status
+            return response
+        finally:
+            # Also after a disconnect, which cancels the handler or breaks the connection: status 499.
+            if slow is not None:
+                slow.cancel()
+            if request.get(_BEGUN_AS) == HTTPStatus.SWITCHING_PROTOCOLS:
+                # However the WebSocket ended.
+                status = HTTPStatus.SWITCHING_PROTOCOLS
+            self._note(request, status, time.monotonic() - began)
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not self._may_name(request):
+            return login.foreign_host(request)
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            return _refusal(request, web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES))
+        try:
+            return await handler(request)
+        except (messages.AnsweredError, web.HTTPException) as refused:
+            return _refusal(request, refused)
+        except ConnectionError:
+            # The client disconnected in mid-answer; aiohttp cleans up.
+            raise
+        except DatabaseAwayError:
+            # The database itself logs that it is away, once.
+            if _BEGUN_AS in request:
+                raise ConnectionResetError("an answer that has begun cannot become another") from None
+            return messages.page(
+                request,
+                503,
+                "The database is away",
+                "Nothing is lost by that. It is tried again with every request: come back in a moment.",
+                code="database_away",
+                headers={"Retry-After": "2"},
+            )
+        except Exception as error:
+            # A bug must neither end the connection without an answer nor reveal its message.
+            log.exception("a request failed", extra={"request_id": request[REQUEST_ID], "route": _route(request)})
+            if _BEGUN_AS in request:
+                raise ConnectionResetError("an answer that has begun cannot become another") from error
+            return messages.page(
+                request,
+                500,
+                "Something went wrong here",
+                f"Whoever runs this bridge finds it in the log as {request[REQUEST_ID]}.",
+                code="internal",
+            )
+
+    def _may_name(self, request: web.Request) -> bool:
+        """Return whether the request's Host is allowed: a name of this bridge, or any host in a forwarded request."""
+        route = _route(request)
+        is_passed_on = self._has_peers and HOP in request.headers and route in ROUTES
+        return is_passed_on or route in _ANY_HOST or self._doorkeeper.is_known_host(request)
+
+    def _note(self, request: web.Request, status: int, seconds: float) -> None:
+        route = _route(request)
+        method = request.method if request.method in _METHODS else "other"
+        self._metrics.answered(method, route, status, seconds)
+        if route in _QUIET:
+            return
+        known = {name: request[key] for name, key in (("person", PERSON), ("sprite", SPRITE)) if key in request}
+        if not known:
+            if self._strangers_lines.wait(1) > 0:
+                return
+            self._strangers_lines.take(1)
+        log.info(
+            "answered",
+            extra={
+                "request_id": request[REQUEST_ID],
+                "method": method,
+                "route": route,
+                "status": status,
+                "duration_ms": round(seconds * 1000, 1),
+                **known,
+            },
+        )
+
+
+def _route(request: web.Request) -> str:
+    """Return the route's pattern, such as /files/{path}, so that logs leave out the requested path."""
+    resource = request.match_info.route.resource
+    return "unknown" if resource is None else resource.canonical
+
+
+def _is_models(request: web.Request) -> bool:
+    """Return whether the request is for the model proxy."""
+    return request.path.startswith("/v1/") and request.path not in _DOORS
+
+
+def _give_up(request: web.Request) -> None:
+    if not request.content.is_eof():
+        request.content.set_exception(web.HTTPRequestTimeout(headers={"Connection": "close"}))
+
+
+def _refusal(request: web.Request, refused: messages.AnsweredError | web.HTTPException) -> web.Response:
+    """Return aiohttp's and handlers' refusals as a page."""
+    if isinstance(refused, messages.AnsweredError):
+        return refused.response
+    if isinstance(refused, web.HTTPNotFound):
+        return messages.page(request, 404, "There is nothing here", code="not_found")
+    if isinstance(refused, web.HTTPRequestEntityTooLarge):
+        response = messages.page(
+            request,
+            413,
+            "This is too much at once",
+            f"A request may have up to {MAX_BODY_BYTES >> 20} MiB.",
+            code="request_too_large",
+        )
+        response.force_close()
+        return response
+    kept = {name: refused.headers[name] for name in ("Allow", "Connection") if name in refused.headers}
+    return messages.page(request, refused.status, refused.reason, code="refused", headers=kept)

@@ -1,0 +1,211 @@
+"""Routing of sprite requests: answered here if this bridge owns the sprite, else forwarded to its owner.
+
+One table lists these routes and their credentials. Here the person is only identified, to find their sprite's owner.
+The owning bridge's endpoint authorizes the request. The local endpoint answers requests without valid credentials. A
+single bridge needs none of this.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from aiohttp import HttpVersion11, hdrs, web
+
+from bridge.auth.login import Doorkeeper, bearer
+from bridge.cluster.forward import HopError, LookAgainError
+from bridge.cluster.forward_header import ANSWER, HOP, PASSED, Hop, HopRefusedError, Passed, Refusal, Seal, target_of
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, Ownership
+from bridge.cluster.peers import PATH
+from bridge.http import messages
+from bridge.telemetry.logs import PERSON, REQUEST_ID
+
+if TYPE_CHECKING:
+    from bridge.auth.revocations import Revocations
+    from bridge.auth.tokens import PersonTokens
+    from bridge.cluster.forward import Hops
+
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_By = Literal["anything", "token", "cookie"]
+
+#: Routes that need a sprite, with their credentials: a cookie, any token, or `anything` (a cookie or a full token).
+DOORS: Final[dict[str, _By]] = {
+    "/ws": "anything",
+    "/ws/why": "anything",
+    "/files/{path:.+}": "anything",
+    "/push/permission": "cookie",
+    "/restore": "anything",
+    "/v1/observations": "token",
+    "/v1/memory/boot": "token",
+    "/v1/chat/completions": "token",
+    "/mcp": "token",
+}
+#: The same as names of routes. Forwarded requests arrive on these only.
+ROUTES: Final = frozenset(path.replace(":.+", "") for path in DOORS)
+#: The sprite may change its owner during the first attempt; one retry is enough for that.
+_LOOKS = 2
+
+
+class Crossing:
+    """The router: pass `guarded(routes)` to the application. `seal` is None if the bridges share no secret."""
+
+    def __init__(
+        self,
+        doorkeeper: Doorkeeper,
+        tokens: PersonTokens,
+        ownership: Ownership,
+        hops: Hops,
+        seal: Seal | None,
+        revocations: Revocations,
+        troubles: Callable[[], list[str]] = list,
+    ) -> None:
+        self._doorkeeper = doorkeeper
+        self._tokens = tokens
+        self._ownership = ownership
+        self._hops = hops
+        self._seal = seal
+        self._revocations = revocations
+        #: Returns the problems between this bridge and others, as messages for operators.
+        self.troubles = troubles
+
+    def guarded(self, routes: Sequence[web.RouteDef]) -> list[web.RouteDef]:
+        """Return the routes, with those in DOORS wrapped to be answered by the sprite's owner."""
+        return [
+            web.get(PATH, self._believed, allow_head=False),
+            *(self._route(route) if route.path in DOORS else route for route in routes),
+        ]
+
+    async def end_all(self) -> None:
+        """Close forwarded WebSockets because the bridge stops."""
+        await self._hops.end_all()
+
+    async def for_person(self, request: web.Request, person: str, handler: _Handler) -> web.StreamResponse:
+        """Answer a request from the control socket."""
+        request.setdefault(REQUEST_ID, secrets.token_hex(8))
+        return await self._led(request, Passed(person, "operator", None), handler)
+
+    def _route(self, route: web.RouteDef) -> web.RouteDef:
+        by, handler = DOORS[route.path], route.handler
+
+        async def cross(request: web.Request) -> web.StreamResponse:
+            if HOP in request.headers:
+                return await self._taken(request, handler)
+            passed = await self._recognised(request, by)
+            return await (handler(request) if passed is None else self._led(request, passed, handler))
+
+        return web.RouteDef(route.method, route.path, cross, {**route.kwargs, "expect_handler": _expect})
+
+    async def _recognised(self, request: web.Request, by: _By) -> Passed | None:
+        """Return the person and credential; None if the endpoint itself has to refuse."""
+        token = bearer(request)
+        if token is None:
+            caller = None if by == "token" else await self._doorkeeper.browser(request)
+            return None if caller is None else Passed(caller.person, "session", caller.way_in)
+        holder = None if by == "cookie" else await self._tokens.holder(token)
+        if holder is None or (by == "anything" and holder.scopes is not None):
+            return None
+        return Passed(holder.person, "token", holder.key.hex(), holder.label, holder.scopes)
+
+    # --- out ---
+
+    async def _led(self, request: web.Request, passed: Passed, handler: _Handler) -> web.StreamResponse:
+        """Answer a request here, or forward it to the owner of the person's sprite."""
+        request[PERSON] = passed.person
+        fault: HopError | NotOwnedError
+        for look in range(_LOOKS):
+            try:
+                owner = await self._owner(passed.person, is_sure=look > 0)
+                if owner is None:
+                    with self._ownership.using(passed.person):
+                        return await handler(request)
+                hop = Hop(passed, owner.epoch, request[REQUEST_ID])
+                return await self._hops.passed_on(request, owner, hop, self._doorkeeper.address(request))
+            except (LookAgainError, NotOwnedError) as error:
+                fault = error
+            except HopError as error:
+                return _failed(request, error.status, error.code, str(error))
+        if web.WebSocketResponse().can_prepare(request).ok:
+            # Pages and terminals get status updates over the socket and reconnect when asked to.
+            return await handler(request)
+        return _failed(request, 503, "unavailable", str(fault))
+
+    async def _owner(self, sprite: str, *, is_sure: bool) -> Owner | None:
+        """Return the other bridge that owns the sprite; None once this one does.
+
+        Unless `is_sure`, the cached owner counts.
+        """
+        if not is_sure and (owner := await self._ownership.owner_of(sprite)) is not None:
+            return owner
+        try:
+            await self._ownership.own(sprite)
+        except OwnedElsewhere as elsewhere:
+            return Owner(elsewhere.address, elsewhere.epoch)
+        return None
+
+    # --- in ---
+
+    async def _believed(self, request: web.Request) -> web.StreamResponse:
+        """Answer another bridge's probe whether its signature is accepted here."""
+        try:
+            self._opened(request)
+        except HopRefusedError as refused:
+            return _refused(request, refused.reason)
+        return web.Response(status=204, headers={"Cache-Control": "no-store"})
+
+    def _opened(self, request: web.Request) -> Hop:
+        if self._seal is None:
+            raise HopRefusedError("unsigned")
+        return self._seal.opened(request.method, target_of(request), request.headers)
+
+    async def _taken(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Answer a request forwarded by another bridge. Never forwards it again."""
+        try:
+            hop = self._opened(request)
+        except HopRefusedError as refused:
+            return _refused(request, refused.reason)
+        person = hop.passed.person
+        request[PERSON], request[REQUEST_ID] = person, hop.request_id
+        if not self._ownership.holds(person) or self._ownership.epoch(person) != hop.epoch:
+            return _refused(request, "not-owner")
+        if not await self._revocations.is_good(hop.passed):
+            return messages.page(request, 401, "You were logged out", "Please log in again.", code="unauthorized")
+        request[PASSED] = hop.passed
+        await _go_on(request)
+        with self._ownership.using(person):
+            return await handler(request)
+
+
+async def _expect(request: web.Request) -> None:
+    """Delay `100 Continue` for a forwarded request until it is accepted: its body may still go to another bridge."""
+    if HOP not in request.headers:
+        await _go_on(request)
+
+
+async def _go_on(request: web.Request) -> None:
+    expected = request.headers.get(hdrs.EXPECT)
+    if expected is None or request.version != HttpVersion11:
+        return
+    if expected.lower() != "100-continue":
+        raise web.HTTPExpectationFailed
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    # Resets the count, because no part of the answer's own head has been written.
+    request.writer.output_size = 0
+
+
+def _failed(request: web.Request, status: int, code: str, words: str) -> web.Response:
+    headers = {"Retry-After": "2"} if code == "unavailable" else {}
+    return messages.page(request, status, "Your agent cannot be reached now", words, code=code, headers=headers)
+
+
+def _refused(request: web.Request, reason: Refusal) -> web.Response:
+    """Return the refusal for another bridge, which translates it for its client."""
+    if reason == "not-owner":
+        status, title = 421, "This bridge does not have that sprite"
+    else:
+        status, title = 403, "This does not come from a bridge that is known here"
+    response = messages.page(request, status, title, code=reason.replace("-", "_"), headers={ANSWER: reason})
+    if not request.content.is_eof():
+        response.force_close()
+    return response

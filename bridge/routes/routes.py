@@ -1,0 +1,293 @@
+"""The public routes, with their access checks."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Final
+
+from aiohttp import WSCloseCode, web
+
+from bridge.auth import login
+from bridge.auth.login import Doorkeeper
+from bridge.auth.open_sockets import Visitors
+from bridge.auth.people import People
+from bridge.cluster.ownership import NotOwnedError, Ownership
+from bridge.config import LOCAL_PERSON, Settings
+from bridge.db.open import DatabaseAwayError, DatabaseError
+from bridge.http import messages
+from bridge.hub.hub import Relay
+from bridge.providers.provider import Host, HostError, Phase, Report
+from bridge.replicas.archive import Exported, Source, exported_as_owner
+from bridge.replicas.restore import Asked, Restored, Restorer, RestoreRefusedError
+from bridge.replicas.store import StoreError
+from bridge.routes import files
+from bridge.routes.pages import Pages
+from bridge.telemetry.logs import PERSON
+from bridge.telemetry.metrics import Metrics, Probe
+from sprite.protocol.messages import MAX_FRAME_BYTES
+
+#: A frame above the protocol's limit still gets an error message. One far above it ends the connection.
+MAX_MESSAGE_BYTES = 2 * MAX_FRAME_BYTES
+#: A silent disconnect is noticed after one and a half of these intervals.
+_TOO_MANY = "Too many pages and terminals"
+_HEARTBEAT_SECONDS = 30.0
+
+
+class Readiness:
+    """Whether the bridge accepts connections: not before everything is open, and not while it stops.
+
+    `is_well` returns whether the bridge can write its data; probes check it, too.
+    """
+
+    def __init__(self, is_well: Callable[[], bool]) -> None:
+        self.is_ready = False
+        self.is_well = is_well
+
+
+class Routes:
+    """Handlers that authenticate requests and pass them on."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        doorkeeper: Doorkeeper,
+        people: People,
+        visitors: Visitors,
+        host: Host,
+        relay: Relay,
+        metrics: Metrics,
+        readiness: Readiness,
+    ) -> None:
+        self._operator_token = settings.operator_token
+        self._doorkeeper = doorkeeper
+        self._people = people
+        self._visitors = visitors
+        self._host = host
+        self._relay = relay
+        self._metrics = metrics
+        self._readiness = readiness
+        self._database = Probe(partial(people.may_come, LOCAL_PERSON))
+        self._pages = Pages(offline_model=settings.uses_offline_model)
+
+    def table(self) -> list[web.RouteDef]:
+        """Return the routes. The catch-all for the page's files comes last."""
+        return [
+            # HEAD / belongs to the model proxy.
+            web.get("/", self._index, allow_head=False),
+            # Scanners and link previews use HEAD, which must not use the link up.
+            web.get("/login", self._doorkeeper.login, allow_head=False),
+            web.post("/login", self._change_person),
+            web.post("/logout", self._logout),
+            web.get("/ws", self._socket, allow_head=False),
+            web.get("/ws/why", self._why, allow_head=False),
+            web.get("/files/{path:.+}", self._file, allow_head=False),
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/metrics", self._scrape),
+            web.get("/-/{version}/{name:.+}", self._pages.asset),
+            web.get("/{name:.+}", self._pages.asset),
+        ]
+
+    async def serve_socket(self, request: web.Request, person: str, way_in: str | None = None) -> web.StreamResponse:
+        """Serve a WebSocket of an authenticated person. Revoking `way_in`, the hash of a session or token, ends it."""
+        request[PERSON] = person
+        if not self._readiness.is_ready:
+            return messages.page(request, 503, "The bridge is stopping", code="stopping", headers={"Retry-After": "2"})
+        if not self._visitors.may_enter(person):
+            return messages.page(
+                request,
+                429,
+                f"{_TOO_MANY} are open at once",
+                "Close one of them.",
+                code="too_many_connections",
+            )
+        websocket = web.WebSocketResponse(heartbeat=_HEARTBEAT_SECONDS, max_msg_size=MAX_MESSAGE_BYTES, compress=False)
+        if not websocket.can_prepare(request).ok:
+            return messages.page(
+                request,
+                426,
+                "This address speaks WebSocket only",
+                code="websocket_only",
+                headers={"Upgrade": "websocket"},
+            )
+        with self._visitors.inside(person, way_in, websocket) as visitor:
+            await websocket.prepare(request)
+            await self._people.seen(person)
+            try:
+                if visitor.is_ended:
+                    await websocket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"ended meanwhile")
+                else:
+                    await self._relay.serve(websocket, person, request.transport)
+            finally:
+                await self._people.seen(person)
+        return websocket
+
+    async def _index(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._doorkeeper.known(request)
+        response = self._pages.index(request)
+        await self._doorkeeper.renew(response, caller)
+        return response
+
+    async def _change_person(self, request: web.Request) -> web.StreamResponse:
+        left = await self._doorkeeper.browser(request)
+        response = await self._doorkeeper.change_person(request)
+        if left is not None and left.session is not None and _goes_on(response):
+            await self._people.end_session(left.session)
+            await self._visitors.end_way_in(left.person, login.way_in_of(left.session))
+        return response
+
+    async def _logout(self, request: web.Request) -> web.StreamResponse:
+        left = await self._doorkeeper.browser(request)
+        response = await self._doorkeeper.logout(request)
+        if left is not None and left.session is not None and _goes_on(response):
+            await self._visitors.end_way_in(left.person, login.way_in_of(left.session))
+        return response
+
+    async def _socket(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._doorkeeper.known(request, acts=True)
+        return await self.serve_socket(request, caller.person, caller.way_in)
+
+    async def _why(self, request: web.Request) -> web.Response:
+        """Return why a page's WebSocket is refused, which browsers hide: `{"message"}`, "" if it is not."""
+        caller = await self._doorkeeper.caller(request)
+        words = "" if self._readiness.is_ready else "The bridge is starting, or stopping."
+        if caller is not None and not self._visitors.may_enter(caller.person):
+            words = f"{_TOO_MANY} of yours are open at once: close one of them."
+        return web.json_response({"message": words}, headers={"Cache-Control": "no-store"})
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._doorkeeper.known(request)
+        return await files.serve(request, self._host, caller.person)
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        if not self._readiness.is_ready:
+            return web.Response(status=503, text="stopping\n")
+        try:
+            # Detects a broken disk or an unreachable server.
+            await self._database.answer()
+        except (DatabaseAwayError, TimeoutError):
+            return web.Response(status=503, text="the database is away\n")
+        except DatabaseError:
+            return web.Response(status=503, text="the disk refuses\n")
+        if not self._readiness.is_well():
+            return web.Response(status=503, text="the disk refuses\n")
+        return web.Response(text="ready\n")
+
+    async def _scrape(self, request: web.Request) -> web.Response:
+        if not (self._doorkeeper.is_operator_machine(request) or self._has_operator_token(request)):
+            return messages.page(
+                request,
+                403,
+                "The figures are for whoever runs this bridge",
+                "From this machine, or with `Authorization: Bearer` and the token in `BRIDGE_OPERATOR_TOKEN`.",
+                code="forbidden",
+            )
+        return web.Response(body=await self._metrics.text(), headers={"Content-Type": self._metrics.content_type})
+
+    def _has_operator_token(self, request: web.Request) -> bool:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if self._operator_token is None or scheme.lower() != "bearer":
+            return False
+        return hmac.compare_digest(token.encode(errors="surrogateescape"), self._operator_token.encode())
+
+
+def _goes_on(response: web.StreamResponse) -> bool:
+    """Return whether the response is a redirect, which means success."""
+    return response.status == web.HTTPSeeOther.status_code
+
+
+#: A person's choices, and the offer that each requires; see LinkState.
+_OFFERED: Final = {"restore": None, "replace": "replace", "over": "choose", "keep": "choose"}
+
+
+class Restoring:
+    """Restores and exports of sprites, with the relay that reports progress and the ownership of sprites."""
+
+    def __init__(self, restorer: Restorer, relay: Relay, ownership: Ownership) -> None:
+        self._restorer = restorer
+        self._relay = relay
+        self._ownership = ownership
+
+    async def exported(
+        self, host: Host, sprite: str, source: Source | None, as_of: float | None, *, leave_out_damaged: bool
+    ) -> Exported:
+        """See `exported_as_owner`."""
+        return await exported_as_owner(
+            self._ownership,
+            host,
+            self._restorer,
+            sprite,
+            lambda *_: None,
+            source=source,
+            as_of=as_of,
+            leave_out_damaged=leave_out_damaged,
+        )
+
+    async def kept_words(self, sprite: str) -> tuple[str, float] | None:
+        """See Losses."""
+        return await self._restorer.kept_words(sprite)
+
+    def using(self, sprite: str) -> AbstractContextManager[None]:
+        """Keep the sprite's lease, if this bridge has one, while the block runs."""
+        return self._ownership.using(sprite)
+
+    async def restore(self, sprite: str, asked: Asked, report: Report) -> Restored:
+        """Restore a sprite; see Restorer. Raises NotOwnedError if another bridge owns it."""
+
+        def tell(phase: Phase, words: str) -> None:
+            report(phase, words)
+            self._relay.report(sprite, phase, words)
+
+        try:
+            await self._ownership.own(sprite)
+            with self._ownership.using(sprite):
+                return await self._restorer.restore(sprite, asked, tell)
+        finally:
+            # Clients that wait for the sprite get it now, without waiting for the next attempt.
+            self._relay.nudge(sprite)
+
+    def door(self, doorkeeper: Doorkeeper) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Return the handler of `POST /restore`: restores the person's newest replica, without replacing anything.
+
+        `?how=` selects another way, accepted only while the person's page offers it. `replace` uses a new machine,
+        `over` replaces the current agent, `keep` leaves the agent as it is.
+        """
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            caller = await doorkeeper.known(request, acts=True)
+            return await self.answer(request, caller.person)
+
+        return answer
+
+    async def asked_by(self, person: str, how: str, *, actor: str | None = None) -> Restored:
+        """Do what the person, or `actor` for them, asked for.
+
+        Raises RestoreRefusedError if it is not offered now.
+        """
+        if how not in _OFFERED:
+            raise RestoreRefusedError(f"how is {', '.join(_OFFERED)}, or is not said.")
+        offered = _OFFERED[how]
+        if offered is not None and self._relay.offer(person) != offered:
+            raise RestoreRefusedError("Your agent does not need that at the moment, and nothing was changed.")
+        if how == "keep":
+            return Restored(await self._restorer.go_on(person, actor or person))
+        asked = Asked(actor or person, over=offered is not None, anew=how == "replace")
+        return await self.restore(person, asked, lambda _phase, _words: None)
+
+    async def answer(self, request: web.Request, person: str, *, actor: str | None = None) -> web.StreamResponse:
+        """Answer a restore request of an authenticated person; `actor` is the requester, if different."""
+        request[PERSON] = person
+        try:
+            done = await self.asked_by(person, request.query.get("how", "restore"), actor=actor)
+        except RestoreRefusedError as error:
+            return messages.page(request, 409, "Nothing was restored", str(error), code="refused")
+        except (HostError, StoreError, NotOwnedError) as error:
+            return messages.page(request, 503, "It could not be restored", str(error), code="unavailable")
+        said = {"message": done.words, "left_out": done.left_out}
+        return web.json_response(said, headers={"Cache-Control": "no-store"})

@@ -1,1 +1,0 @@
-"""Encrypted replicas of the sprites' logs, stored apart from the sprites' machines."""

@@ -1,0 +1,168 @@
+"""The parts of `python -m bridge chat`: a connection to a bridge, a link over it, a screen, and shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from bridge.client.link import BridgeLink, BridgeUnreachableError
+from bridge.providers.provider import CHAT_HISTORY, SYSTEM
+from bridge.terminal import drawing
+from bridge.terminal.commands import Commands
+from bridge.terminal.conversation import Conversation
+from bridge.terminal.drawing import one_line, own_zone
+from bridge.terminal.endpoints import LocalEndpoint, RemoteEndpoint
+from bridge.terminal.pipe import Pipe
+from sprite.common.tasks import TaskDiedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from bridge.config import Settings
+    from bridge.terminal.terminal import Screen, Terminal
+
+
+#: Limit for a pipe's wait for an unreachable bridge, because no person can end the wait.
+_PATIENCE_SECONDS = 30.0
+_FAILED = 1
+_SIGNALLED = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The bridge of a local data folder, and the person whose sprite to talk to."""
+
+    settings: Settings
+    person: str
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A remote bridge by its address, and a person's token there."""
+
+    url: str
+    token: str
+
+
+async def hold(place: Here | Elsewhere, *, rings: bool = True) -> int:
+    """Run the conversation until the person leaves and return the exit status. `rings`: see Conversation."""
+    in_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    screen = _terminal(place) if in_terminal else Pipe()
+    ends = _Ends(catches_interrupt=not in_terminal)
+    try:
+        async with _endpoint(place, screen, ends.fail) as endpoint:
+            patience = None if in_terminal else _PATIENCE_SECONDS
+            async with BridgeLink(endpoint.connect, patience_seconds=patience) as link, asyncio.TaskGroup() as group:
+                # A program that writes into a pipe may run in another time zone than its person.
+                zone = own_zone(os.environ.get("TZ", "")) if in_terminal else None
+                conversation = Conversation(
+                    link, screen, banner=lambda: _banner(place, endpoint), zone=zone, rings=rings
+                )
+                commands = Commands(conversation, screen, link, endpoint.fetch, endpoint.restore)
+                following = group.create_task(conversation.follow(), name="chat-follow")
+                talking = group.create_task(screen.talk(conversation, commands), name="chat-talk")
+                with ends.of(talking):
+                    await asyncio.wait([talking])
+                following.cancel()
+            if isinstance(endpoint, LocalEndpoint) and endpoint.is_ours:
+                await screen.line(drawing.note("remembering what was said, then stopping the sprite…"))
+    except* BridgeUnreachableError as errors:
+        await _explain(errors, screen)
+        status = _FAILED
+    except* TaskDiedError as deaths:
+        for death in deaths.exceptions:
+            await screen.line(drawing.note(f"bridge: {death}"))
+        status = _FAILED
+    except* BrokenPipeError:
+        # The reader of stdout has closed it; the rest is discarded.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = _FAILED
+    else:
+        status = ends.status
+    return status
+
+
+class _Ends:
+    """Signals that end the conversation in order: the sprite stops and memory is written."""
+
+    def __init__(self, *, catches_interrupt: bool) -> None:
+        # In a terminal the prompt handles Ctrl-C itself.
+        interrupt = [signal.SIGINT] if catches_interrupt else []
+        self._signals = [signal.SIGTERM, signal.SIGHUP, *interrupt]
+        self._talking: asyncio.Task[None] | None = None
+        self.status = 0
+
+    def of(self, talking: asyncio.Task[None]) -> _Ends:
+        self._talking = talking
+        return self
+
+    def __enter__(self) -> None:
+        for number in self._signals:
+            asyncio.get_running_loop().add_signal_handler(number, self._end, number)
+
+    def __exit__(self, *error: object) -> None:
+        for number in self._signals:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def fail(self) -> None:
+        """End because the bridge started for this conversation has failed."""
+        self._leave(_FAILED)
+
+    def _end(self, number: int) -> None:
+        self._leave(_SIGNALLED + number)
+
+    def _leave(self, status: int) -> None:
+        self.status = status
+        if self._talking is not None:
+            self._talking.cancel()
+
+
+def _terminal(place: Here | Elsewhere) -> Terminal:
+    from bridge.terminal.terminal import Terminal
+
+    chosen = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
+    return Terminal(_history(place), editor=next(filter(None, chosen), "vi"))
+
+
+def _history(place: Here | Elsewhere) -> Path | None:
+    """Return the path of the input history if the sprite is on this machine."""
+    if isinstance(place, Elsewhere) or place.settings.provider != "local":
+        return None
+    return place.settings.workspaces / place.person / SYSTEM / CHAT_HISTORY
+
+
+def _endpoint(place: Here | Elsewhere, screen: Screen, on_death: Callable[[], None]) -> LocalEndpoint | RemoteEndpoint:
+    if isinstance(place, Elsewhere):
+        return RemoteEndpoint(place.url, place.token)
+
+    async def tell(words: str) -> None:
+        await screen.line(drawing.note(words))
+
+    return LocalEndpoint(place.settings, place.person, on_death, tell)
+
+
+def _banner(place: Here | Elsewhere, endpoint: LocalEndpoint | RemoteEndpoint) -> Text:
+    if isinstance(place, Elsewhere):
+        parts = [f"connected to {place.url}"]
+    elif isinstance(endpoint, LocalEndpoint) and endpoint.is_ours:
+        offline = place.settings.uses_offline_model
+        model = "offline stand-in, not Claude (set ANTHROPIC_API_KEY for Claude)" if offline else "Claude"
+        parts = [model, f"a bridge started on {place.settings.data}"]
+    else:
+        parts = [f"the bridge that runs on {place.settings.data}"]
+    return Text.assemble(("Sprite", "bold cyan"), *((f" · {one_line(part)}", "dim") for part in (*parts, "/help")))
+
+
+async def _explain(errors: BaseExceptionGroup[BridgeUnreachableError], screen: Terminal | Pipe) -> None:
+    for error in errors.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            await _explain(error, screen)
+        else:
+            await screen.show(drawing.problem(str(error)))

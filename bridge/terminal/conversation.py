@@ -1,0 +1,399 @@
+"""The client's state of the conversation: sent messages, running turns and open questions.
+
+Owns that state and turns each message of the sprite into output. Uses only the interfaces of the link and the screen.
+Input and drawing are implemented elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from bridge.client.link import NotConnectedError
+from bridge.client.turns import Turns
+from bridge.terminal import drawing
+from bridge.terminal.cards import Board, cards_in_words, draw_card
+from bridge.terminal.command import ADVICE
+from bridge.terminal.drawing import one_line
+from bridge.terminal.turn import ShownTurns
+from sprite.protocol.messages import (
+    MAX_MISSION_CHARS,
+    Ack,
+    CanvasUpdate,
+    Error,
+    Gap,
+    Interrupt,
+    LinkState,
+    MemoryUpdate,
+    Mission,
+    Permission,
+    ScheduleUpdate,
+    SessionUpdate,
+    StackUpdate,
+    StateSync,
+    Status,
+    System,
+)
+from sprite.protocol.shapes import Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import RenderableType
+
+    from bridge.client.link import BridgeLink
+    from bridge.client.turns import Decision, Turn
+    from bridge.terminal.terminal import Screen
+    from sprite.protocol.frames import RelayedMessage
+    from sprite.protocol.messages import NextDue, PermissionRequest, ServerPayload
+    from sprite.protocol.shapes import BackgroundWork, MemoryState, Paused, SessionState, Stopped
+
+
+DECISIONS: dict[str, Decision] = {
+    "y": "allow",
+    "yes": "allow",
+    "n": "deny",
+    "no": "deny",
+    "a": "always",
+    "always": "always",
+}
+_OUTCOMES: dict[str, tuple[str, str]] = {
+    "allow": ("  ✓ allowed", "green"),
+    "deny": ("  ✗ denied", "red"),
+}
+
+#: Kinds of stopped work that report their end in an event.
+_TURNS = frozenset({"mission", "turn"})
+
+
+class Conversation:
+    """The conversation: `follow` reads the link until it ends, the other methods are the person's actions."""
+
+    def __init__(
+        self,
+        link: BridgeLink,
+        screen: Screen,
+        *,
+        banner: Callable[[], RenderableType],
+        zone: str | None = None,
+        rings: bool = True,
+    ) -> None:
+        """`zone` is the person's time zone, if this machine knows it."""
+        self.board = Board(shows_one_stack=screen.shows_one_stack)
+        #: Files that wait for the person's decision.
+        self.drift: list[str] = []
+        #: The operation that a command waits for, or "".
+        self.busy_with = ""
+        self.link_text = "starting…"
+        self.turns = 0
+        self.waiting = 0
+        self.learnings = 0
+        #: The agent's background work.
+        self.background: list[BackgroundWork] = []
+        #: Titles of all background work by id. It has left `background` when the answer to a stop arrives.
+        self._titles: dict[str, str] = {}
+        self.synced = False
+        #: Whether the agent's machine is lost and only a restore helps.
+        self.is_lost = False
+        #: The last shown advice about the bridge's offer.
+        self._advised = ""
+        #: The next due action, and the person's zone as stored by the sprite.
+        self.next_due: NextDue | None = None
+        #: Why the agent is paused, if it is.
+        self.paused: Paused | None = None
+        self.tz = ""
+        #: Whether the terminal rings when the person is needed.
+        self.rings = rings
+        #: This machine's time zone, if known; sent to the sprite with the first message.
+        self.zone = zone
+        self._has_told_zone = False
+        self._link = link
+        self._screen = screen
+        self._banner: Callable[[], RenderableType] | None = banner
+        self._queued: set[str] = set()
+        self._refreshing: set[str] = set()
+        #: Whether the shown question was closed elsewhere, and no line was entered since.
+        self._lost_question = False
+        self._turns = Turns()
+        self._shown = ShownTurns(screen)
+        #: The turn that the person stops.
+        self._stopping = ""
+        self._changed = asyncio.Condition()
+
+    @property
+    def turn(self) -> Turn | None:
+        """Return the running turn."""
+        return self._turns.running
+
+    @property
+    def questions(self) -> dict[str, PermissionRequest]:
+        """Return the open questions, the shown one first."""
+        return self._turns.questions
+
+    @property
+    def doing(self) -> str:
+        """Return what the running turn does: the tool in use, or ""."""
+        turn = self.turn
+        if turn is None or turn.compacting:
+            return "making room" if turn is not None else ""
+        tools = [drawing.tool_name(call.use.name or "a tool") for call in turn.calls if not call.is_over]
+        return "stopping" if turn.id == self._stopping else "".join(tools[-1:])
+
+    @contextmanager
+    def busy(self, doing: str) -> Iterator[None]:
+        """Show what a command waits for while the block runs."""
+        self.busy_with = doing
+        try:
+            yield
+        finally:
+            self.busy_with = ""
+
+    # --- what a person does -------------------------------------------------------------------
+
+    async def say(self, text: str) -> str | None:
+        """Send a message to the agent. Return the mission's id, or None if it is too long."""
+        if len(text) > MAX_MISSION_CHARS:
+            problem = f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most."
+            await self._screen.show(drawing.problem(problem, "Put it into a file of the workspace instead."))
+            return None
+        await self._screen.show(drawing.said(text))
+        self._tell_zone()
+        mission_id = self._link.post(Mission(text=text, stack_id=self.board.stack_id))
+        self._shown.skip(self._turns.send(mission_id, text))
+        if not self._link.is_ready and self.synced:
+            problem = "  not connected: it goes out when the sprite is back"
+            await self._screen.line(drawing.note(problem), below=True)
+        return mission_id
+
+    def _tell_zone(self) -> None:
+        """Send the time zone with the first message, so that "tomorrow at 9" means the person's."""
+        if self.zone not in {None, self.tz} and not self._has_told_zone and self._link.is_ready:
+            self._has_told_zone = True
+            self._refreshing.add(self._link.post(System(action="zone", tz=self.zone)))
+
+    async def interrupt(self, *, background: bool = True) -> bool:
+        """Stop the running turn, or the background work if none runs. Return False if there is neither."""
+        # By id, because a mission may wait for the end of the agent's own turn.
+        own = next((turn for turn in self._turns.turns.values() if turn.is_own and turn.ending is None), None)
+        turn = self.turn or own
+        if turn is None and not (background and self.background):
+            return False
+        try:
+            self._link.post(Interrupt(None if turn is None else turn.id))
+        except NotConnectedError:
+            await self._screen.line(drawing.note("  not connected: the turn cannot be stopped right now"))
+        else:
+            self._stopping = "" if turn is None else turn.id
+        return True
+
+    @property
+    def asked(self) -> str | None:
+        """Return the id of the shown question."""
+        return next(iter(self.questions), None)
+
+    async def takes(self, line: str, asked: str | None) -> bool:
+        """Handle a line that answers a question.
+
+        Return whether it was one; `asked` is the question shown when it was begun.
+
+        An answer to a closed question, or to one that appeared during typing, does nothing. A leading space makes any
+        word a message.
+        """
+        lost, self._lost_question = self._lost_question, False
+        decision = DECISIONS.get(line.rstrip().lower())
+        if decision is None or (asked is None and self.asked is None and not lost):
+            return False
+        if asked is not None and asked == self.asked:
+            await self.answer(decision)
+            return True
+        over = "a question came while you typed" if self.questions else "that question is not open any more"
+        await self._screen.line(drawing.note(f"  {over}: nothing was sent (put a space before it to send it)"))
+        await self._ask_next()
+        return True
+
+    async def answer(self, decision: Decision) -> None:
+        """Answer the shown question. "always" means once if the question does not offer it."""
+        if self.asked is None:
+            return
+        request = self.questions.pop(self.asked)
+        if decision == "always" and request.always is not None:
+            outcome = drawing.allowed_always(request.always)
+        else:
+            decision = "deny" if decision == "deny" else "allow"
+            outcome = drawing.line(_OUTCOMES[decision])
+        self._link.post(Permission(request_id=request.request_id, decision=decision))
+        await self._screen.line(outcome, below=True)
+        await self._ask_next()
+
+    async def tell_stopped(self, stopped: list[Stopped]) -> None:
+        """Show the stopped background work. Turns report their own end."""
+        beside = [self._titles.get(one.id) or f"a {one.kind}" for one in stopped if one.kind not in _TURNS]
+        if beside:
+            await self._screen.line(drawing.stopped(beside))
+
+    def is_outstanding(self, mission_id: str) -> bool:
+        """Return whether a mission has not ended yet."""
+        return self._turns.is_outstanding(mission_id)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a message makes the condition true."""
+        async with self._changed:
+            await self._changed.wait_for(condition)
+
+    # --- what the sprite says -----------------------------------------------------------------
+
+    async def follow(self) -> None:
+        """Show messages of the link until it fails (BridgeUnreachableError) or this is cancelled."""
+        async for item in self._link:
+            await self._heard(item)
+            async with self._changed:
+                self._changed.notify_all()
+
+    async def _link_changed(self, change: LinkState) -> None:
+        self.is_lost = change.state == "unavailable" and change.offer is not None
+        if change.offer is not None and (advice := f"{change.detail} {ADVICE[change.offer]}") != self._advised:
+            self._advised = advice
+            await self._screen.line(drawing.note(advice))
+        if change.state == "ready":
+            if self.link_text.startswith("reconnecting"):
+                await self._screen.line(drawing.note("connected again"))
+            self.link_text = ""
+            if self._banner is not None:
+                await self._screen.show(self._banner())
+                self._banner = None
+        elif change.state == "unavailable":
+            if change.offer is None and not self.link_text.startswith("reconnecting") and self.synced:
+                await self._screen.line(drawing.note(f"{change.detail} Reconnecting…"))
+            self.link_text = f"reconnecting… {change.detail}"
+        elif not self.link_text.startswith("reconnecting"):
+            self.link_text = change.detail or "connecting…"
+
+    async def _heard(self, message: RelayedMessage) -> None:
+        asked, changed = self.asked, self._turns.hear(message.payload, message.reply_to)
+        match message.payload:
+            case LinkState() as change:
+                await self._link_changed(change)
+            case Ack() | Error() as answer:
+                await self._answered(answer, message.reply_to)
+            case Status(session=session, memory=memory) as status:
+                self._refreshing.discard(message.reply_to or "")
+                await self._count(session, memory)
+                self.next_due, self.tz = status.next_due, status.tz
+            case StateSync() as sync:
+                await self._sync(sync)
+            case Gap():
+                await self._screen.line(drawing.note("some of what happened meanwhile is not kept any more"))
+            case event:
+                await self._event(event)
+        for turn in changed:
+            await self._turn_changed(turn)
+        self._lost_question |= asked is not None and asked not in self.questions
+        if self.asked != asked:
+            await self._ask_next()
+
+    async def _event(self, event: ServerPayload) -> None:
+        match event:
+            case CanvasUpdate() as update:
+                await self._canvas(update)
+            case SessionUpdate(session=session):
+                await self._count_session(session)
+            case MemoryUpdate(drift=drift) as update:
+                # Changes of actions alone are reported by the command or turn that made them.
+                if update.files or update.learnings:
+                    await self._screen.line(drawing.remembered(update))
+                await self._note_drift(drift)
+                self._refresh()
+            case StackUpdate(stack_id, name, archived):
+                self.board.stacks[stack_id] = Stack(stack_id, name, archived)
+            case ScheduleUpdate(next_due=next_due):
+                self.next_due = next_due
+            case _:
+                pass
+
+    async def _answered(self, answer: Ack | Error, reply_to: str | None) -> None:
+        if reply_to is not None and reply_to in self._refreshing:
+            # Only an error answers with this id; the numbers stay as they were.
+            self._refreshing.discard(reply_to)
+        elif isinstance(answer, Error):
+            if reply_to not in self._turns.turns:
+                await self._screen.show(drawing.problem(answer.message))
+        elif answer.stopped:
+            await self.tell_stopped(answer.stopped)
+        elif answer.status == "queued" and reply_to is not None and reply_to in self._turns.turns:
+            self._queued.add(reply_to)
+            await self._screen.line(drawing.note(f"  queued, position {answer.position}"), below=True)
+
+    async def _turn_changed(self, turn: Turn) -> None:
+        if turn.attempt and turn.id in self._queued:
+            # The turn of a queued message starts: show again which message is answered.
+            self._queued.discard(turn.id)
+            await self._screen.show(drawing.said(turn.text or ""))
+        if await self._shown.show(turn):
+            if turn.origin != "person":
+                self._ring()
+            self._refresh()
+
+    async def _ask_next(self) -> None:
+        if self.questions:
+            await self._screen.show(drawing.question(next(iter(self.questions.values()))))
+            self._ring()
+
+    def _ring(self) -> None:
+        if self.rings:
+            self._screen.ring()
+
+    async def _canvas(self, update: CanvasUpdate) -> None:
+        is_known = update.card_id in self.board.cards
+        self.board.take(update)
+        title = one_line(update.title)
+        if update.command == "close_card":
+            await self._screen.line(drawing.note(f"card closed: {title}"))
+        elif self.board.is_shown(update.stack_id):
+            changed = "changed" if update.command == "update_card" else ""
+            await self._screen.show(draw_card(update.title, update.blocks, subtitle=changed))
+        else:
+            number = self.board.number(update.stack_id)
+            where = f"on another stack: /stack {number} goes there" if number else "on another stack"
+            await self._screen.line(drawing.note(f"card {'changed' if is_known else 'drawn'}: {title} ({where})"))
+
+    async def _sync(self, sync: StateSync) -> None:
+        await self._count(sync.session, sync.memory)
+        self.next_due, self.tz = sync.next_due, sync.tz
+        self.board.sync(sync)
+        await self._note_drift(sync.memory.drift)
+        if self.synced:
+            return
+        self.synced = True
+        turns = self._turns.turns
+        own = {turn.id for turn in turns.values() if turn.is_own}
+        for turn in turns.values():
+            self._shown.skip(turn)
+        if (past := drawing.history([line for line in sync.chat if line.mission_id not in own])) is not None:
+            await self._screen.show(past)
+        if self.board.cards:
+            await self._screen.line(drawing.note(cards_in_words(self.board)))
+
+    async def _note_drift(self, names: list[str]) -> None:
+        if new := [name for name in names if name not in self.drift]:
+            await self._screen.line(drawing.drifted(new))
+        self.drift = names
+
+    async def _count(self, session: SessionState, memory: MemoryState) -> None:
+        self.waiting = memory.waiting
+        self.learnings = memory.learnings
+        await self._count_session(session)
+
+    async def _count_session(self, session: SessionState) -> None:
+        before, self.paused = self.paused, session.paused
+        self.turns = session.turns
+        self.background = session.background
+        self._titles |= {work.id: work.title for work in session.background}
+        if self.paused is not None and self.paused != before:
+            await self._screen.show(drawing.problem(self.paused.why, drawing.how_to_go_on(self.paused)))
+            self._ring()
+
+    def _refresh(self) -> None:
+        """Request the numbers of the state line if connected."""
+        if self._link.is_ready:
+            self._refreshing.add(self._link.post(System(action="status")))

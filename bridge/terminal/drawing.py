@@ -1,0 +1,457 @@
+"""Events of a conversation as rich renderables: pure, without terminal or connection.
+
+A line takes one terminal line and is cut to its width. Other renderables take the space they need.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import unicodedata
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+from rich import box
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from sprite.protocol.tools import OWN_TOOLS
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from sprite.protocol.messages import MemoryUpdate, PermissionRequest
+    from sprite.protocol.shapes import ChatMessage, Origin, Paused, UsedTool
+
+
+_UNIT = 1024
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 turn`, `2 turns`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def sized(size: int) -> str:
+    """Return `512 B`, `12 KB`, `3.4 GB` for a number of bytes."""
+    value = float(size)
+    for unit in ("B", "KB", "MB"):
+        if value < _UNIT:
+            return f"{value:.0f} {unit}"
+        value /= _UNIT
+    return f"{value:.1f} GB"
+
+
+_DAYS = {
+    "MO": "Monday",
+    "TU": "Tuesday",
+    "WE": "Wednesday",
+    "TH": "Thursday",
+    "FR": "Friday",
+    "SA": "Saturday",
+    "SU": "Sunday",
+}
+_UNITS = {
+    "MINUTELY": "minute",
+    "HOURLY": "hour",
+    "DAILY": "day",
+    "WEEKLY": "week",
+    "MONTHLY": "month",
+    "YEARLY": "year",
+}
+#: Inside the year 9999 in every time zone.
+_LATEST = 253_402_214_400.0
+_NEAR = {-1: "yesterday", 0: "today", 1: "tomorrow"}
+_WEEK_DAYS = 7
+_LOCAL_TIME = Path("/etc/localtime")
+_ZONES = "zoneinfo/"
+#: Zones of machines without a location, which are no information about the person.
+_NOWHERE = frozenset({"UTC", "Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "Universal", "UCT", "Zulu", "GMT"})
+
+
+def moment_words(at: float, now: float | None = None) -> str:
+    """Return a local time as text: `today 14:03`, `Tue 09:00` within a week, `2026-12-01 09:00`."""
+    then, today = _clock(at), _clock(time.time() if now is None else now)
+    days = (then.date() - today.date()).days
+    day = _NEAR.get(days) or (f"{then:%a}" if abs(days) < _WEEK_DAYS else f"{then:%Y-%m-%d}")
+    return f"{day} {then:%H:%M}"
+
+
+def due_words(due: float, tz: str | None, now: float | None = None) -> str:
+    """Return a due time as text, with the time in `tz` if that differs from the local one."""
+    is_late = due < (time.time() if now is None else now)
+    words = f"overdue since {moment_words(due, now)}" if is_late else moment_words(due, now)
+    there = _on_clock_of(tz, due)
+    here = _clock(due)
+    if (there.date(), there.hour, there.minute) == (here.date(), here.hour, here.minute):
+        return words
+    day = "" if there.date() == here.date() else f"{there:%Y-%m-%d} "
+    return f"{words} ({day}{there:%H:%M} in {tz})"
+
+
+def repeat_words(rrule: str, due: float | None, tz: str | None) -> str:
+    """Return a repeat as text such as `every weekday at 08:00`, or the rule itself if it is too complex."""
+    rule = dict(part.split("=", 1) for part in rrule.upper().split(";") if "=" in part)
+    unit = _UNITS.get(rule.pop("FREQ", ""))
+    interval, days = rule.pop("INTERVAL", "1"), rule.pop("BYDAY", "")
+    hour, minute = rule.pop("BYHOUR", ""), rule.pop("BYMINUTE", "0")
+    names = [_DAYS.get(day, "") for day in days.split(",")] if days else []
+    if unit is None or rule.keys() - {"WKST"} or not all(names) or not (f"{hour or 0}{minute}").isdecimal():
+        return f"repeats by {rrule}"
+    often = f"every {unit}" if interval == "1" else f"every {interval} {unit}s"
+    if names and interval == "1" and unit in {"day", "week"}:
+        often = "every weekday" if set(days.split(",")) == {*list(_DAYS)[:5]} else f"every {_listed(names)}"
+    elif names:
+        often += f" on {_listed(names)}"
+    if hour:
+        return f"{often} at {int(hour):02}:{int(minute):02}"
+    at = _on_clock_of(tz, due) if due is not None and unit not in {"minute", "hour"} else None
+    return f"{often} at {at:%H:%M}" if at is not None else often
+
+
+def own_zone(setting: str) -> str | None:
+    """Return this machine's IANA time zone, from `setting` (TZ) or /etc/localtime; None if it is unset or UTC."""
+    name = setting.removeprefix(":")
+    if not name and _LOCAL_TIME.is_symlink():
+        _, _, name = str(_LOCAL_TIME.resolve()).partition(_ZONES)
+    return name if name and name not in _NOWHERE and _zone(name) is not None else None
+
+
+def _on_clock_of(tz: str | None, at: float) -> datetime:
+    return _clock(at, _zone(tz) if tz else None)
+
+
+def _clock(at: float, zone: ZoneInfo | None = None) -> datetime:
+    """Return the time in a zone, by default the local one. Times out of range are clamped."""
+    return datetime.fromtimestamp(min(max(at, 0.0), _LATEST), zone)
+
+
+def _zone(name: str) -> ZoneInfo | None:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+_MARK = "reverse yellow"
+#: Unstyled, because styles make texts with many lines very slow to draw.
+_ENDS = {"\n": "\N{RETURN SYMBOL}\n", "\t": "\N{RIGHTWARDS ARROW TO BAR}\t"}
+#: Control, format, surrogate, private-use and unassigned characters, and line separators.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+#: Invisible characters of other categories, and variation selectors.
+_BLANK = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+            *range(0x180B, 0x1810),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
+
+
+def exact(text: str, style: str = "") -> Text:
+    """Draw a text with visible line ends, and with marks such as `<U+202E>` for invisible characters."""
+    drawn = Text(overflow="fold", style=style)
+    seen: list[str] = []
+    for letter in text:
+        if letter == " " or not _is_unseen(letter):
+            seen.append(letter)
+            continue
+        if letter in _ENDS:
+            seen.append(_ENDS[letter])
+            continue
+        drawn.append("".join(seen)).append(f"<U+{ord(letter):04X}>", style=_MARK)
+        seen.clear()
+    return drawn.append("".join(seen))
+
+
+def _is_unseen(letter: str) -> bool:
+    category = unicodedata.category(letter)
+    return category in _UNSEEN or category == "Zs" or letter in _BLANK
+
+
+#: C0 except tab and newline, DEL, C1, lone surrogates, line separators and bidirectional controls.
+_FORBIDDEN = dict.fromkeys(
+    [
+        *(code for code in range(0x20) if chr(code) not in "\t\n"),
+        *range(0x7F, 0xA0),
+        *range(0xD800, 0xE000),
+        0x061C,
+        *range(0x200E, 0x2010),
+        *range(0x2028, 0x202F),
+        *range(0x2066, 0x206A),
+    ]
+)
+
+
+def clean(text: object) -> str:
+    """Return the text without characters that control a terminal."""
+    return str(text).translate(_FORBIDDEN)
+
+
+def one_line(text: object) -> str:
+    """Return the cleaned text with each run of white space replaced by one space."""
+    return " ".join(clean(text).split())
+
+
+#: Precedes a person's message.
+MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
+_BEGAN: dict[Origin, str] = {
+    "person": "a message from elsewhere",
+    "agent": "Sprite, by itself",
+    "schedule": "Sprite, as scheduled",
+}
+#: Tags that the CLI puts around a tool's own refusal.
+_TAGS = re.compile(r"</?tool_use_error>")
+_LONGEST_SUMMARY = 300
+_HISTORY_MESSAGES = 6
+_HISTORY_LINES = 3
+#: A longer question may scroll its start out of sight.
+_LINES_AT_A_GLANCE = 20
+_CHARS_AT_A_GLANCE = 1000
+#: Input fields that identify a tool call, in order of preference.
+_TELLING = (
+    "command",
+    "file_path",
+    "notebook_path",
+    "path",
+    "pattern",
+    "query",
+    "title",
+    "url",
+    "description",
+    "card_id",
+    "name",
+)
+
+
+def line(*parts: str | tuple[str, str]) -> Text:
+    """Return a line that is cut, not wrapped."""
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
+def note(text: str) -> Text:
+    """Draw a remark of the client."""
+    return Text(clean(text), style="dim")
+
+
+def problem(text: str, advice: str = "") -> Text:
+    """Draw a problem and the advice for it."""
+    drawn = Text.assemble(("✗ ", "bold red"), (clean(text), "red"))
+    return drawn.append(f"\n  {advice}", style="dim") if advice else drawn
+
+
+def said(text: str) -> Text:
+    """Draw a person's own message."""
+    return Text.assemble((MARK, "bold cyan"), (clean(text).replace("\n", "\n  "), "bold"))
+
+
+def tool_name(name: str) -> str:
+    """Return a tool's name for people."""
+    return one_line(name.removeprefix(OWN_TOOLS))
+
+
+def shows_itself(name: str) -> bool:
+    """Return whether the canvas shows a tool's effect, so that its result needs no line."""
+    return name.startswith(OWN_TOOLS) and name.endswith("_card")
+
+
+def tool_started(name: str, tool_input: dict[str, Any]) -> Text:
+    """Draw `▸ Bash ls -la`."""
+    return line(("▸ ", "cyan"), (tool_name(name), "bold dim"), (f"  {telling(tool_input)}", "dim"))
+
+
+def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
+    """Draw `✓ total 12`; `name` is needed where the tool is ambiguous."""
+    mark = ("  ✗ ", "bold red") if is_error else ("  ✓ ", "green")
+    who = f"{tool_name(name)}  " if name else ""
+    outcome = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
+    return line(mark, (f"{who}{outcome}", "red" if is_error else "dim"))
+
+
+def how_to_go_on(paused: Paused) -> str:
+    """Return the command that resumes the agent."""
+    does = "raises today's limit and goes on" if paused.by == "budget" else "lets it go on"
+    return f"/go-on {does}."
+
+
+#: Shown for a turn whose earlier attempt had no effect.
+BEGUN_AGAIN = "Begun again: Sprite was stopped before it had done anything."
+
+
+def began(origin: Origin) -> Text:
+    """Draw the origin of a turn that was not started here."""
+    return note(f"▸ {_BEGAN[origin]}")
+
+
+def by_schedule(text: str) -> Text:
+    """Draw a message from a schedule."""
+    return line(("▸ by schedule: ", "cyan"), (one_line(text), "bold dim"))
+
+
+def by_program(name: str, text: str) -> Text:
+    """Draw a message from a program."""
+    return line((f"▸ {one_line(name)} asks: ", "cyan"), (one_line(text), "bold dim"))
+
+
+def interrupted() -> Text:
+    """Draw the end of a stopped turn."""
+    return Text("■ stopped", style="yellow")
+
+
+def stopped(what: list[str]) -> Text:
+    """Draw the stopped background work."""
+    return line(("■ stopped in the background: ", "yellow"), (", ".join(one_line(each) for each in what), "dim"))
+
+
+def used(tools: list[UsedTool]) -> Text:
+    """Draw the tools of a past turn: `▸ Bash x2, Read (failed)`."""
+    counts = Counter((tool_name(tool.name), tool.is_error) for tool in tools)
+    told = [
+        f"{name}{f' x{count}' if count > 1 else ''}{' (failed)' if is_error else ''}"
+        for (name, is_error), count in counts.items()
+    ]
+    return line(("  ▸ ", "cyan"), (", ".join(told), "dim"))
+
+
+def remembered(update: MemoryUpdate) -> Text:
+    """Draw `remembered 2 things · user.md updated`."""
+    count = len(update.learnings)
+    parts = [f"remembered {count} thing{'s' if count != 1 else ''}"] if count else []
+    if update.files:
+        parts.append(f"{', '.join(one_line(name) for name in update.files)} updated")
+    return line(("✎ ", "magenta"), (" · ".join(parts), "dim"))
+
+
+def drifted(names: list[str]) -> Text:
+    """Draw that files wait for the person's decision."""
+    who = ", ".join(one_line(name) for name in names)
+    return line(("! ", "bold yellow"), (f"{who} changed without your word: /drift shows it, and takes your word", ""))
+
+
+def history(chat: list[ChatMessage]) -> Group | None:
+    """Draw the last few messages of the conversation, shortened."""
+    newest = chat[-_HISTORY_MESSAGES:]
+    if not newest:
+        return None
+    left_out = len(chat) - len(newest)
+    earlier = f"earlier ({left_out} more before)" if left_out else "earlier"
+    return Group(Text(f"── {earlier} ──", style="dim"), *(_past(message) for message in newest))
+
+
+def question(request: PermissionRequest) -> RenderableType:
+    """Draw a permission request with its whole input, character by character, and the answer keys."""
+    return Group(
+        Panel(
+            _whole_input(request),
+            title=Text.assemble("May the agent use ", (tool_name(request.tool), "bold"), "?"),
+            title_align="left",
+            box=box.ROUNDED,
+            border_style="yellow",
+            padding=(0, 1),
+            expand=False,
+        ),
+        *_length(request),
+        keys(request),
+    )
+
+
+def keys(request: PermissionRequest) -> Text:
+    """Draw the answer keys. "always" appears only for a narrow rule, which it shows."""
+    drawn = Text("  ")
+    answers = [("y", "allow"), ("n", "deny")]
+    if request.always is not None:
+        answers.append(("a", f"always allow {one_line(request.always)}"))
+    for key, answer in answers:
+        drawn.append(key, style="bold yellow").append(f" {answer}   ")
+    return drawn.append("then Enter", style="dim")
+
+
+def allowed_always(words: str) -> Text:
+    """Draw the outcome of "always"."""
+    return line((f"  ✓ always allowed: {one_line(words)}", "green"), ("  /permissions takes it back", "dim"))
+
+
+def help_table(rows: list[tuple[str, str]]) -> Table:
+    """Draw commands or keys with their descriptions."""
+    grid = Table.grid(padding=(0, 3))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(style="dim")
+    for name, meaning in rows:
+        grid.add_row(Text(name), Text(meaning))
+    return grid
+
+
+def _past(message: ChatMessage) -> Group:
+    lines = [text for text in clean(message.text).splitlines() if text.strip()]
+    if len(lines) > _HISTORY_LINES:
+        lines[_HISTORY_LINES - 1 :] = ["…"]
+    mark = {"user": MARK, "assistant": "  ", "error": "✗ "}[message.role]
+    style = "dim red" if message.role == "error" else "dim"
+    drawn = [line((f"{'  ' if index else mark}{text}", style)) for index, text in enumerate(lines)]
+    if message.role == "user" and message.origin == "schedule":
+        return Group(by_schedule(message.text))
+    if message.role == "user" and message.asked_by is not None:
+        return Group(by_program(message.asked_by, message.text))
+    before = [began(message.origin)] if message.origin == "agent" else []
+    return Group(*before, *([used(message.tools)] if message.tools else []), *drawn)
+
+
+def telling(tool_input: dict[str, Any]) -> str:
+    """Return the part of the input that identifies a tool call, on one line."""
+    for key in _TELLING:
+        value = tool_input.get(key)
+        if isinstance(value, str) and value.strip():
+            return one_line(value)[:_LONGEST_SUMMARY]
+    return one_line(json_text(tool_input))[:_LONGEST_SUMMARY] if tool_input else ""
+
+
+def _whole_input(request: PermissionRequest) -> RenderableType:
+    rows = list(request.input.items())
+    if not rows:
+        return Text("without any input", style="dim italic")
+    # Short values come first, and the agent's own description comes last.
+    rows.sort(key=lambda row: (row[0] == "description", len(_field(row[1])) > _CHARS_AT_A_GLANCE))
+    if request.folder is not None:
+        rows.insert(0, ("in folder", request.folder))
+    if request.real_path is not None:
+        rows.insert(0, ("leads to", request.real_path))
+    if [name for name, _ in rows] == ["command"]:
+        return exact(_field(rows[0][1]))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, value in rows:
+        grid.add_row(Text(one_line(name)), exact(_field(value)))
+    return grid
+
+
+def _length(request: PermissionRequest) -> list[Text]:
+    """Draw the length of a question whose start may be out of sight."""
+    texts = [_field(value) for value in request.input.values()]
+    chars, lines = sum(map(len, texts)), sum(text.count("\n") + 1 for text in texts)
+    if chars <= _CHARS_AT_A_GLANCE and lines <= _LINES_AT_A_GLANCE:
+        return []
+    return [Text(f"  {chars:,} characters in {lines:,} lines: scroll up to read all of it", style="bold yellow")]
+
+
+def _field(value: object) -> str:
+    return value if isinstance(value, str) else json_text(value)
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON."""
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,385 @@
+"""Commands that change memory: forget, edit, and accept or reject drift."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from bridge.terminal import drawing
+from bridge.terminal.cards import gauge, markdown
+from bridge.terminal.command import LOOK_SECONDS, MODEL_SECONDS, Command
+from bridge.terminal.drawing import clean, counted, due_words, exact, moment_words, one_line, repeat_words
+from sprite.protocol.memory import (
+    AcceptRequest,
+    AcceptResult,
+    EditRequest,
+    EditResult,
+    FileRequest,
+    FileResult,
+    FilesRequest,
+    FilesResult,
+    ForgetRequest,
+    ForgetResult,
+    RejectRequest,
+    RejectResult,
+)
+from sprite.protocol.messages import Status, System
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bridge.terminal.command import Asking
+    from bridge.terminal.conversation import Conversation
+    from bridge.terminal.terminal import Screen
+    from sprite.protocol.rows import ActionRow, Forgotten, LearningRow, Place, SearchHit
+    from sprite.protocol.shapes import FileState, SessionState
+
+
+_HIT_CHARS = 300
+_TURNS_LISTED = 20
+_NOT_RID_OF_IT = "the copy at the bridge is not yet rid of it"
+
+
+def files(states: list[FileState]) -> Table:
+    """Draw the memory files with their lines and limits."""
+    drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("file", "lines", "", "kept by", "changed"):
+        drawn.add_column(name, justify="right" if name == "lines" else "left", no_wrap=True)
+    for state in states:
+        curated = state.managed == "curated"
+        drawn.add_row(
+            Text(one_line(state.name), style="bold"),
+            Text(f"{state.lines}/{state.limit}" if curated and state.limit else str(state.lines)),
+            gauge(state.lines, state.limit) if curated and state.limit else Text(""),
+            Text("memory" if curated else "you", style="dim"),
+            Text(when(state.updated_at), style="dim"),
+        )
+    return drawn
+
+
+def memory_file(name: str, content: str) -> RenderableType:
+    """Draw one memory file."""
+    body = markdown(content) if content.strip() else Text("empty", style="dim italic")
+    return Panel(body, title=Text(one_line(name), style="bold"), title_align="left", border_style="magenta")
+
+
+def learnings(rows: list[LearningRow]) -> RenderableType:
+    """Draw the newest learnings, newest first."""
+    if not rows:
+        return Text("Nothing learned yet: that happens once a few turns have rested, and with /flush.", style="dim")
+    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for style in ("dim", "magenta", ""):
+        drawn.add_column(style=style, no_wrap=style != "")
+    for row in rows:
+        gone = "strike dim" if row.superseded_by else ""
+        drawn.add_row(
+            Text(when(row.created_at)),
+            Text(one_line(row.type)),
+            Text.assemble((one_line(row.content), gone), _whence(row.source_observation_id, row.project)),
+        )
+    return drawn
+
+
+def actions(rows: list[ActionRow]) -> RenderableType:
+    """Draw open actions with their numbers: failed ones first, then by due time, then by priority."""
+    pending = sorted(
+        (row for row in rows if row.status in {"open", "failed"}),
+        key=lambda row: (row.status == "open", math.inf if row.due is None else row.due, -row.priority, row.id),
+    )
+    if not pending:
+        return Text("Nothing to be done. /actions add TEXT notes something, --due says when.", style="dim")
+    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    drawn.add_column(style="cyan", no_wrap=True, justify="right")
+    drawn.add_column()
+    drawn.add_column(style="dim")
+    for row in pending:
+        drawn.add_row(Text(str(row.id)), Text(one_line(row.content)), _when_due(row))
+    return drawn
+
+
+def _when_due(row: ActionRow) -> Text:
+    if row.status == "failed":
+        why = one_line(row.history[-1].what) if row.history else ""
+        return Text(f"did not work: {why}" if why else "did not work", style="red")
+    parts = [due_words(row.due, row.tz)] if row.due is not None else []
+    if row.rrule:
+        parts.append(repeat_words(row.rrule, row.due, row.tz))
+    is_late = row.due is not None and row.due < time.time()
+    return Text(one_line(", ".join(parts)) or f"since {when(row.created_at)}", style="red" if is_late else "")
+
+
+def hits(found: list[SearchHit], *, waiting: int, notes: Sequence[str] = ()) -> RenderableType:
+    """Draw search hits in rank order, the search's notes and the number of turns without learnings so far."""
+    after = [Text(one_line(note), style="dim") for note in notes]
+    if waiting:
+        turns = f"{waiting} turn{'s' if waiting != 1 else ''}"
+        after.append(Text(f"{turns} not looked through for learnings yet (/flush does).", style="dim"))
+    if not found:
+        return Group(Text("Nothing found."), *after)
+    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for style in ("dim", "magenta", ""):
+        drawn.add_column(style=style, no_wrap=style != "")
+    for hit in found:
+        kind = hit.type if hit.kind == "learning" else f"turn {hit.id}"
+        text = one_line(hit.text)
+        short = text[:_HIT_CHARS] + (" …" if len(text) > _HIT_CHARS else "")
+        drawn.add_row(
+            Text(when(hit.at)),
+            Text(one_line(kind)),
+            Text.assemble(
+                (short, "strike dim" if hit.superseded_by else ""),
+                _whence(hit.turn_id if hit.kind == "learning" else None, hit.project),
+            ),
+        )
+    return Group(drawn, *after)
+
+
+def _whence(turn: int | None, project: str | None) -> tuple[str, str]:
+    """Return the source of a learning or hit: its turn and its project."""
+    said = f"  turn {turn}" if turn is not None else ""
+    return said + (f"  project {one_line(project)}" if project is not None else ""), "dim"
+
+
+def forgetting(what: Forgotten) -> RenderableType:
+    """Draw what a forget would remove, and what it leaves."""
+    counts = (
+        (len(what.turns), "turn"),
+        (what.learnings, "learning"),
+        (what.lines, "curated line"),
+        (what.cards, "card"),
+    )
+    told = ", ".join(counted(number, noun) for number, noun in counts if number) or "what is listed here"
+    drawn = [Text.assemble("This would be taken out for good: ", (told, "bold yellow"), ".")]
+    if what.turns:
+        listed = ", ".join(str(turn) for turn in what.turns[:_TURNS_LISTED])
+        more = len(what.turns) - _TURNS_LISTED
+        drawn.append(Text(f"Turns {listed}{f' and {more} more' if more > 0 else ''}.", style="dim"))
+    drawn += [_place(place) for place in what.gone]
+    if what.more:
+        drawn.append(Text(f"and {what.more} more", style="dim"))
+    drawn += [
+        Text(f"{one_line(name)} says it, too, and stays as it is: it is deployed, not learned.", style="dim")
+        for name in what.remains
+    ]
+    return Group(*drawn)
+
+
+def forgotten(what: Forgotten) -> RenderableType:
+    """Draw what was found afterwards, in every store."""
+    words = "Forgotten. What is left says when, and how much; not what. This window still shows it."
+    if not what.still:
+        return Group(Text(words, style="dim"), Text("All stores were searched: gone.", style="dim"))
+    return Group(Text(words, style="dim"), Text("It still stands here:", style="bold"), *map(_place, what.still))
+
+
+def _place(place: Place) -> Text:
+    return Text.assemble((f"{one_line(place.where)}: ", "dim"), one_line(place.text))
+
+
+def difference(name: str, before: str, after: str) -> Panel:
+    """Draw the difference between memory and the file on disk, with every character visible."""
+    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), n=2, lineterm="")
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    # The first two lines name the sides, as the title does.
+    drawn = [exact(line, style=styles.get(line[:1], "dim")) for line in list(lines)[2:]]
+    title = Text(f"{one_line(name)}: in memory (-), on disk (+)", style="bold")
+    return Panel(Group(*drawn), title=title, title_align="left", border_style="yellow")
+
+
+def status(state: Status, *, link: str) -> Table:
+    """Draw the sprite's status."""
+    memory, session = state.memory, state.session
+    limit = {"ask": "asks before what needs your word", "bypass": "does as it sees fit"}
+    rows = [
+        ("connection", link),
+        ("model", state.model or "the CLI's choice"),
+        ("permissions", limit.get(state.permissions, state.permissions)),
+        ("session", counted(session.turns, "turn") if session.session_id else "begins with your next message"),
+        ("under way", _under_way(session)),
+        (
+            "memory",
+            f"{counted(memory.turns, 'turn')}, {counted(memory.learnings, 'learning')}, {memory.waiting} waiting",
+        ),
+        *(
+            ("set aside", f"turn {turn.turn_id}: {one_line(turn.reason)} (/retry {turn.turn_id} tries again)")
+            for turn in memory.quarantined
+        ),
+        *(
+            [("forgotten", f"here ({counted(memory.unshipped_forgets, 'forget')}); {_NOT_RID_OF_IT}")]
+            if memory.unshipped_forgets
+            else []
+        ),
+        *(("drift", f"{name} changed without your word (/drift shows it)") for name in memory.drift),
+        *(
+            ("background", f"{one_line(work.title)}, since {when(work.since)} (Ctrl-C stops)")
+            for work in session.background
+        ),
+        ("next", f"{moment_words(state.next_due.at)} (/actions lists it)" if state.next_due else "nothing is due"),
+        ("time zone", state.tz),
+        ("spent", f"${memory.spend_usd:.4f} on memory"),
+        ("last error", state.last_error or "none"),
+    ]
+    drawn = Table.grid(padding=(0, 2))
+    drawn.add_column(style="dim", no_wrap=True)
+    drawn.add_column()
+    for name, text in rows:
+        drawn.add_row(Text(name), Text(clean(text)))
+    return drawn
+
+
+def when(at: float | None) -> str:
+    """Return a time (Unix seconds) as local date and time, or "" for None."""
+    if at is None:
+        return ""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _under_way(session: SessionState) -> str:
+    parts = ["the agent is at work" if session.running_mission_id else "nothing"]
+    if session.queued:
+        parts.append(f"{session.queued} queued")
+    titles = "; ".join(work.title for work in session.background)
+    return ", ".join([*parts, f"in the background: {titles}"] if titles else parts)
+
+
+class MemoryCommands:
+    """The commands of one conversation; `table` maps names to commands."""
+
+    def __init__(self, conversation: Conversation, screen: Screen, asking: Asking) -> None:
+        self._conversation = conversation
+        self._screen = screen
+        self._asking = asking
+        self.table = {
+            "/edit": Command("/edit FILE", "opens a memory file in your editor", self._edit),
+            "/drift": Command(
+                "/drift [accept FILE | reject FILE]", "what changed behind memory's back; your word on it", self._drift
+            ),
+            "/forget": Command("/forget TEXT", "takes words out of everything, for good; asks first", self._forget),
+        }
+
+    async def _forget(self, text: str) -> None:
+        if not text:
+            await self._screen.show(drawing.problem("Forget what?", "/forget TEXT, word by word as it was said."))
+            return
+        preview = await self._asking.look(ForgetRequest(text=text, preview=True), ForgetResult)
+        if preview is None:
+            return
+        await self._screen.show(forgetting(preview.forgotten))
+        with self._conversation.busy("yes or no"):
+            said = await self._screen.ask("Forget it? It cannot be undone. Type yes; anything else is a no.")
+        if said.lower() != "yes":
+            await self._screen.line(drawing.note("Nothing was forgotten."))
+            return
+        # A running turn is finished first.
+        sure = ForgetRequest(text=text, yes=True)
+        done = await self._asking.look(sure, ForgetResult, "forgetting", MODEL_SECONDS)
+        if done is not None:
+            self._screen.forget(text)
+            await self._screen.show(forgotten(done.forgotten))
+
+    async def _edit(self, name: str) -> None:
+        if not name:
+            await self._screen.show(drawing.problem("Which file?", "/edit FILE; /memory lists them."))
+            return
+        files = await self._asking.look(FilesRequest(), FilesResult)
+        found = await self._asking.look(FileRequest(name), FileResult) if files is not None else None
+        if files is None or found is None:
+            return
+        if found.drift is not None:
+            problem = f"{one_line(name)} has a change that waits for your word."
+            await self._screen.show(drawing.problem(problem, "/drift shows it; accept or reject it first."))
+        elif not any(file.name == name and file.managed == "curated" for file in files.files):
+            problem = f"{one_line(name)} cannot be edited here: it is deployed, not learned."
+            await self._screen.show(drawing.problem(problem, "Change it where it is deployed from."))
+        else:
+            await self._edited(found)
+
+    async def _edited(self, file: FileResult) -> None:
+        copy = Path(tempfile.mkdtemp(prefix="sprite-edit-")) / Path(file.name).name
+        copy.write_text(file.content, encoding="utf-8")
+        is_safe = False
+        try:
+            is_safe = await self._saved(file, copy)
+        finally:
+            # Keep the person's text unless memory has it, even if this is cancelled.
+            if is_safe or _content(copy) in {None, file.content}:
+                shutil.rmtree(copy.parent, ignore_errors=True)
+        if not is_safe:
+            await self._screen.line(drawing.note(f"  what you wrote is kept in {copy}"))
+
+    async def _saved(self, file: FileResult, copy: Path) -> bool:
+        """Return whether no unsaved text is left."""
+        try:
+            status = await self._screen.edit(copy)
+        except (OSError, ValueError) as error:
+            problem = f"The editor cannot be started ({error})."
+            await self._screen.show(drawing.problem(problem, "Set VISUAL or EDITOR to yours, and try again."))
+            return True
+        content = _content(copy)
+        if content is None:
+            await self._screen.show(drawing.problem("What the editor left is not readable as text."))
+            return True
+        if content == file.content:
+            await self._screen.line(drawing.note(f"{file.name} is as it was"))
+            return True
+        if status != 0:
+            await self._screen.show(drawing.problem(f"The editor ended with status {status}: nothing was saved."))
+            return False
+        request = EditRequest(file.name, content, file.version)
+        saved = await self._asking.look(request, EditResult, "saving", LOOK_SECONDS)
+        if saved is not None:
+            await self._screen.line(drawing.note(f"{file.name} is saved as version {saved.version}"))
+        return saved is not None
+
+    async def _drift(self, rest: str) -> None:
+        word, _, name = rest.partition(" ")
+        name = name.strip()
+        if not rest:
+            await self._show_drift()
+        elif word == "accept" and name:
+            if await self._asking.look(AcceptRequest(name), AcceptResult) is not None:
+                words = f"{name} is now as it stands on disk; what memory had is kept as a version"
+                await self._screen.line(drawing.note(words))
+        elif word == "reject" and name:
+            if await self._asking.look(RejectRequest(name), RejectResult) is not None:
+                words = f"{name} is again as memory has it; what stood on disk is kept in the log"
+                await self._screen.line(drawing.note(words))
+        else:
+            advice = "/drift shows what changed; /drift accept FILE or /drift reject FILE decides."
+            await self._screen.show(drawing.problem("Which file, and what about it?", advice))
+
+    async def _show_drift(self) -> None:
+        status = await self._asking.ask(System(action="status"), "looking", LOOK_SECONDS)
+        if not isinstance(status, Status):
+            return
+        shown: list[RenderableType] = []
+        for name in status.memory.drift:
+            found = await self._asking.look(FileRequest(name), FileResult)
+            if found is None:
+                return
+            if found.drift is not None:
+                shown.append(difference(name, found.content, found.drift))
+        if not shown:
+            await self._screen.line(drawing.note("nothing waits for your word"))
+            return
+        advice = "/drift accept FILE takes it over as your own edit; /drift reject FILE puts it away."
+        await self._screen.show(Group(*shown, drawing.note(advice)))
+
+
+def _content(copy: Path) -> str | None:
+    try:
+        return copy.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,454 @@
+"""A conversation in a terminal: one input line at the bottom, and output that scrolls above it.
+
+Owns the prompt, its keys and the drawing around it. Finished output is printed permanently. A reply's growing end is
+part of the prompt, so that it can be redrawn as Markdown while it streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import shlex
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import in_terminal, run_in_terminal
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.formatted_text import ANSI, FormattedText, to_formatted_text
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.shortcuts import CompleteStyle
+from prompt_toolkit.styles import Style
+from rich.console import Console, Group
+from rich.text import Text
+
+from bridge.terminal import drawing
+from bridge.terminal.cards import markdown
+from bridge.terminal.drawing import counted, moment_words, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prompt_toolkit.buffer import Buffer
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.output import Output
+    from rich.console import RenderableType
+
+    from bridge.terminal.commands import Commands
+    from bridge.terminal.conversation import Conversation
+    from sprite.protocol.shapes import BackgroundWork
+
+
+class NobodyHereError(Exception):
+    """The operation needs a person at a terminal."""
+
+
+class Screen(Protocol):
+    """Shows things in the given order.
+
+    `by_line`: replies are cut into lines instead of blocks. `shows_one_stack`: only one stack's cards are shown instead
+    of all until the person chooses.
+    """
+
+    by_line: bool
+    shows_one_stack: bool
+
+    async def show(self, *things: RenderableType) -> None:
+        """Show something with space around it."""
+
+    async def line(self, text: Text, *, below: bool = False) -> None:
+        """Show one line close to the lines before it; `below` puts it directly under the last output."""
+
+    async def reply(self, pieces: list[str], tail: str) -> None:
+        """Show finished pieces of a reply, and its unfinished tail while it grows."""
+
+    def ring(self) -> None:
+        """Ring for a person who looks elsewhere; does nothing in a pipe."""
+
+    async def ask(self, question: str) -> str:
+        """Ask the person and return the next line that answers. Raises NobodyHereError in a pipe."""
+
+    async def edit(self, path: Path) -> int:
+        """Open a file in the person's editor and return its exit status.
+
+        Raises NobodyHereError in a pipe, OSError or ValueError if the editor cannot be started.
+        """
+
+    def forget(self, text: str) -> None:
+        """Remove entered lines with this text from the screen's history."""
+
+
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_FRAMES_PER_SECOND = 10
+
+
+def state_line(conversation: Conversation, now: float | None = None) -> str:
+    """Return the state as text; `now` is in monotonic seconds."""
+    beside = _in_background(conversation.background)
+    now = time.monotonic() if now is None else now
+    spinner = _SPINNER[int(now * _FRAMES_PER_SECOND) % len(_SPINNER)]
+    if conversation.link_text:
+        return f"{spinner} {conversation.link_text}"
+    if conversation.questions:
+        return "? the agent waits for your word: y allow · n deny · a always, then Enter"
+    if conversation.turn is not None:
+        doing = f" {conversation.doing}" if conversation.doing else ""
+        working = f"{spinner} working…{doing} {_clock(now - conversation.turn.since)} · Ctrl-C stops"
+        return " · ".join([working, *beside])
+    if conversation.busy_with:
+        return f"{spinner} {conversation.busy_with}…"
+    if beside:
+        return " · ".join([*beside, "Ctrl-C stops"])
+    turns, waiting = conversation.turns, conversation.waiting
+    parts = ["idle" if conversation.paused is None else "paused (/go-on)", counted(turns, "turn")]
+    if waiting:
+        parts.append(f"{waiting} waiting to be remembered")
+    if conversation.next_due is not None:
+        parts.append(f"next: {moment_words(conversation.next_due.at)}")
+    if drift := len(conversation.drift):
+        parts.append(f"{counted(drift, 'file')} {'waits' if drift == 1 else 'wait'} for your word (/drift)")
+    return " · ".join(parts)
+
+
+def _in_background(work: list[BackgroundWork]) -> list[str]:
+    told = [f"{one_line(each.title)}, {_clock(time.time() - each.since)}" for each in work]
+    return [f"in the background: {'; '.join(told)}"] if told else []
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    return f"{minutes}:{rest:02}"
+
+
+#: Longer lines are hard to read, however wide the window.
+_WIDEST = 100
+#: Rows for the prompt, the state line and earlier output under a growing reply.
+_ROWS_KEPT = 6
+_REDRAW_SECONDS = 0.04
+_TICK_SECONDS = 0.1
+_SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
+_NO_QUESTION = 0
+_EDITOR_END_SECONDS = 5.0
+_STYLE = Style.from_dict(
+    {"prompt": "ansicyan bold", "bottom-toolbar": "noreverse", "bottom-toolbar.text": "ansibrightblack"}
+)
+
+
+class _Entered(NamedTuple):
+    """A line, and the questions shown when it was begun: the agent's and a command's."""
+
+    text: str
+    asked: str | None
+    question: int
+
+
+class Terminal:
+    """The terminal: `talk` runs until the person leaves, the other methods implement Screen."""
+
+    by_line = False
+    shows_one_stack = True
+
+    def __init__(
+        self,
+        history: Path | None = None,
+        *,
+        editor: str = "vi",
+        source: Input | None = None,
+        output: Output | None = None,
+    ) -> None:
+        self._editor = editor
+        self._conversation: Conversation | None = None
+        self._commands: Commands | None = None
+        self._entered: asyncio.Queue[_Entered] = asyncio.Queue()
+        #: The agent's question, and the number of the command's question, shown when the line was begun.
+        self._asked: str | None = None
+        self._begun_under = _NO_QUESTION
+        #: The number of the current command's question, and of the last one.
+        self._question = _NO_QUESTION
+        self._last_question = _NO_QUESTION
+        self._tail = ""
+        self._drawn_tail: tuple[str, int, FormattedText] = ("", 0, FormattedText())
+        self._last = ""
+        self._session: PromptSession[str] = PromptSession(
+            self._above_input,
+            multiline=True,
+            style=_STYLE,
+            history=_history(history),
+            bottom_toolbar=self._state,
+            key_bindings=self._keys(),
+            completer=_CommandNames(self),
+            complete_style=CompleteStyle.READLINE_LIKE,
+            complete_while_typing=False,
+            erase_when_done=True,
+            input=source,
+            output=output,
+        )
+        self._session.app.min_redraw_interval = _REDRAW_SECONDS
+        self._begun = False
+        self._session.default_buffer.on_text_changed += self._typed
+
+    @property
+    def command_names(self) -> list[str]:
+        """Return the names that Tab completes."""
+        return self._commands.names if self._commands is not None else []
+
+    async def show(self, *things: RenderableType) -> None:
+        """Print something after an empty line."""
+        await self._print("block", self._ansi(*things))
+
+    async def line(self, text: Text, *, below: bool = False) -> None:
+        """Print one line close to other lines."""
+        if below:
+            self._last = "line"
+        await self._print("line", self._ansi(text))
+
+    async def reply(self, pieces: list[str], tail: str) -> None:
+        """Print the finished pieces as Markdown, and keep the growing tail above the input line."""
+        if pieces:
+            drawn = [self._markdown(piece) for piece in pieces]
+            await self._print("block", "\n".join(drawn), tail=tail)
+        else:
+            self._tail = tail
+            self._session.app.invalidate()
+
+    def ring(self) -> None:
+        """Ring the terminal's bell."""
+        self._session.output.bell()
+        self._session.output.flush()
+
+    async def talk(self, conversation: Conversation, commands: Commands) -> None:
+        """Read lines until the person leaves."""
+        self._conversation, self._commands = conversation, commands
+        with patch_stdout(raw=True):  # for other output of this process
+            async with asyncio.TaskGroup() as group:
+                working = group.create_task(self._work(conversation, commands), name="chat-lines")
+                ticking = group.create_task(self._tick(conversation), name="chat-clock")
+                try:
+                    await self._session.prompt_async()
+                except EOFError:
+                    pass
+                finally:
+                    working.cancel()
+                    ticking.cancel()
+
+    async def ask(self, question: str) -> str:
+        """Ask the person and return the next line that was begun while the question was shown.
+
+        Ctrl-C answers "". Earlier lines, and answers to the agent's questions, are handled as usual.
+        """
+        if self._conversation is None:
+            raise NobodyHereError(question)
+        early: list[_Entered] = []
+        self._last_question += 1
+        self._question = self._last_question
+        await self.line(Text(question, style="bold"))
+        try:
+            while True:
+                entered = await self._entered.get()
+                if entered.question != self._question:
+                    early.append(entered)
+                elif not await self._conversation.takes(entered.text, entered.asked):
+                    return entered.text.strip()
+        finally:
+            self._question = _NO_QUESTION
+            for entered in early:
+                self._entered.put_nowait(entered)
+
+    async def edit(self, path: Path) -> int:
+        """Open a file in the person's editor, which gets the terminal meanwhile, and return its exit status."""
+        command = shlex.split(self._editor)
+        async with in_terminal():
+            process = await asyncio.create_subprocess_exec(*command, str(path))
+            try:
+                return await process.wait()
+            finally:
+                if process.returncode is None:
+                    # This was cancelled; editors save their state when they are terminated.
+                    process.terminate()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(process.wait(), _EDITOR_END_SECONDS)
+
+    def forget(self, text: str) -> None:
+        """Remove the lines with this text from the input history."""
+        history, buffer = self._session.history, self._session.default_buffer
+        newest_first = [line for line in history.load_history_strings() if text.lower() not in line.lower()]
+        if isinstance(history, FileHistory):
+            # One atomic step, so that a crash loses nothing else.
+            path = Path(os.fsdecode(history.filename))
+            beside = path.with_name(f"{path.name}.new")
+            beside.touch(mode=0o600)
+            _fill(FileHistory(str(beside)), newest_first)
+            beside.replace(path)
+            history = FileHistory(str(path))
+        else:
+            history = InMemoryHistory(newest_first[::-1])
+        self._session.history = buffer.history = history
+        # Reload the lines that the buffer has read already.
+        buffer.reset(buffer.document)
+
+    async def _work(self, conversation: Conversation, commands: Commands) -> None:
+        """Do what was entered in order, while the prompt stays open."""
+        while True:
+            text, asked, _ = await self._entered.get()
+            # Only a whole line answers, because its first letter may begin any message.
+            if await conversation.takes(text, asked):
+                continue
+            if text.startswith("/"):
+                if not await commands.run(text):
+                    break
+            else:
+                await conversation.say(text.strip())
+        self._session.app.exit(exception=EOFError)
+
+    async def _tick(self, conversation: Conversation) -> None:
+        """Redraw when the state line has changed."""
+        drawn = ""
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            if (state := state_line(conversation)) != drawn:
+                drawn = state
+                self._session.app.invalidate()
+
+    # --- drawing ------------------------------------------------------------------------------
+
+    def _ansi(self, *things: RenderableType) -> str:
+        out = io.StringIO()
+        console = Console(
+            file=out, force_terminal=True, width=self._width(), highlight=False, markup=False, emoji=False
+        )
+        # Inside a Group each Text keeps its wrapping, which `print` would override.
+        console.print(Group(*things))
+        return out.getvalue()
+
+    def _markdown(self, text: str) -> str:
+        """Draw Markdown without the empty lines around it, because the screen adds its own."""
+        lines = self._ansi(markdown(text)).split("\n")
+        filled = [number for number, line in enumerate(lines) if _SEQUENCE.sub("", line).strip()]
+        return "\n".join([*lines[filled[0] : filled[-1] + 1], ""]) if filled else ""
+
+    def _width(self) -> int:
+        # One column less, because a full line would wrap in some terminals.
+        return max(20, min(_WIDEST, self._session.output.get_size().columns - 1))
+
+    async def _print(self, kind: str, text: str, *, tail: str | None = None) -> None:
+        before = "\n" if self._last and (kind == "block" or kind != self._last) else ""
+        self._last = kind
+        output = self._session.output
+
+        def write() -> None:
+            # Replaces the tail together with its finished text, so that no text appears twice.
+            if tail is not None:
+                self._tail = tail
+            output.enable_autowrap()
+            output.write_raw(before + text)
+            output.flush()
+
+        await run_in_terminal(write)
+
+    def _above_input(self) -> FormattedText:
+        above = FormattedText([("", "\n")]) if self._last else FormattedText()
+        if self._tail.strip():
+            above += self._live_tail()
+            above.append(("", "\n\n"))
+        above.append(("class:prompt", drawing.MARK))
+        return above
+
+    def _live_tail(self) -> FormattedText:
+        width = self._width()
+        known, known_width, drawn = self._drawn_tail
+        if (known, known_width) != (self._tail, width):
+            rows = max(1, self._session.output.get_size().rows - _ROWS_KEPT)
+            lines = self._markdown(self._tail).rstrip("\n").split("\n")
+            drawn = to_formatted_text(ANSI("\n".join(lines[-rows:])))
+            self._drawn_tail = (self._tail, width, drawn)
+        return FormattedText(drawn)
+
+    def _state(self) -> FormattedText:
+        state = state_line(self._conversation) if self._conversation is not None else ""
+        return FormattedText([("class:bottom-toolbar.text", state[: self._width()])])
+
+    # --- keys ---------------------------------------------------------------------------------
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        keys.add("enter")(self._enter)
+        keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
+        keys.add("c-c")(self._ctrl_c)
+        keys.add("<sigint>")(self._ctrl_c)
+        return keys
+
+    def _enter(self, event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        text = buffer.text
+        if text.strip():
+            entered = _Entered(text, self._asked, self._begun_under)
+            if not text.startswith("/forget"):
+                # Text to forget must not stay in the history.
+                buffer.append_to_history()
+            self._clear(buffer)
+            self._entered.put_nowait(entered)
+
+    def _typed(self, buffer: Buffer) -> None:
+        has_text = bool(buffer.text.strip())
+        if has_text and not self._begun and self._conversation is not None:
+            self._asked = self._conversation.asked
+            self._begun_under = self._question
+        self._begun = has_text
+
+    def _clear(self, buffer: Buffer) -> None:
+        buffer.reset()
+        # A reset triggers no event.
+        self._begun = False
+
+    def _ctrl_c(self, event: KeyPressEvent) -> None:
+        if self._question != _NO_QUESTION:
+            self._clear(event.current_buffer)
+            self._entered.put_nowait(_Entered("", None, self._question))
+            return
+        event.app.create_background_task(self._interrupt(had_text=bool(event.current_buffer.text)))
+        if self._conversation is None or self._conversation.turn is None:
+            self._clear(event.current_buffer)
+
+    async def _interrupt(self, *, had_text: bool) -> None:
+        if self._conversation is None or await self._conversation.interrupt(background=not had_text) or had_text:
+            return
+        await self.line(drawing.note("Ctrl-D or /quit to leave"))
+
+
+class _CommandNames(Completer):
+    """Completes the command at the start of a line."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002 - the base class's signature
+        text = document.text_before_cursor
+        if text.startswith("/") and " " not in text:
+            for name in self._terminal.command_names:
+                if name.startswith(text):
+                    yield Completion(name, start_position=-len(text))
+
+
+def _fill(history: History, newest_first: list[str]) -> None:
+    for line in reversed(newest_first):
+        history.store_string(line)
+
+
+def _history(path: Path | None) -> History:
+    """Return the input history: a private file, or memory if it is not writable."""
+    if path is None:
+        return InMemoryHistory()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        with path.open("ab"):
+            return FileHistory(str(path))
+    except OSError:
+        return InMemoryHistory()

@@ -1,0 +1,188 @@
+"""The agent's turns as shown: growing text, tool calls and endings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, WeakSet
+
+from bridge.client.reader import Began, Grew, Over, Reader
+from bridge.client.turns import Call
+from bridge.terminal import drawing
+from bridge.terminal.drawing import clean
+from sprite.protocol.events import Compacted, Compacting, Ending, Failed, Interrupted
+from sprite.protocol.shapes import UsedTool
+
+if TYPE_CHECKING:
+    from bridge.client.reader import News
+    from bridge.client.turns import Turn
+    from bridge.terminal.terminal import Screen
+
+
+_FENCES = ("```", "~~~")
+
+
+class StreamedReply:
+    """`feed` deltas, `finish` with the whole text; each returns the newly finished pieces."""
+
+    def __init__(self, *, by_line: bool = False) -> None:
+        self._by_line = by_line
+        self._given: str
+        self._reset()
+
+    @property
+    def tail(self) -> str:
+        """Return the unfinished rest."""
+        return self._pending
+
+    def feed(self, delta: str) -> list[str]:
+        """Add the next delta."""
+        self._pending += clean(delta)
+        return self._cut()
+
+    def finish(self, whole: str | None = None) -> list[str]:
+        """End the text. Return its rest: of `whole` if given, else of the deltas."""
+        if whole is not None:
+            self._pending = _after(clean(whole), self._given)
+            self._begin_scan()
+        pieces = self._cut()
+        if self._pending.strip():
+            pieces.append(self._pending.rstrip("\n") if self._by_line else self._pending.strip("\n"))
+        self._reset()
+        return pieces
+
+    def _reset(self) -> None:
+        self._pending = ""
+        self._given = ""
+        self._begin_scan()
+
+    def _begin_scan(self) -> None:
+        """Reset the scan. Pieces end outside of fences, so the next one starts without state."""
+        self._scanned = 0
+        self._fence = ""
+        self._blank = False
+
+    def _cut(self) -> list[str]:
+        pieces: list[str] = []
+        while True:
+            cut = self._next_line_end() if self._by_line else self._next_block_end()
+            if cut is None:
+                return pieces
+            piece, self._pending = self._pending[:cut], self._pending[cut:]
+            self._given += piece
+            self._begin_scan()
+            if self._by_line:
+                pieces.append(piece.removesuffix("\n"))
+            elif piece.strip():
+                pieces.append(piece.strip("\n"))
+
+    def _next_line_end(self) -> int | None:
+        end = self._pending.find("\n")
+        return None if end == -1 else end + 1
+
+    def _next_block_end(self) -> int | None:
+        """Return the end of a block: a line after a blank one, outside of a fence.
+
+        An indented line continues the list item before the blank. Each line is scanned once.
+        """
+        while self._scanned < len(self._pending):
+            start = self._scanned
+            if self._blank and not self._fence and not self._pending[start].isspace():
+                return start
+            end = self._pending.find("\n", start)
+            if end == -1:
+                return None
+            line = self._pending[start:end].strip()
+            self._scanned = end + 1
+            self._blank = not line
+            if self._fence:
+                if line.startswith(self._fence):
+                    self._fence = ""
+            elif line.startswith(_FENCES):
+                self._fence = line[:3]
+        return None
+
+
+def _after(whole: str, given: str) -> str:
+    if whole.startswith(given):
+        return whole[len(given) :]
+    # The final text may be trimmed, unlike the stream.
+    inner, done = whole.strip(), given.strip()
+    return inner[len(done) :] if inner.startswith(done) else whole
+
+
+class ShownTurns:
+    """Shows each turn's news once."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._reply = StreamedReply(by_line=screen.by_line)
+        self._readers: WeakKeyDictionary[Turn, Reader] = WeakKeyDictionary()
+        self._newest_call: Call | None = None
+        #: Turns whose message was shown.
+        self._said: WeakSet[Turn] = WeakSet()
+
+    def skip(self, turn: Turn) -> None:
+        """Take a turn as shown so far."""
+        self._said.add(turn)
+        self._readers.setdefault(turn, Reader()).skip(turn)
+
+    async def show(self, turn: Turn) -> bool:
+        """Show what is new of a turn; return whether it has ended."""
+        if turn.text is not None and turn not in self._said and turn.origin != "schedule":
+            # Sent from another page or terminal.
+            await self._say(turn, turn.text)
+        news = self._readers.setdefault(turn, Reader()).news(turn)
+        used = [each for each in news if isinstance(each, UsedTool)]
+        for each in news:
+            if not isinstance(each, UsedTool):
+                await self._show(turn, each)
+            elif each is used[0]:
+                await self._screen.line(drawing.used(used))
+        return any(isinstance(each, Ending) for each in news)
+
+    async def _say(self, turn: Turn, text: str) -> None:
+        self._said.add(turn)
+        if turn.asked_by is not None:
+            await self._screen.line(drawing.by_program(turn.asked_by, text))
+        else:
+            await self._screen.show(drawing.said(text))
+
+    async def _show(self, turn: Turn, news: News) -> None:
+        match news:
+            case Began():
+                await self._begin(turn, news)
+            case Grew(text=text, piece=piece):
+                pieces = self._reply.finish(text.text) if text.is_done else self._reply.feed(piece)
+                await self._screen.reply(pieces, self._reply.tail)
+            case Call(use=use):
+                self._newest_call = news
+                await self._screen.line(drawing.tool_started(use.name or "a tool", use.input))
+            case Over(call=call):
+                await self._call_over(turn, call)
+            case Compacting():
+                await self._screen.line(drawing.note("… the conversation is long: making room, keeping memory"))
+            case Compacted():
+                await self._screen.line(drawing.note("✓ made room: what matters is kept in memory"))
+            case Interrupted():
+                await self._screen.line(drawing.interrupted())
+            case Failed(message=message, retryable=retryable):
+                advice = "Sending it again may work." if retryable else ""
+                await self._screen.show(drawing.problem(message or "The turn failed.", advice))
+
+    async def _begin(self, turn: Turn, began: Began) -> None:
+        if began.is_again:
+            # Finish the text of the void attempt.
+            await self._screen.reply(self._reply.finish(), "")
+            await self._screen.line(drawing.note(drawing.BEGUN_AGAIN))
+        elif turn.origin == "schedule" and turn.text is not None:
+            await self._screen.line(drawing.by_schedule(turn.text))
+        elif not turn.is_own:
+            await self._screen.line(drawing.began(turn.origin))
+
+    async def _call_over(self, turn: Turn, call: Call) -> None:
+        if call.result is None or (drawing.shows_itself(call.use.name) and not call.result.is_error):
+            return
+        # A result right below its call needs no name; one of several calls does.
+        is_clear = call is self._newest_call and all(each.is_over for each in turn.calls)
+        name = "" if is_clear else call.use.name
+        await self._screen.line(drawing.tool_ended(name, call.result.summary, is_error=call.result.is_error))

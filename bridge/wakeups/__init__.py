@@ -1,0 +1,1 @@
+"""Wake sprites when an action is due."""

@@ -1,0 +1,270 @@
+"""Wake each sprite at its due date, let it check its due actions, and keep it awake until that is done.
+
+The sprite alone decides what to do; waking it twice, late or in vain is harmless. So the rules are simple: a past
+date is due, and a sprite is not woken again at once. A sprite that cannot be reached, or keeps its past date, is
+woken with growing pauses. Clocks may jump, so sleeps here are short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from bridge.cluster.ownership import NotOwnedError, Ownership
+from bridge.hub.link import LinkDownError
+from bridge.providers.vm_scripts import printable
+from sprite.common.tasks import TaskSet, jittered, owned_task
+from sprite.protocol.messages import Heartbeat, Status, System
+
+if TYPE_CHECKING:
+    from bridge.hub.hub import Relay
+    from bridge.hub.room import Room
+    from bridge.wakeups.due_dates import DueDates
+    from sprite.protocol.shapes import SessionState
+
+
+log = logging.getLogger(__name__)
+
+Outcome = Literal["looked", "unreachable", "unanswered"]
+
+#: Poll interval for values that change at every moment.
+_PAUSE_SECONDS = 0.1
+_POLL_SECONDS = 0.5
+_LONGEST_DETAIL = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Timing of wakes in seconds, except `at_once`.
+
+    Wakes of a sprite are at least `apart` apart; after each wake in vain the pause doubles, up to `longest_pause`. A
+    sprite that is `unreachable` for this long is given up for the moment, and so is one that is silent or busy for
+    `longest_hold`. `at_once` sprites are brought up at a time, each for at most `bringing_up` before the next one;
+    their later work is not limited. A sprite of another bridge is checked again after `elsewhere`: that bridge may be
+    gone. The clock, which may jump, is read every `look`.
+    """
+
+    look: float = 20.0
+    apart: float = 30.0
+    longest_pause: float = 900.0
+    unreachable: float = 60.0
+    longest_start: float = 1800.0
+    longest_hold: float = 7200.0
+    at_once: int = 8
+    bringing_up: float = 60.0
+    status: float = 15.0
+    elsewhere: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _InVain:
+    """Number of consecutive wakes that did not change a date (Unix seconds).
+
+    The next wake is at `until` (monotonic seconds).
+    """
+
+    date: float | None
+    times: int
+    until: float
+
+
+class UnreachableError(Exception):
+    """The sprite cannot be woken; the message is the link's."""
+
+
+class Waker:
+    """`async with Waker(relay, due, may_wake, on_death) as waker:` while the relay is open.
+
+    `may_wake` returns whether a sprite's person has access. `clock` returns Unix seconds. `wakes` counts them by
+    outcome.
+    """
+
+    def __init__(
+        self,
+        relay: Relay,
+        due: DueDates,
+        may_wake: Callable[[str], Awaitable[bool]],
+        on_death: Callable[[], None],
+        *,
+        ownership: Ownership | None = None,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._relay = relay
+        self._due = due
+        self._may_wake = may_wake
+        self._on_death = on_death
+        self._ownership = ownership or Ownership()
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._to_look_at = set[str]()
+        self._slots = asyncio.Semaphore(self._pace.at_once)
+        self._waking: dict[str, asyncio.Task[bool]] = {}
+        #: Earliest next wake of a sprite, and of one that was woken in vain for its date.
+        self._not_before: dict[str, float] = {}
+        self._not_again_before: dict[str, _InVain] = {}
+        self._troubles: dict[str, str] = {}
+        self._tasks = TaskSet()
+        self._stack = AsyncExitStack()
+        self.wakes: Counter[str] = Counter()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._tasks)
+        await self._stack.enter_async_context(owned_task(self._run(), name="waker", on_death=self._on_death))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def trouble(self, sprite: str) -> str:
+        """Return why the last wake failed, "" if it did not."""
+        return self._troubles.get(sprite, "")
+
+    def forget(self, sprite: str) -> None:
+        """Drop a sprite whose person has lost access."""
+        self._to_look_at.discard(sprite)
+        self._troubles.pop(sprite, None)
+        if (task := self._waking.get(sprite)) is not None:
+            task.cancel()
+
+    # --- when ---
+
+    async def _run(self) -> None:
+        while True:
+            self._due.changed.clear()
+            wait = self._start_due()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._due.changed.wait()
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _start_due(self) -> float:
+        """Start the wakes that are due; return the longest wait in seconds."""
+        now, monotonic = self._clock(), time.monotonic()
+        soonest = self._pace.look
+        self._to_look_at |= self._due.take_left_open()
+        for sprite, date in self._due.dates().items():
+            if sprite in self._waking:
+                continue
+            is_wanted = sprite in self._to_look_at
+            if date.at is None and not is_wanted:
+                continue
+            wait = max(
+                0.0 if is_wanted or date.at is None else date.at - now,
+                self._not_before.get(sprite, monotonic) - monotonic,
+            )
+            if (vain := self._not_again_before.get(sprite)) is not None and vain.date == date.at:
+                wait = max(wait, vain.until - monotonic)
+            if wait > 0:
+                soonest = min(soonest, wait)
+            else:
+                task = self._tasks.start(self._wake(sprite), f"wake {sprite}")
+                self._waking[sprite] = task
+                task.add_done_callback(partial(self._woken, sprite))
+        return soonest
+
+    def _woken(self, sprite: str, task: asyncio.Task[bool]) -> None:
+        """Set a pause before the next wake, however this one ended."""
+        del self._waking[sprite]
+        was_ours = task.cancelled() or task.exception() is not None or task.result()
+        self._not_before[sprite] = time.monotonic() + (self._pace.apart if was_ours else self._pace.elsewhere)
+        self._due.changed.set()
+
+    def _postpone(self, sprite: str, pause: float, times: int = 1) -> None:
+        self._not_again_before[sprite] = _InVain(self._due.of(sprite), times, time.monotonic() + jittered(pause))
+
+    def _judge(self, sprite: str, before: float | None, outcome: Outcome, trouble: str) -> None:
+        """Record the outcome of a wake, and the earliest time of the next."""
+        self.wakes[outcome] += 1
+        after = self._due.of(sprite)
+        earlier = self._not_again_before.pop(sprite, None)
+        if outcome != "looked" or (after is not None and after == before and after <= self._clock()):
+            times = 1 + (earlier.times if earlier is not None and earlier.date == after else 0)
+            self._postpone(sprite, min(self._pace.apart * 2 ** min(times, 20), self._pace.longest_pause), times)
+        if trouble:
+            if sprite not in self._troubles:
+                log.warning("a sprite could not be woken for what is due (%s)", outcome, extra={"sprite": sprite})
+            self._troubles[sprite] = trouble
+        else:
+            self._troubles.pop(sprite, None)
+            log.info("a sprite was woken for what is due", extra={"sprite": sprite})
+
+    # --- how ---
+
+    async def _wake(self, sprite: str) -> bool:
+        """Wake a sprite; return whether this bridge had the lease throughout."""
+        if not await self._may_wake(sprite):
+            self._to_look_at.discard(sprite)
+            self._postpone(sprite, self._pace.longest_pause)
+            return True
+        try:
+            await self._ownership.own(sprite)
+        except NotOwnedError:
+            # Its owner wakes it; if the owner is unknown, no bridge does.
+            self._to_look_at.discard(sprite)
+            return False
+        before = self._due.of(sprite)
+        outcome: Outcome = "looked"
+        trouble = ""
+        try:
+            async with AsyncExitStack() as slot:
+                await slot.enter_async_context(self._slots)
+                async with asyncio.timeout(self._pace.longest_hold):
+                    with self._relay.held(sprite) as room:
+                        await self._looked(room, slot)
+        except UnreachableError as error:
+            outcome, trouble = "unreachable", f"could not be woken: {error}"
+        except (LinkDownError, TimeoutError):
+            outcome, trouble = "unanswered", "was woken for what is due, and did not come to an end"
+        self._to_look_at.discard(sprite)
+        if trouble and not self._ownership.holds(sprite):
+            return False
+        self._judge(sprite, before, outcome, trouble)
+        return True
+
+    async def _looked(self, room: Room, slot: AsyncExitStack) -> None:
+        """Return when the sprite has checked its due actions and is idle."""
+        looking = asyncio.create_task(self._look(room), name="look at what is due")
+        began_at = ready_at = time.monotonic()
+        was_ready = False
+        try:
+            while not looking.done():
+                await asyncio.wait({looking}, timeout=_POLL_SECONDS)
+                now = time.monotonic()
+                if room.is_ready:
+                    ready_at, was_ready = now, True
+                if was_ready or now - began_at > self._pace.bringing_up:
+                    await slot.aclose()
+                longest = self._pace.unreachable if room.change.state == "unavailable" else self._pace.longest_start
+                if now - ready_at > longest or room.is_over:
+                    raise UnreachableError(printable(room.change.detail)[:_LONGEST_DETAIL] or "it does not answer")
+            looking.result()
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look(self, room: Room) -> None:
+        await room.ask(Heartbeat())
+        while True:
+            answer = await room.ask(System(action="status"))
+            if isinstance(answer, Status) and not self._is_busy(answer.session):
+                return
+            until = time.monotonic() + self._pace.status
+            was_at_work = room.is_at_work
+            while time.monotonic() < until and not (was_at_work and not room.is_at_work):
+                await asyncio.sleep(_POLL_SECONDS)
+                was_at_work = was_at_work or room.is_at_work
+
+    def _is_busy(self, session: SessionState) -> bool:
+        is_held = session.held_until is not None and session.held_until > self._clock()
+        return session.busy or session.running_mission_id is not None or is_held

@@ -1,1 +1,0 @@
-"""Wake sprites for due actions while no client is connected."""

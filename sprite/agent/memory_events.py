@@ -1,0 +1,84 @@
+"""Announce to all clients what a curation changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from sprite.common.tasks import owned_task
+from sprite.memory.database import MemoryDB
+from sprite.memory.decision import Change
+from sprite.protocol.messages import ActionUpdate, MemoryUpdate
+from sprite.search.view import MemoryView, action_row
+from sprite.workspace.feed import Feed
+
+log = logging.getLogger(__name__)
+
+
+class Announcer:
+    """Announce changes. Call it with each change; its own task reads the rows, not the caller's."""
+
+    def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView, on_change: Callable[[], None]) -> None:
+        """Create the announcer. `on_change` is called at once with each change."""
+        self._feed = feed
+        self._memory = memory
+        self._view = view
+        self._on_change = on_change
+        self._tell_of_actions: Callable[[], None] = lambda: None
+        #: None ends the task.
+        self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
+
+    def __call__(self, change: Change) -> None:
+        """Queue a change; return at once."""
+        self._changes.put_nowait(change)
+        self._on_change()
+        if change.actions:
+            self._tell_of_actions()
+
+    def when_actions_change(self, tell: Callable[[], None]) -> None:
+        """Set the callback for changes of actions."""
+        self._tell_of_actions = tell
+
+    @asynccontextmanager
+    async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
+        """Announce changes while the block runs, and the remaining ones at its end."""
+        try:
+            async with owned_task(
+                self._announce_for_ever(),
+                name="announcer",
+                on_death=on_death,
+                finish=lambda: self._changes.put_nowait(None),
+            ):
+                yield
+        finally:
+            # Changes that it had not announced before it died.
+            while not self._changes.empty():
+                if (change := self._changes.get_nowait()) is not None:
+                    await self._announce(change)
+
+    async def _announce_for_ever(self) -> None:
+        while (change := await self._changes.get()) is not None:
+            await self._announce(change)
+
+    async def _announce(self, change: Change) -> None:
+        try:
+            if change.is_of_memory:
+                await self._announce_memory(change)
+            for action_id in change.actions:
+                if (action := await self._memory.action(action_id)) is not None:
+                    self._feed.publish(ActionUpdate(action_row(action)))
+        except Exception:
+            # A failed announcement must not stop the following ones.
+            log.exception("a change of memory could not be announced")
+
+    async def _announce_memory(self, change: Change) -> None:
+        self._feed.publish(
+            MemoryUpdate(
+                files=list(dict.fromkeys(change.files)),
+                learnings=await self._memory.learnings_of(change.curation_id),
+                curation_id=change.curation_id,
+                drift=list(await self._view.drift()),
+            )
+        )

@@ -1,0 +1,288 @@
+"""The agent as seen by the runtime: everything that needs the SDK, set up for one conversation at a time.
+
+Imported after the listener has started, because the SDK takes half a second. Code that must answer earlier must not
+import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from claude_agent_sdk import (
+    AssistantMessage,
+    Message,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    ResultMessage,
+    SdkMcpTool,
+    SystemMessage,
+    TaskNotificationMessage,
+    TaskStartedMessage,
+    TaskUpdatedMessage,
+    TextBlock,
+    ToolPermissionContext,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+from claude_agent_sdk.types import TERMINAL_TASK_STATUSES
+
+from sprite.agent.background import Background
+from sprite.agent.call_costs import CallCosts
+from sprite.agent.conversation import Conversation, Equipment
+from sprite.agent.hooks import CallFolders, guarding
+from sprite.agent.mission_end import TurnResult
+from sprite.agent.permissions import Call, DeniedError, PermissionDesk
+from sprite.agent.tools.canvas import canvas_tools
+from sprite.agent.tools.canvas_reader import canvas_reader
+from sprite.agent.tools.memory import action_tools, memory_tools
+from sprite.agent.translate import BrokenStream, events_of, model_trouble, result_of
+from sprite.boot.canvas import CanvasSight
+from sprite.capture.hooks import hook_matchers
+from sprite.capture.recorder import TurnRecorder
+from sprite.config import Settings
+from sprite.memory.action_rows import Maker
+from sprite.memory.actions import Actions
+from sprite.memory.agent_watch import AgentWatch
+from sprite.protocol.events import AnyAgentEvent
+from sprite.protocol.messages import CanvasUpdate, StackUpdate
+from sprite.protocol.shapes import Origin
+from sprite.protocol.tools import OWN_TOOLS
+from sprite.sandbox.guard import Guard
+from sprite.sandbox.sandbox import Boundary, agent_command
+from sprite.search.view import MemoryView
+from sprite.workspace.database import Effect, WorkspaceDB
+from sprite.workspace.feed import Feed
+from sprite.workspace.user_files import UserFiles
+
+
+class Listener(Protocol):
+    """Receive the events and questions of a conversation.
+
+    Its reader and its hooks call these, one message at a time.
+    """
+
+    @property
+    def turn_id(self) -> str | None:
+        """The agent's current turn: a mission's, or one that it began by itself."""
+
+    @property
+    def turn_origin(self) -> Origin:
+        """Origin of the current turn, or of the turn whose background work it continues."""
+
+    @property
+    def background(self) -> Background:
+        """The background work."""
+
+    @property
+    def stack_id(self) -> str | None:
+        """The card stack in which the running mission was sent."""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether somebody asked to stop the current turn."""
+
+    def paid(self, usd: float) -> None:
+        """Record that a model call has cost this many more US dollars."""
+
+    async def began(self, cli_session_id: str, model: str | None) -> None:
+        """Record the CLI's id of this conversation, and its model."""
+
+    async def happened(self, event: AnyAgentEvent) -> None:
+        """Handle the next event of the current turn; its turn id is not set yet."""
+
+    async def ended(self, result: TurnResult) -> None:
+        """Handle the end of a turn, as reported by the CLI: a mission's, or one that the agent began by itself."""
+
+    async def died(self, reason: str) -> None:
+        """Handle the death of the CLI; the reason is text for a person."""
+
+    async def before_compaction(self) -> None:
+        """Prepare for compaction. The CLI waits for this to return."""
+
+    async def news(self) -> str | None:
+        """Return the text to add to the agent's next prompt."""
+
+
+#: Returns the sprite's own tools for a conversation.
+Tools = Callable[[Listener], list[SdkMcpTool[Any]]]
+
+
+def own_tools(workspace: WorkspaceDB, feed: Feed, view: MemoryView, sight: CanvasSight, actions: Actions) -> Tools:
+    """Return the tools for the canvas, memory and actions."""
+
+    async def publish(update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
+        feed.publish(update, effects)
+        await feed.drain()
+
+    def tools(listener: Listener) -> list[SdkMcpTool[Any]]:
+        return [
+            *canvas_tools(workspace, publish, lambda: listener.stack_id, sight),
+            canvas_reader(workspace, sight),
+            *memory_tools(view),
+            *action_tools(actions, lambda: _maker(listener)),
+        ]
+
+    return tools
+
+
+class Agent:
+    """Create conversations with tools, hooks and permissions connected to the sprite's stores."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        feed: Feed,
+        recorder: TurnRecorder,
+        boundary: Boundary,
+        watch: AgentWatch,
+        desk: PermissionDesk,
+        user_files: UserFiles,
+        tools: Tools,
+    ) -> None:
+        self._settings = settings
+        self._feed = feed
+        self._recorder = recorder
+        self._watch = watch
+        self._boundary = boundary
+        self._guard = Guard(settings, sandboxed=boundary.holds)
+        self._desk = desk
+        self._user_files = user_files
+        self._tools = tools
+
+    def conversation(self, listener: Listener) -> Conversation:
+        """Return a new conversation, not yet connected. The listener receives its events."""
+        broken = BrokenStream()
+        costs = CallCosts()
+
+        async def on_message(message: Message) -> None:
+            if (unsaid := broken.before(message)) is not None:
+                await on_message(unsaid)
+            self._capture(message)
+            if (usd := costs.take(message)) and not self._settings.is_offline:
+                listener.paid(usd)
+            _note_background(message, listener)
+            await self._follow_work(message)
+            if not _is_of_background(message, listener.background):
+                for event in events_of(message, self._recorder.confidences.others):
+                    await listener.happened(event)
+            if (trouble := model_trouble(message)) is not None:
+                self._feed.warn("model_away", trouble)
+            if isinstance(message, ResultMessage):
+                await listener.ended(result_of(message, interrupted=listener.is_interrupted))
+            elif isinstance(message, SystemMessage) and message.subtype == "init":
+                await listener.began(message.data["session_id"], message.data.get("model"))
+
+        hooks = hook_matchers(
+            self._recorder,
+            begins=self._watch.begins,
+            before_compaction=listener.before_compaction,
+            news=listener.news,
+            deeds=self._deeds,
+        )
+        folders = CallFolders()
+        asks_always = self._settings.permissions == "ask" and not self._boundary.holds
+        guard = guarding(self._guard, self._watch.begins, folders, asks_always=asks_always)
+        hooks["PreToolUse"] = [guard, *hooks.get("PreToolUse", [])]
+        equipment = Equipment(
+            tools=self._tools(listener),
+            hooks=hooks,
+            can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener, folders),
+            cli_path=agent_command(self._settings) if self._boundary.holds else None,
+        )
+        return Conversation(
+            self._settings,
+            equipment,
+            self._settings.boot_prompt,
+            on_message=on_message,
+            on_death=listener.died,
+            on_end=self._watch.stops,
+        )
+
+    async def _deeds(self, prompt_id: str, prompt: str) -> str | None:
+        """Return the person's file changes since the last turn, and log them with the turn of this prompt."""
+        return await self._user_files.tell_deeds(prompt, partial(self._recorder.noted, prompt_id))
+
+    async def _follow_work(self, message: Message) -> None:
+        """Track the end of a turn, and the start and end of background work."""
+        match message:
+            case TaskStartedMessage(task_id=task):
+                await self._watch.begins(task)
+            case TaskNotificationMessage(task_id=task):
+                await self._watch.ends(task)
+            case TaskUpdatedMessage(task_id=task, status=status) if status in TERMINAL_TASK_STATUSES:
+                await self._watch.ends(task)
+            case ResultMessage():
+                await self._watch.ends()
+
+    def _capture(self, message: Message) -> None:
+        """Record the parts of a turn that only the stream contains: its texts, and calls that no hook reports."""
+        match message:
+            case AssistantMessage(parent_tool_use_id=None, error=None):
+                for block in message.content:
+                    if isinstance(block, TextBlock):
+                        self._recorder.text(block.text)
+                    elif isinstance(block, ToolUseBlock):
+                        self._recorder.tool_started(block.id, block.name, block.input)
+            case TaskStartedMessage(task_id=agent_id, tool_use_id=str(tool_use_id)):
+                self._recorder.agent_started(agent_id, tool_use_id)
+            case UserMessage(content=list(blocks)):
+                for block in blocks:
+                    if isinstance(block, ToolResultBlock):
+                        self._recorder.tool_answered(block.tool_use_id, block.content, is_error=bool(block.is_error))
+
+    def _asker(
+        self, listener: Listener, folders: CallFolders
+    ) -> Callable[
+        [str, dict[str, Any], ToolPermissionContext], Awaitable[PermissionResultAllow | PermissionResultDeny]
+    ]:
+        async def ask(
+            tool: str, tool_input: dict[str, Any], context: ToolPermissionContext
+        ) -> PermissionResultAllow | PermissionResultDeny:
+            if tool.startswith(OWN_TOOLS):
+                return PermissionResultAllow()
+            begun_by = listener.background.turn_of(context.agent_id)
+            call = Call(tool, tool_input, folders.take(context.tool_use_id))
+            try:
+                await self._desk.ask(
+                    begun_by or listener.turn_id,
+                    call,
+                    of_background=begun_by is not None,
+                    is_unattended=listener.turn_origin == "schedule",
+                )
+            except DeniedError as denied:
+                return PermissionResultDeny(message=str(denied))
+            # Give the CLI no rule: its rules cover more than the person was asked about.
+            return PermissionResultAllow()
+
+        return ask
+
+
+def _maker(listener: Listener) -> tuple[Maker, str | None]:
+    """Return how the agent's changes are marked: those within a schedule's turn as the schedule's."""
+    return ("schedule" if listener.turn_origin == "schedule" else "agent"), listener.turn_id
+
+
+def _note_background(message: Message, listener: Listener) -> None:
+    background = listener.background
+    match message:
+        case TaskStartedMessage(task_id=task_id, tool_use_id=str(call_id)):
+            background.started(task_id, call_id)
+        case (
+            TaskUpdatedMessage(task_id=task_id, status=status) | TaskNotificationMessage(task_id=task_id, status=status)
+        ):
+            background.ended(task_id, status)
+        case SystemMessage(subtype="background_tasks_changed", data={"tasks": list(tasks)}):
+            background.changed(tasks, listener.turn_id)
+
+
+def _is_of_background(message: Message, background: Background) -> bool:
+    """Return whether a background agent sent or received this. The turn that reports its work logs it."""
+    if not isinstance(message, AssistantMessage | UserMessage):
+        return False
+    content = message.content if isinstance(message.content, list) else []
+    return background.has(
+        message.parent_tool_use_id, (block.id for block in content if isinstance(block, ToolUseBlock))
+    )

@@ -1,0 +1,218 @@
+"""Leftovers of the agent's CLI: processes of a killed sprite, and files of ended sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+PROC = Path("/proc")
+CLI_NAME = "claude"
+#: Folder in the CLI's state for the file that each of its shells reads first.
+SNAPSHOTS = "shell-snapshots"
+#: Time for commands to clean up after SIGTERM (a killed shell leaves its lock files behind).
+GRACE_SECONDS = 2.0
+_POLL_SECONDS = 0.02
+#: Flag of the kernel's own threads (PF_KTHREAD in include/linux/sched.h).
+_KERNEL_THREAD = 0x00200000
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A process. Its start time distinguishes it from a later process with the same id."""
+
+    pid: int
+    parent: int
+    started: int
+
+
+def end_orphans(config_dir: Path) -> None:
+    """End every CLI with its state in `config_dir`, and all that it started, including detached programs.
+
+    Call only while holding the workspace's lock: then no such CLI belongs to a running sprite.
+    """
+    processes = list(_processes())
+    orphans = [process for process in processes if _is_cli_of(process.pid, config_dir)]
+    # Search by parent, too, while the parents live: a program may run with another environment.
+    left = {*_programs(config_dir, processes), *(child for orphan in orphans for child in _below(orphan, processes))}
+    for orphan in orphans:
+        log.warning("process %d, the agent's of an earlier sprite, is still there and is ended", orphan.pid)
+        # SIGKILL at once; otherwise it would continue its turn when its command ends.
+        _send(orphan, signal.SIGKILL)
+    for process in _from_the_top(left):
+        _send(process, signal.SIGTERM)
+    if left:
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, _end_the_deaf, left)
+
+
+async def end_commands(config_dir: Path) -> None:
+    """End the commands in the shells of a CLI that is gone. Call only while no such CLI runs."""
+    await _end(lambda: set(_commands(config_dir, list(_processes()))))
+
+
+async def end_programs(config_dir: Path) -> None:
+    """End all programs that the CLIs of a stopping sprite started, including detached ones."""
+    await _end(lambda: set(_programs(config_dir, list(_processes()))))
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process was stopped (SIGSTOP)."""
+    try:
+        return _fields(pid)[0] == b"T"
+    except OSError:
+        return False
+
+
+async def _end(find: Callable[[], set[_Process]]) -> None:
+    """Send SIGTERM, then SIGKILL. Search again until none is left, because ending programs may start more."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + GRACE_SECONDS
+    told: set[_Process] = set()
+    # In a thread: scanning all processes would block the event loop.
+    while left := {process for process in told | await asyncio.to_thread(find) if _is_there(process)}:
+        if loop.time() > ends:
+            _end_the_deaf(left)
+            return
+        for process in _from_the_top(left - told):
+            _send(process, signal.SIGTERM)
+        told |= left
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _from_the_top(processes: Iterable[_Process]) -> list[_Process]:
+    """Sort parents first: a shell whose command ends first would start the next one."""
+    return sorted(processes, key=lambda process: (process.started, process.pid))
+
+
+def _end_the_deaf(processes: Iterable[_Process]) -> None:
+    for process in processes:
+        _send(process, signal.SIGKILL)
+
+
+def _is_there(process: _Process) -> bool:
+    found = _read(process.pid)
+    return found is not None and found.started == process.started
+
+
+def _send(process: _Process, number: signal.Signals) -> None:
+    if _is_there(process):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, number)
+
+
+def _processes() -> Iterator[_Process]:
+    for entry in PROC.glob("[0-9]*"):
+        process = _read(int(entry.name))
+        if process is not None:
+            yield process
+
+
+def _fields(pid: int) -> list[bytes]:
+    """Return the kernel's fields of a process from its state on (proc(5)). Raises OSError if it is gone."""
+    # "pid (name) state parent ...": the name may contain anything, including parentheses.
+    return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+
+
+def _read(pid: int) -> _Process | None:
+    try:
+        fields = _fields(pid)
+    except OSError:
+        return None
+    # A zombie that its parent has not collected counts as gone.
+    if fields[0] == b"Z" or int(fields[6]) & _KERNEL_THREAD:
+        return None
+    return _Process(pid, int(fields[1]), int(fields[19]))
+
+
+def _is_cli_of(pid: int, config_dir: Path) -> bool:
+    try:
+        # A binary that an update has replaced reads "claude (deleted)".
+        program = (PROC / str(pid) / "exe").readlink().name.partition(" ")[0]
+    except OSError:
+        return False
+    return program == CLI_NAME and _has_state_in(config_dir, pid)
+
+
+def _has_state_in(config_dir: Path, pid: int) -> bool:
+    """Return whether a process is a CLI with this state or its descendant: the environment is inherited."""
+    try:
+        environment = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"CLAUDE_CONFIG_DIR=" + os.fsencode(config_dir) in environment
+
+
+def _programs(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]:
+    """Yield the CLIs and all that they started, except this process, which an agent may have started."""
+    ours = _line_of(os.getpid(), processes)
+    for process in processes:
+        if process.pid not in ours and _has_state_in(config_dir, process.pid):
+            yield process
+            yield from _below(process, processes)
+
+
+def _line_of(pid: int, processes: list[_Process]) -> set[int]:
+    """Return the ids of a process and its ancestors."""
+    parents = {process.pid: process.parent for process in processes}
+    line = set()
+    while pid in parents and pid not in line:
+        line.add(pid)
+        pid = parents[pid]
+    return line
+
+
+def _commands(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]:
+    """Yield the shells in which a CLI runs commands, known by the file that each reads first, and their children."""
+    snapshots = os.fsencode(config_dir / SNAPSHOTS) + b"/"
+    for process in processes:
+        with contextlib.suppress(OSError):
+            if snapshots in (PROC / str(process.pid) / "cmdline").read_bytes():
+                yield process
+                yield from _below(process, processes)
+
+
+def _below(process: _Process, processes: list[_Process]) -> Iterator[_Process]:
+    for child in processes:
+        if child.parent == process.pid:
+            yield child
+            yield from _below(child, processes)
+
+
+#: Folder below the CLI's state folder that replaces /tmp, where later agents could read its files.
+TEMPORARY = "tmp"
+#: The CLI's own settings: versions and switches, no conversation.
+_OWN_SETTINGS = ".claude.json"
+
+
+def clear_cli_files(folder: Path) -> None:
+    """Delete everything in the folder. Call only while no CLI keeps its state there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        log.warning("%s could not be deleted whole; what was said in ended sessions may still be in it", folder)
+
+
+def keep_cli_session(folder: Path, cli_session_id: str) -> None:
+    """Delete all files of other sessions than the one that will be resumed. Call only while no such CLI runs."""
+    for path in _files_below(folder):
+        own = any(part.startswith(cli_session_id) for part in path.relative_to(folder).parts)
+        if own or path.name == _OWN_SETTINGS:
+            continue
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("a file of an ended session could not be deleted: %s", error)
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Yield every file and link. Skip those that vanish meanwhile."""
+    for parent, folders, names in os.walk(folder):
+        links = (name for name in folders if Path(parent, name).is_symlink())
+        yield from (Path(parent, name) for name in (*names, *links))

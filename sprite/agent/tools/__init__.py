@@ -1,0 +1,1 @@
+"""The agent's own tools: canvas, memory, actions."""

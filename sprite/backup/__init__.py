@@ -1,0 +1,1 @@
+"""Archives and replication of a workspace."""

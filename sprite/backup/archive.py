@@ -1,0 +1,305 @@
+"""Export a workspace: tables and memory files as of one moment, the person's files as they are found."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from sprite.config import Settings
+from sprite.errors import DatabaseUnusableError, MendedAtStartError, OperatorError
+from sprite.log import transcript
+from sprite.log.transcript import read_transcript
+from sprite.memory import database as memory
+from sprite.memory.database import read_memory
+from sprite.memory.files import LARGEST_FILE_BYTES, MemoryFiles
+from sprite.memory.folders import USER_FOLDERS
+from sprite.memory.opening import refuse_misfit
+from sprite.memory.projection import Projection
+from sprite.protocol.archive import (
+    CHUNK_BYTES,
+    MEMORY_FILES,
+    MOST_DEEP,
+    OURS,
+    PARTS,
+    ArchiveWriter,
+    DatabaseName,
+    Folder,
+    Manifest,
+    Part,
+    kept_mode,
+    kept_time,
+    to_line,
+    why_not_kept,
+)
+from sprite.storage.connection import Schema, empty_database, plain_reader
+from sprite.storage.tables import Table
+from sprite.workspace import database as workspace
+
+SCHEMAS: Final[dict[DatabaseName, Schema]] = {
+    "transcript.db": transcript.SCHEMA,
+    "workspace.db": workspace.SCHEMA,
+    "memory.db": memory.SCHEMA,
+}
+#: Time limit for finding a moment without writes. A busy sprite writes some ten times a second.
+_PATIENCE_SECONDS = 20.0
+_PAUSE_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFile:
+    """A file of the memory folder: its bytes and metadata."""
+
+    content: bytes
+    mode: int
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Open databases as of one moment, and the memory files at that moment by their names on disk."""
+
+    databases: Mapping[DatabaseName, sqlite3.Connection]
+    memory_files: Mapping[str, MemoryFile]
+
+    def let_go(self) -> None:
+        """End the read transactions. Until then forgotten data stays in the databases' journals."""
+        for database in self.databases.values():
+            database.execute("ROLLBACK")
+
+
+@asynccontextmanager
+async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
+    """Take a snapshot. Raises OperatorError if no sprite has run here, or writes never pause."""
+    async with AsyncExitStack() as stack:
+        transcript = await stack.enter_async_context(read_transcript(settings.transcript_db))
+        projected = await stack.enter_async_context(read_memory(settings.memory_db))
+        await refuse_misfit(transcript, projected)
+        projection = Projection(transcript, projected, MemoryFiles(settings.memory))
+        # One connection per database sees every commit of others, and one holds the snapshot.
+        watching, looking = [{name: stack.enter_context(_opened(settings, name)) for name in SCHEMAS} for _ in range(2)]
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            before = _versions(watching)
+            is_settled = await projection.is_settled()
+            files = memory_files(settings)
+            for database in looking.values():
+                database.execute("BEGIN")
+                # The transaction's snapshot starts with the first read.
+                database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if is_settled and _versions(watching) == before and memory_files(settings) == files:
+                break
+            for database in looking.values():
+                database.execute("ROLLBACK")
+            if time.monotonic() > until:
+                raise _restless(is_settled=is_settled)
+            await asyncio.sleep(_PAUSE_SECONDS)
+        yield Snapshot(looking, files)
+
+
+def path_of(settings: Settings, name: DatabaseName) -> Path:
+    """Return the path of a database."""
+    return settings.workspace_db if name == "workspace.db" else settings.memory / name
+
+
+def _opened(settings: Settings, name: DatabaseName) -> AbstractContextManager[sqlite3.Connection]:
+    path = path_of(settings, name)
+    if name == "workspace.db" and not path.exists():
+        # Turns were imported, and no sprite has run here yet.
+        return empty_database(SCHEMAS[name])
+    return plain_reader(path, SCHEMAS[name])
+
+
+def _versions(databases: Mapping[DatabaseName, sqlite3.Connection]) -> list[int]:
+    return [database.execute("PRAGMA data_version").fetchone()[0] for database in databases.values()]
+
+
+def _restless(*, is_settled: bool) -> OperatorError:
+    if not is_settled:
+        return MendedAtStartError(
+            "memory.db does not have everything that the log has. Stop the sprite, and start it again: it is made anew "
+            "from the log, without a model. Then try again."
+        )
+    return OperatorError(
+        "The sprite wrote all the time, so that it could not be seen at one moment. Try again when it is at rest."
+    )
+
+
+def memory_files(settings: Settings) -> dict[str, MemoryFile]:
+    """Return the files of the memory folder on disk by name, without missing and unsuitable ones."""
+    found = {}
+    for name in MEMORY_FILES:
+        try:
+            # Nonblocking, so that a pipe does not block.
+            descriptor = os.open(settings.memory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        with os.fdopen(descriptor, "rb") as stream:
+            seen = os.fstat(descriptor)
+            # Anything else is quarantined at the next start, and is no memory. The agent-at-work file contains two
+            # files.
+            largest = LARGEST_FILE_BYTES * (1 if name.endswith(".md") else 4)
+            if stat.S_ISREG(seen.st_mode) and seen.st_size <= largest:
+                found[name] = MemoryFile(stream.read(), seen.st_mode & 0o777, seen.st_mtime_ns)
+    return found
+
+
+#: Created at each start.
+_ALWAYS_THERE: Final = frozenset({"documents", *USER_FOLDERS})
+#: Reasons for leaving out something that is no file.
+NO_FILES: Final = frozenset({"a link", "no file"})
+#: Limit for the names of left-out entries.
+_MOST_NAMED = 20
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """Entries without a place in an archive: links, sockets, undecodable names, unreadable files."""
+
+    count: int = 0
+    named: list[str] = field(default_factory=list)
+
+    def add(self, path: str, why: str) -> None:
+        """Count one, and name it if there are few."""
+        self.count += 1
+        if len(self.named) < _MOST_NAMED:
+            self.named.append(f"{path}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A regular file: its path from the workspace, and its name in an open folder."""
+
+    path: str
+    folder: int
+    name: str
+
+
+def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | Folder]:
+    """Yield every file and folder except the sprite's own; unusable ones are added to `left_out`."""
+
+    def cannot(error: OSError) -> None:
+        # Known by its name only, because it was looked up in an open folder.
+        left_out.add(os.fsdecode(error.filename or ""), error.strerror or "cannot be read")
+
+    for top, folders, names, descriptor in os.fwalk(workspace, onerror=cannot):
+        below = os.path.relpath(top, workspace)
+        prefix = "" if below == "." else f"{below}/"
+        for name in sorted(folders):
+            path = f"{prefix}{name}"
+            why = None if path == OURS else _why_not(path, prefix, name, descriptor)
+            if why is not None or path == OURS:
+                folders.remove(name)
+                if why is not None:
+                    left_out.add(path, why)
+        folders.sort()
+        if prefix and below not in _ALWAYS_THERE:
+            seen = os.fstat(descriptor)
+            yield Folder(below, kept_mode(seen.st_mode), kept_time(seen.st_mtime_ns))
+        for name in sorted(names):
+            path = f"{prefix}{name}"
+            why = _why_not(path, prefix, name, descriptor)
+            if why is None:
+                yield Found(path, descriptor, name)
+            else:
+                left_out.add(path, why)
+
+
+def _why_not(path: str, prefix: str, name: str, folder: int) -> str | None:
+    if (why := why_not_kept(path)) is not None:
+        return why
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except OSError as error:
+        return error.strerror
+    if stat.S_ISLNK(mode):
+        return "a link"
+    if stat.S_ISDIR(mode):
+        return "too deep" if prefix.count("/") >= MOST_DEEP else None
+    return None if stat.S_ISREG(mode) else "no file"
+
+
+@dataclass(slots=True)
+class Export:
+    """Write one archive and release the databases meanwhile; then `manifest` and `left_out` describe it."""
+
+    look: Snapshot
+    #: None to leave out the person's files.
+    workspace: Path | None
+    left_out: LeftOut = field(default_factory=LeftOut)
+    manifest: Manifest | None = None
+
+    def total(self) -> int:
+        """Return the number of rows to write, without files."""
+        return sum(self._table(part).count() for part in PARTS)
+
+    def write(self, stream: BinaryIO) -> Iterator[int]:
+        """Write everything; yield the number of rows or files written since the last time."""
+        ours = _identity(stream)
+        with ArchiveWriter(stream) as archive:
+            for part in PARTS:
+                yield from self._write_table(archive, part)
+            self.look.let_go()
+            for name in MEMORY_FILES:
+                if (found := self.look.memory_files.get(name)) is not None:
+                    archive.memory(name, found.content, found.mode, found.modified_ns)
+            for item in () if self.workspace is None else walk(self.workspace, self.left_out):
+                if isinstance(item, Folder):
+                    archive.folder(item)
+                    continue
+                try:
+                    descriptor = os.open(item.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=item.folder)
+                except OSError as error:
+                    self.left_out.add(item.path, error.strerror or "cannot be read")
+                    continue
+                with os.fdopen(descriptor, "rb") as file:
+                    if _identity(file) == ours:
+                        continue
+                    yield from _write_file(archive, item.path, file)
+            self.manifest = archive.end({name: len(schema.migrations) for name, schema in SCHEMAS.items()})
+
+    def _table(self, part: Part) -> Table:
+        return Table(self.look.databases[part.database], part.table, part.order, part.left_out)
+
+    def _write_table(self, archive: ArchiveWriter, part: Part) -> Iterator[int]:
+        told = 0
+        with archive.table(part.path) as rows:
+            for line in self._lines(part):
+                if rows.add(line):
+                    yield rows.count - told
+                    told = rows.count
+        yield rows.count - told
+
+    def _lines(self, part: Part) -> Iterator[bytes]:
+        try:
+            yield from map(to_line, self._table(part).rows())
+        except (sqlite3.OperationalError, ValueError) as error:
+            raise DatabaseUnusableError(
+                f"{part.table} of {part.database} cannot be read to its end: {error}."
+            ) from error
+
+
+def _write_file(archive: ArchiveWriter, path: str, file: BinaryIO) -> Iterator[int]:
+    """Write a file with the length it had when opened, because another process may be appending to it."""
+    seen = os.fstat(file.fileno())
+    with archive.file(path, seen.st_size, seen.st_mode, seen.st_mtime_ns) as entry:
+        while entry.size < seen.st_size and (chunk := file.read(min(CHUNK_BYTES, seen.st_size - entry.size))):
+            entry.write(chunk)
+            # Allow cancellation during a long file.
+            yield 0
+    yield 1
+
+
+def _identity(stream: BinaryIO) -> tuple[int, int] | None:
+    try:
+        seen = os.fstat(stream.fileno())
+    except OSError:
+        return None
+    return seen.st_dev, seen.st_ino

@@ -1,0 +1,227 @@
+"""An opened archive: recognised by its first bytes, and verified completely before use.
+
+All of its content is untrusted: names may lead elsewhere, lengths may be wrong, and rows may be invalid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from sprite.backup.archive import SCHEMAS
+from sprite.errors import OperatorError
+from sprite.protocol.archive import (
+    FILES,
+    FORMAT,
+    LATEST_NS,
+    LONGEST_ROW,
+    MANIFEST,
+    MEMORY,
+    MEMORY_FILES,
+    MOST_ENTRIES,
+    MOST_MODE,
+    PARTS,
+    README,
+    TITLE,
+    Folder,
+    FormatOnly,
+    Manifest,
+    PlainFile,
+    Row,
+    TableFile,
+    from_line,
+    is_ours,
+    is_plain,
+)
+
+#: Limits for data that is read before it is verified.
+LARGEST_MANIFEST: Final = 1 << 30
+_CHUNK_BYTES = 1 << 18
+_HEAD_BYTES = 256
+_ZIP: Final = b"PK\x03\x04"
+#: Errors of zipfile and zlib for damaged data; RuntimeError stands for an encrypted entry.
+_DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
+
+
+class ArchiveError(OperatorError):
+    """This is no archive that can be imported. Nothing was written."""
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file begins like an archive, complete or not."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    return head.startswith(_ZIP) and f"{README}{TITLE.rstrip()}".encode() in head
+
+
+class Archive:
+    """An open archive with a plausible manifest. Its contents are only trustworthy after `verify`."""
+
+    def __init__(self, path: Path, file: zipfile.ZipFile, manifest: Manifest, raw_manifest: bytes) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.raw_manifest = raw_manifest
+        self._zip = file
+
+    @property
+    def size(self) -> int:
+        """Total size of the content in the manifest, in bytes."""
+        return sum(file.size for file in self.manifest.everything)
+
+    def verify(self) -> Iterator[int]:
+        """Read everything once and yield the number of bytes read. Raises ArchiveError for damaged content."""
+        for file in self.manifest.everything:
+            digest, size = hashlib.sha256(), 0
+            for chunk in self.chunks(file):
+                digest.update(chunk)
+                size += len(chunk)
+                yield len(chunk)
+            if (size, digest.hexdigest()) != (file.size, file.sha256):
+                raise ArchiveError(
+                    f"{self.path.name} is damaged: {file.path} is not as it was written. Nothing was written here; "
+                    "use another copy of the archive."
+                )
+
+    def chunks(self, file: TableFile | PlainFile) -> Iterator[bytes]:
+        """Yield the bytes of a file, never more than the manifest says."""
+        left = file.size
+        try:
+            with self._zip.open(file.path) as entry:
+                while chunk := entry.read(_CHUNK_BYTES):
+                    left -= len(chunk)
+                    if left < 0:
+                        raise ArchiveError(f"{self.path.name}: {file.path} is longer than its manifest says.")
+                    yield chunk
+        except _DAMAGE as error:
+            raise _damaged(self.path, file.path, error) from error
+
+    def rows(self, file: TableFile) -> Iterator[tuple[int, Row]]:
+        """Yield the rows of a file with their line numbers from 1 on. Raises ArchiveError naming an invalid line."""
+        number = 0
+        try:
+            with self._zip.open(file.path) as entry:
+                while line := entry.readline(LONGEST_ROW):
+                    number += 1
+                    if number > file.rows or not line.endswith(b"\n"):
+                        raise self.bad_row(file, number, "it is cut off, or one too many")
+                    try:
+                        row = from_line(line)
+                    except ValueError as error:
+                        raise self.bad_row(file, number, str(error)) from error
+                    yield number, row
+        except _DAMAGE as error:
+            raise _damaged(self.path, file.path, error) from error
+        if number != file.rows:
+            raise self.bad_row(file, number + 1, f"it is missing: there should be {file.rows}")
+
+    def bad_row(self, file: TableFile, number: int, why: str) -> ArchiveError:
+        """Return the error for an unusable row."""
+        return ArchiveError(f"{self.path.name}: {file.path}, line {number}: {why}. Nothing was imported.")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Archive]:
+    """Open an archive and check its manifest. Raises ArchiveError with a text for people."""
+    try:
+        file = zipfile.ZipFile(path)
+    except _DAMAGE as error:
+        raise _damaged(path, "its list of contents", error) from error
+    with file:
+        entries = file.infolist()
+        _check_entries(path, entries)
+        names = {entry.filename: entry for entry in entries}
+        if MANIFEST not in names:
+            raise ArchiveError(f"{path.name} has no {MANIFEST}: it is not complete. Use another copy of the archive.")
+        if names[MANIFEST].file_size > LARGEST_MANIFEST:
+            raise ArchiveError(f"{path.name}: its {MANIFEST} is too long to be one.")
+        try:
+            raw = file.read(MANIFEST)
+        except _DAMAGE as error:
+            raise _damaged(path, MANIFEST, error) from error
+        manifest = _manifest(path, raw)
+        _check_manifest(path, manifest, names)
+        yield Archive(path, file, manifest, raw)
+
+
+def _check_entries(path: Path, entries: list[zipfile.ZipInfo]) -> None:
+    if len(entries) > MOST_ENTRIES:
+        raise ArchiveError(f"{path.name} has {len(entries)} files; an archive has at most {MOST_ENTRIES}.")
+    if len({entry.filename for entry in entries}) != len(entries):
+        raise ArchiveError(f"{path.name} has the same file twice: it was not written by a sprite.")
+    # Entries that share their bytes can unpack to any size; those of an archive do not overlap.
+    if sum(entry.compress_size for entry in entries) > path.stat().st_size:
+        raise ArchiveError(f"{path.name} claims to hold more than fits into it: it was not written by a sprite.")
+
+
+def _manifest(path: Path, raw: bytes) -> Manifest:
+    try:
+        number = msgspec.json.decode(raw, type=FormatOnly).format
+        if number > FORMAT:
+            raise ArchiveError(
+                f"{path.name} was written by a newer Sprite (format {number}; this one knows {FORMAT}). Update Sprite."
+            )
+        manifest = msgspec.json.decode(raw, type=Manifest)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise _damaged(path, MANIFEST, error) from error
+    for name, schema in SCHEMAS.items():
+        version, known = manifest.schemas.get(name, 0), len(schema.migrations)
+        if version > known:
+            raise ArchiveError(
+                f"{path.name} was written by another version of Sprite ({name} of version {version}; this one has "
+                f"{known}). Import it with that version."
+            )
+        if version < 1:
+            raise ArchiveError(f"{path.name}: its {MANIFEST} does not say of which version {name} is.")
+    return manifest
+
+
+def _check_manifest(path: Path, manifest: Manifest, names: dict[str, zipfile.ZipInfo]) -> None:
+    """Check that the manifest lists exactly the entries, and each at a valid place."""
+    told = {file.path: file.size for file in manifest.everything}
+    if len(told) != len(manifest.everything):
+        raise ArchiveError(f"{path.name}: its {MANIFEST} names a file twice.")
+    for name, size in told.items():
+        if name not in names or names[name].file_size != size:
+            raise ArchiveError(f"{path.name} is damaged: {name[:200]!r} is missing, or not as long as it was.")
+    if extra := names.keys() - told.keys() - {README, MANIFEST}:
+        raise ArchiveError(f"{path.name} has a file that its {MANIFEST} does not name: {min(extra)[:200]!r}.")
+    paths = [table.path for table in manifest.tables]
+    if paths not in ([part.path for part in PARTS], [part.path for part in PARTS if not part.derived]):
+        raise ArchiveError(f"{path.name}: its {MANIFEST} does not name the tables of format {FORMAT}.")
+    _check_places(path, manifest)
+
+
+def _check_places(path: Path, manifest: Manifest) -> None:
+    """Check that everything for the disk stays in the person's folders and has valid metadata."""
+    if not {file.path for file in manifest.memory} <= {f"{MEMORY}/{name}" for name in MEMORY_FILES.values()}:
+        raise ArchiveError(f"{path.name} has a memory file that there is not.")
+    if any(not file.path.startswith(f"{FILES}/") for file in manifest.files):
+        raise ArchiveError(f"{path.name}: its {MANIFEST} names a file outside {FILES}/.")
+    files = [file.path.removeprefix(f"{FILES}/") for file in manifest.files]
+    folders = [folder.path for folder in manifest.folders]
+    for place in [*files, *folders]:
+        if not is_plain(place) or is_ours(place):
+            raise ArchiveError(f"{path.name}: {place[:200]!r} is no name of a person's file.")
+    above = {place[:at] for place in [*files, *folders] for at, sign in enumerate(place) if sign == "/"}
+    if both := (above | set(folders)) & set(files):
+        raise ArchiveError(f"{path.name}: {min(both)[:200]!r} cannot be a file and a folder.")
+    entries: list[PlainFile | Folder] = [*manifest.memory, *manifest.files, *manifest.folders]
+    if any(not 0 <= entry.mode <= MOST_MODE or abs(entry.modified_ns) > LATEST_NS for entry in entries):
+        raise ArchiveError(f"{path.name}: its {MANIFEST} tells permissions or times that no file has.")
+
+
+def _damaged(path: Path, what: str, error: BaseException) -> ArchiveError:
+    why = str(error) or type(error).__name__
+    return ArchiveError(
+        f"{path.name} is damaged: {what} cannot be read ({why[:300]}). Nothing was imported; use another copy."
+    )

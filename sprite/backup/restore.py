@@ -1,0 +1,333 @@
+"""Restore a workspace from an archive: staged, built from the log where possible, and moved in atomically.
+
+Calls no model. Derived tables are rebuilt and compared with those in the archive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from sprite.backup.archive import SCHEMAS, path_of
+from sprite.backup.archive_reader import Archive, ArchiveError
+from sprite.common.files import sync
+from sprite.config import Settings
+from sprite.curation.rebuild import replay_aside
+from sprite.errors import OperatorError
+from sprite.log.transcript import open_transcript
+from sprite.protocol.archive import (
+    FILES,
+    MANIFEST,
+    MEMORY,
+    MEMORY_FILES,
+    PARTS,
+    DatabaseName,
+    Folder,
+    Manifest,
+    Part,
+    PlainFile,
+    Row,
+    TableFile,
+    folded,
+    to_line,
+)
+from sprite.storage.connection import filling, plain_reader
+from sprite.storage.tables import Table
+from sprite.workspace.database import open_workspace
+
+_UNDER_WAY: Final = "import.new"
+_DECIDED: Final = "import"
+_SUFFIXES = ("", "-wal", "-shm")
+
+
+def aside(settings: Settings) -> Path:
+    """Return the staging folder of an import."""
+    return settings.system / _UNDER_WAY
+
+
+def is_cut_off(settings: Settings) -> bool:
+    """Return whether an import was interrupted in its last step, so that the workspace is incomplete."""
+    return (settings.system / _DECIDED).exists()
+
+
+def refuse_cut_off(settings: Settings) -> None:
+    """Raise OperatorError if so; for commands that do not complete the import."""
+    if is_cut_off(settings):
+        raise OperatorError(
+            "An import into this workspace was cut off in its last step. Start the sprite, or run the import again: "
+            "that finishes it."
+        )
+
+
+def decide(settings: Settings) -> None:
+    """Commit the import: from here on it will be completed, even if this process ends."""
+    _sync_tree(aside(settings))
+    aside(settings).replace(settings.system / _DECIDED)
+    sync(settings.system)
+
+
+def finish(settings: Settings) -> bytes | None:
+    """Complete a committed import and delete an uncommitted one; return the manifest of the completed one, or None.
+
+    Only for the owner of the workspace, before it opens any file of it.
+    """
+    shutil.rmtree(aside(settings), ignore_errors=True)
+    decided = settings.system / _DECIDED
+    if not decided.exists():
+        return None
+    raw = (decided / MANIFEST).read_bytes()
+    manifest = msgspec.json.decode(raw, type=Manifest)
+    _move_files(decided / FILES, settings.workspace, manifest)
+    if (decided / MEMORY).is_dir():
+        for path in sorted((decided / MEMORY).iterdir()):
+            path.replace(settings.memory / path.name)
+    for live in (settings.workspace_db, settings.memory_db, settings.transcript_db):
+        new = decided / live.name
+        if new.exists():
+            # An old journal would be applied to the new file.
+            for suffix in _SUFFIXES:
+                Path(f"{live}{suffix}").unlink(missing_ok=True)
+            new.replace(live)
+    for folder in (settings.memory, settings.system, settings.workspace):
+        sync(folder)
+    # Rename first, because it is atomic, and a removal has many steps.
+    decided.replace(aside(settings))
+    shutil.rmtree(aside(settings), ignore_errors=True)
+    return raw
+
+
+def _move_files(source: Path, workspace: Path, manifest: Manifest) -> None:
+    for folder in manifest.folders:
+        (workspace / folder.path).mkdir(parents=True, exist_ok=True)
+    for file in manifest.files:
+        staged = source / file.path.removeprefix(f"{FILES}/")
+        target = workspace / file.path.removeprefix(f"{FILES}/")
+        if staged.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            staged.replace(target)
+    # Adding an entry to a folder changes its time, so set times at the end, the deepest folders first.
+    for folder in sorted(manifest.folders, key=lambda each: each.path.count("/"), reverse=True):
+        _make_as_it_was(workspace, folder)
+
+
+def _make_as_it_was(workspace: Path, folder: Folder) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        (workspace / folder.path).chmod(folder.mode & 0o777)
+        os.utime(workspace / folder.path, ns=(folder.modified_ns, folder.modified_ns))
+
+
+def _sync_tree(folder: Path) -> None:
+    for top, _, names in os.walk(folder):
+        for name in names:
+            sync(Path(top) / name)
+        sync(Path(top))
+
+
+#: Tables whose rows show that a workspace is in use.
+_LIVED_IN = ("observations", "curations", "turn_journal", "cards", "chat_messages", "missions")
+_ROWS_A_STEP = 500
+#: Needed space relative to the archive's content: full texts, indexes and memory.db are added.
+_ROOM_FACTOR = 3
+
+
+def refuse_lived_in(settings: Settings, archive: Archive) -> None:
+    """Raise OperatorError unless the workspace has no turns, canvas, chat or conflicting files."""
+    databases: tuple[DatabaseName, ...] = ("transcript.db", "workspace.db")
+    for name in databases:
+        path = path_of(settings, name)
+        if not path.exists():
+            continue
+        with plain_reader(path, SCHEMAS[name]) as database:
+            for part in PARTS:
+                if part.database == name and part.table in _LIVED_IN and Table(database, part.table).count():
+                    raise OperatorError(
+                        f"{settings.workspace} has a memory of its own: nothing was changed. Import into an empty "
+                        "workspace, with --workspace DIR."
+                    )
+    for folder in archive.manifest.folders:
+        _refuse_no_folder(settings.workspace, folder.path)
+    for file in archive.manifest.files:
+        place = file.path.removeprefix(f"{FILES}/")
+        _refuse_no_folder(settings.workspace, place.rpartition("/")[0])
+        _refuse_other(settings.workspace / place, file)
+
+
+def refuse_same_names(archive: Archive, folder: Path) -> None:
+    """Raise ArchiveError if two names are equal on this disk: the second file would replace the first."""
+    if is_folding(folder):
+        refuse_same(archive)
+
+
+def is_folding(folder: Path) -> bool:
+    """Return whether the disk of a folder is case-insensitive."""
+    with tempfile.NamedTemporaryFile(prefix=".case", dir=folder) as probe:
+        return Path(probe.name).with_name(Path(probe.name).name.upper()).exists()
+
+
+def refuse_same(archive: Archive) -> None:
+    """Raise ArchiveError if two of its names differ only in case or composition."""
+    every = [file.path.removeprefix(f"{FILES}/") for file in archive.manifest.files]
+    every += [folder.path for folder in archive.manifest.folders]
+    # Including folders of files: `Docs/` and `docs/` would be merged.
+    places = sorted({"/".join(path.split("/")[:end]) for path in every for end in range(1, path.count("/") + 2)})
+    seen = dict[str, str]()
+    for place in places:
+        if (other := seen.setdefault(folded(place), place)) != place:
+            raise ArchiveError(
+                f"{archive.path.name} has {other[:200]!r} and {place[:200]!r}, which this disk takes for the same "
+                "name. Nothing was imported: import it on a disk that tells them apart."
+            )
+
+
+def _refuse_no_folder(workspace: Path, path: str) -> None:
+    """Refuse a link or a file in place of a folder: a link could lead out of the workspace."""
+    above = workspace
+    for part in filter(None, path.split("/")):
+        above /= part
+        if above.is_symlink() or (above.exists() and not above.is_dir()):
+            raise OperatorError(f"{above} is no folder, and one of the archive's belongs there. Nothing was changed.")
+
+
+def _refuse_other(target: Path, file: PlainFile) -> None:
+    if os.path.lexists(target) and not _is_same(target, file):
+        raise OperatorError(
+            f"{target} is there already, and is not as in the archive. Nothing was changed: move it away, or import "
+            "into an empty workspace."
+        )
+
+
+def _is_same(path: Path, file: PlainFile) -> bool:
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size:
+        return False
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
+
+
+def refuse_too_large(folder: Path, archive: Archive) -> None:
+    """Raise ArchiveError if the archive's content does not fit the disk."""
+    free, needed = shutil.disk_usage(folder).free, archive.size * _ROOM_FACTOR
+    if needed > free:
+        raise ArchiveError(
+            f"{archive.path.name} needs about {needed >> 20} MB here, and the disk has {free >> 20} MB left. "
+            "Nothing was written."
+        )
+
+
+def steps(archive: Archive) -> int:
+    """Return the number of steps of a restore."""
+    return sum(table.rows for table in archive.manifest.tables) + len(archive.manifest.files)
+
+
+class Restore:
+    """Restore into a workspace that this process owns. `on_step` receives the number of rows or files done."""
+
+    def __init__(self, settings: Settings, archive: Archive, on_step: Callable[[int], Awaitable[None]]) -> None:
+        self._settings = settings
+        self._archive = archive
+        self._on_step = on_step
+        self._folder = aside(settings)
+
+    async def run(self) -> list[str]:
+        """Stage everything and move it in; return the derived files that this Sprite builds differently.
+
+        Raises ArchiveError naming an unusable row; then, as after any other failure, nothing was imported.
+        """
+        try:
+            self._folder.mkdir(mode=0o700)
+            await self._fill("transcript.db")
+            await self._fill("workspace.db")
+            await self._check_workspace()
+            async with open_transcript(self._folder / "transcript.db") as transcript:
+                await replay_aside(transcript, self._folder / "memory.db", lambda: None)
+            await self._fill("memory.db")
+            differing = self._differing()
+            await self._unpack()
+            (self._folder / MANIFEST).write_bytes(self._archive.raw_manifest)
+            decide(self._settings)
+        finally:
+            # A committed import is moved in, an uncommitted one is deleted.
+            finish(self._settings)
+        return differing
+
+    async def _fill(self, name: DatabaseName) -> None:
+        """Fill the tables of a database; of memory.db only those that the log cannot rebuild."""
+        schema = SCHEMAS[name]
+        version = len(schema.migrations) if name == "memory.db" else self._archive.manifest.schemas[name]
+        with filling(self._folder / name, schema, version) as database:
+            for part, file in self._tables(name):
+                if part.derived:
+                    continue
+                reading = _Reading(self._archive.rows(file))
+                table = Table(database, part.table, part.order, part.left_out, part.later)
+                try:
+                    for done in table.fill(reading):
+                        await self._on_step(done)
+                except ValueError as error:
+                    raise self._archive.bad_row(file, reading.line, str(error)) from error
+
+    async def _check_workspace(self) -> None:
+        """Check that the visible data can be shown, and prevent running missions from restarting."""
+        async with open_workspace(self._folder / "workspace.db") as workspace:
+            try:
+                await workspace.cards()
+                newest: int | None = None
+                while lines := await workspace.chat(_ROWS_A_STEP, newest):
+                    newest = lines[0].id
+                # The journal's newest entries may be lost, including tool calls.
+                await workspace.begin_none_again()
+            except (TypeError, ValueError, KeyError, msgspec.MsgspecError) as error:
+                raise ArchiveError(
+                    f"{self._archive.path.name}: a card or a line of chat in it cannot be shown ({error}). "
+                    "Nothing was imported."
+                ) from error
+
+    def _differing(self) -> list[str]:
+        """Return the derived files whose rows differ under the rules of this Sprite."""
+        found = []
+        with plain_reader(self._folder / "memory.db", SCHEMAS["memory.db"]) as database:
+            for part, file in self._tables("memory.db"):
+                if part.derived:
+                    digest = hashlib.sha256()
+                    for row in Table(database, part.table, part.order, part.left_out).rows():
+                        digest.update(to_line(row))
+                    if digest.hexdigest() != file.sha256:
+                        found.append(part.path)
+        return found
+
+    async def _unpack(self) -> None:
+        on_disk = {f"{MEMORY}/{called}": f"{MEMORY}/{name}" for name, called in MEMORY_FILES.items()}
+        for file in [*self._archive.manifest.memory, *self._archive.manifest.files]:
+            target = self._folder / on_disk.get(file.path, file.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as stream:
+                for chunk in self._archive.chunks(file):
+                    stream.write(chunk)
+                    await self._on_step(0)
+            target.chmod(file.mode & 0o777)
+            os.utime(target, ns=(file.modified_ns, file.modified_ns))
+            await self._on_step(1)
+
+    def _tables(self, name: DatabaseName) -> Iterator[tuple[Part, TableFile]]:
+        of_path = {table.path: table for table in self._archive.manifest.tables}
+        yield from ((part, of_path[part.path]) for part in PARTS if part.database == name and part.path in of_path)
+
+
+class _Reading:
+    """The rows of a file, and the line number of the last one given."""
+
+    def __init__(self, rows: Iterator[tuple[int, Row]]) -> None:
+        self.line = 0
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[Row]:
+        for line, row in self._rows:
+            self.line = line
+            yield row

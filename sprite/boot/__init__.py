@@ -1,0 +1,1 @@
+"""The first prompt of a session."""

@@ -1,1 +1,0 @@
-"""Keep the agent out of `.os/`: a sandbox that hides it, and checks of paths."""

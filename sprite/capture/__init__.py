@@ -1,0 +1,1 @@
+"""Capture: SDK hooks to one observation per turn."""

@@ -1,0 +1,121 @@
+"""SDK hook callbacks that call the recorder. They never raise: memory must not stop the agent.
+
+All return at once except PreCompact, which first curates the turns that leave the context. Its deadline is below the
+CLI's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from claude_agent_sdk import HookContext, HookMatcher
+from claude_agent_sdk.types import HookCallback, HookEvent, HookInput, HookJSONOutput
+
+from sprite.capture.recorder import TurnRecorder
+
+log = logging.getLogger(__name__)
+
+#: The CLI's default is also 60 s, and it blocks the prompt meanwhile. Set explicitly so that it stays.
+HOOK_TIMEOUT_SECONDS = 60.0
+
+#: The CLI's summary names the conversation's file, which the agent cannot read.
+AFTER_COMPACTION = (
+    "The transcript file that the summary of the earlier conversation may name is not readable here. For details from "
+    "before it, use search_memory: the log has every turn."
+)
+
+_Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
+
+
+def hook_matchers(
+    recorder: TurnRecorder,
+    *,
+    begins: Callable[[], Awaitable[None]],
+    before_compaction: Callable[[], Awaitable[None]],
+    news: Callable[[], Awaitable[str | None]],
+    deeds: Callable[[str, str], Awaitable[str | None]],
+) -> dict[HookEvent, list[HookMatcher]]:
+    """Return the callbacks for `ClaudeAgentOptions.hooks`.
+
+    `begins` is awaited before the agent acts on a prompt, `before_compaction` before the context is compacted. `news`
+    returns text to add to the next prompt, or None; so does `deeds`, for a prompt's id and words.
+    """
+
+    async def prompt_submitted(event: dict[str, Any]) -> dict[str, Any] | None:
+        if not await recorder.prompt_submitted(event.get("prompt_id", ""), event["prompt"]):
+            # The prompt stays in the conversation, and the agent finds it when it goes on.
+            return {"continue_": False, "stopReason": "Paused: the person has not said that it should go on."}
+        await begins()
+        told = [await news(), await deeds(event.get("prompt_id", ""), event["prompt"])]
+        text = "\n\n".join(words for words in told if words)
+        if not text:
+            return None
+        return {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
+
+    async def tool_starting(event: dict[str, Any]) -> None:
+        await recorder.tool_starting(
+            event.get("prompt_id", ""),
+            event["tool_use_id"],
+            event["tool_name"],
+            event["tool_input"],
+            agent_id=event.get("agent_id"),
+        )
+
+    async def tool_used(event: dict[str, Any]) -> None:
+        await tool_ended(event, event["tool_response"], is_error=False)
+
+    async def tool_failed(event: dict[str, Any]) -> None:
+        await tool_ended(event, event["error"], is_error=True)
+
+    async def tool_ended(event: dict[str, Any], result: Any, *, is_error: bool) -> None:
+        await recorder.tool_ended(
+            event.get("prompt_id", ""),
+            event["tool_use_id"],
+            event["tool_name"],
+            event["tool_input"],
+            result,
+            is_error=is_error,
+            agent_id=event.get("agent_id"),
+        )
+
+    async def stopped(event: dict[str, Any]) -> None:
+        await recorder.stopped(event.get("prompt_id", ""), event.get("last_assistant_message", ""))
+
+    async def compacting(_event: dict[str, Any]) -> None:
+        await before_compaction()
+
+    handlers: dict[HookEvent, _Handler] = {
+        "UserPromptSubmit": prompt_submitted,
+        "PreToolUse": tool_starting,
+        "PostToolUse": tool_used,
+        "PostToolUseFailure": tool_failed,
+        "Stop": stopped,
+        "PreCompact": compacting,
+    }
+    # The SDK's types do not list it, but the CLI calls it.
+    handlers[cast("HookEvent", "SessionStart")] = _session_started
+    return {
+        event: [HookMatcher(hooks=[_guarded(event, handler)], timeout=HOOK_TIMEOUT_SECONDS)]
+        for event, handler in handlers.items()
+    }
+
+
+async def _session_started(event: dict[str, Any]) -> dict[str, Any] | None:
+    if event.get("source") != "compact":
+        return None
+    return {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": AFTER_COMPACTION}}
+
+
+def _guarded(name: str, handler: _Handler) -> HookCallback:
+    async def callback(event: HookInput, _tool_use_id: str | None, _context: HookContext) -> HookJSONOutput:
+        try:
+            output = await handler(dict(event))
+        except Exception:
+            # A capture error must never block or end the agent's turn. The traceback is logged.
+            log.exception("the %s hook failed", name)
+            return {}
+        return output or {}  # type: ignore[return-value]  # one shape of many in the SDK's TypedDict union
+
+    return callback

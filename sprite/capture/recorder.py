@@ -1,0 +1,377 @@
+"""Record each turn as one observation, however it ends.
+
+The recorder owns the open turns: at most one mission and one background turn of the CLI. It also owns the calls of
+subagents that no turn has taken yet. It uses the log, but neither the SDK nor the clients.
+
+The CLI gives every turn a `prompt_id`, which the agent's own hooks carry. A mission's turn is recognised by its words,
+since the CLI assigns its own id. A message that the CLI merges into a running turn keeps that turn's `prompt_id`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from sprite.capture.turn_buffer import TOLD, Subagents, TurnBuffer
+from sprite.common.tasks import WORDS, TaskSet, off_loop
+from sprite.errors import StorageError
+from sprite.log.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB, Trigger
+from sprite.privacy.cutting import clean
+from sprite.privacy.private_text import Confidences
+
+log = logging.getLogger(__name__)
+
+#: The stream sends the end of a background turn just before the next one's first prompt. It may be read later.
+_NEXT_TASK_SECONDS = 2.0
+
+
+class TurnRecorder:
+    """Journal the events of hooks and stream, and write observations.
+
+    `on_storage_error` receives a description when the disk fails. The turn goes on. Unwritten observations are written
+    with the next turn.
+    """
+
+    def __init__(
+        self,
+        transcript: TranscriptDB,
+        on_storage_error: Callable[[str], None],
+        confidences: Confidences | None = None,
+    ) -> None:
+        self._transcript = transcript
+        #: Private words of the conversation, which are not stored.
+        self.confidences = confidences or Confidences()
+        self._on_storage_error = on_storage_error
+        self._session_id = ""
+        self._mission: TurnBuffer | None = None
+        self._task: TurnBuffer | None = None
+        self._may_begin: Callable[[], bool] = lambda: True
+        self._task_began: Callable[[str], None] | None = None
+        self._task_ended: Callable[[NewObservation], Awaitable[None]] | None = None
+        self._agents = Subagents()
+        self._no_task = asyncio.Event()
+        self._no_task.set()
+        self._taken_up = asyncio.Event()
+        self._entries = TaskSet()
+        self._writes = TaskSet()
+        self._unsaved: list[tuple[NewObservation, list[str]]] = []
+        self._writing = asyncio.Lock()
+
+    # --- life of a turn ---
+
+    def begin_session(self, session_id: str) -> None:
+        """Assign all later turns to this session."""
+        self._session_id = session_id
+
+    def watch_tasks(
+        self,
+        may_begin: Callable[[], bool],
+        began: Callable[[str], None],
+        ended: Callable[[NewObservation], Awaitable[None]],
+    ) -> None:
+        """Set the callbacks: whether the CLI may begin a background turn, its id, and its observation."""
+        self._may_begin, self._task_began, self._task_ended = may_begin, began, ended
+
+    def open_mission(
+        self, mission_id: str, text: str, trigger: Trigger = "user", *, asked_by: str | None = None
+    ) -> None:
+        """Begin a mission's turn before the agent gets it. A schedule's text becomes a notice.
+
+        `asked_by` names the program that asks, if `trigger` is "program".
+        """
+        self._mission = TurnBuffer(
+            self._session_id, trigger, mission_id, text, confidences=self.confidences, asked_by=asked_by
+        )
+        if trigger == "schedule":
+            self._mission.add_notice(text)
+        self._taken_up.clear()
+
+    async def taken_up(self, seconds: float) -> bool:
+        """Wait at most this long until the agent starts the open mission. Return whether it did."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._taken_up.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def has_taken_up(self) -> bool:
+        """Return whether the agent has started the open mission."""
+        return self._taken_up.is_set()
+
+    @property
+    def task_id(self) -> str | None:
+        """Return the id of the current background turn, or None without one or without watchers."""
+        return self._task.mission_id if self._task is not None else None
+
+    @property
+    def in_task_turn(self) -> bool:
+        """Return whether the agent is in a background turn and has not started a mission in it."""
+        return self._task is not None and not self._taken_up.is_set()
+
+    async def quiet(self, seconds: float) -> None:
+        """Wait at most this long until no background turn runs."""
+        if not await self._wait_for_no_task(seconds):
+            log.warning("a background turn takes longer than %.0f s; the mission goes ahead", seconds)
+
+    async def close_mission(self, outcome: Outcome, notice: str = "") -> NewObservation | None:
+        """End the open mission's turn; write and return its observation."""
+        mission, self._mission = self._mission, None
+        return None if mission is None else await self._write(mission, outcome, notice)
+
+    async def drop_mission(self) -> bool:
+        """Drop the open mission's turn unless the agent has called a tool in it. Return whether none is left.
+
+        The mission can then begin again from the start.
+        """
+        mission = self._mission
+        if mission is None:
+            return True
+        if mission.has_effects:
+            return False
+        if self._entries:
+            # An entry written later would look like the remains of a crash.
+            await asyncio.wait(self._entries)
+        for key in mission.keys:
+            await self._transcript.journal.drop(key)
+        self._mission = None
+        return True
+
+    async def close_task(self, outcome: Outcome, notice: str = "") -> None:
+        """End the background turn and write its observation."""
+        task, self._task = self._task, None
+        self._no_task.set()
+        if task is not None:
+            observation = await self._write(task, outcome, notice)
+            if self._task_ended is not None:
+                await self._task_ended(observation)
+
+    async def close_session(self, outcome: Outcome = "interrupted") -> None:
+        """Write all open turns with this outcome at the end of the session."""
+        await self.close_mission(outcome)
+        await self.close_task(outcome)
+        rest = list(self._agents.take_rest())
+        if rest:
+            for agent in rest[1:]:
+                rest[0].adopt(agent)
+            await self._write(rest[0], "complete")
+        await self._write_unsaved()
+
+    async def recover(self, begin_again: Collection[str] = ()) -> None:
+        """Write the turns in the journal of a killed process as crashed, in the order of their beginnings.
+
+        If a mission may `begin_again` and its turn has no tool call, the turn is dropped instead.
+        """
+        entries = await self._transcript.journal.entries()
+        for key, mission in {entry.turn_key: entry.data["mission_id"] for entry in entries}.items():
+            if mission is not None and await self._transcript.turn_of(mission) is not None:
+                # The entry of a hook that came after the end of its turn. The log has the turn.
+                await self._transcript.journal.drop(key)
+                entries = [entry for entry in entries if entry.turn_key != key]
+        for key, turn in _turns(entries).items():
+            buffer = TurnBuffer.replayed(key, turn)
+            if buffer.mission_id in begin_again and not buffer.has_effects:
+                for dropped in buffer.keys:
+                    await self._transcript.journal.drop(dropped)
+                continue
+            log.warning("a turn of session %s was cut off by a crash", buffer.session_id)
+            await self._transcript.add_observation(buffer.observation("crashed"), turn_keys=buffer.keys, at=turn[-1].at)
+
+    # --- hooks: each does one small insert and never raises for a disk error ---
+
+    async def prompt_submitted(self, prompt_id: str, prompt: str) -> bool:
+        """Record a prompt: the mission's words, or a notice of the CLI.
+
+        Return whether the agent may act on it. False stops an unwanted background turn.
+        """
+        prompt, mission = clean(prompt), self._mission
+        if mission is not None and mission.prompt_id is None and prompt.split() == mission.user_message.split():
+            if self._task is not None and self._task.prompt_id == prompt_id:
+                # The CLI merged the mission into a background turn: that turn ends here, and the mission's begins.
+                await self.close_task("complete")
+            mission.prompt_id = prompt_id
+            self._taken_up.set()
+            if mission.trigger != "schedule":
+                said = await off_loop(WORDS * len(prompt), getattr, mission, "discreet_message")
+                await self._journal(mission, "prompt", {"user_message": said})
+            else:
+                await self._journal(mission, "notice", {"notice": self.confidences.others(mission.user_message)})
+            return True
+        if mission is not None and mission.prompt_id == prompt_id:
+            await self._noticed(mission, prompt)
+            return True
+        if self._task is not None and self._task.prompt_id != prompt_id:
+            # The next background turn has begun; the end of the previous one is still on its way.
+            await self._wait_for_no_task(_NEXT_TASK_SECONDS)
+        task, is_new = self._task, self._task is None
+        if task is None:
+            if not self._may_begin():
+                return False
+            self._no_task.clear()
+            task = self._task = self._new_task()
+            task.mission_id = None if self._task_began is None else str(uuid.uuid4())
+        task.prompt_id = prompt_id
+        await self._noticed(task, prompt)
+        if is_new and self._task_began is not None and task.mission_id is not None:
+            self._task_began(task.mission_id)
+        return True
+
+    async def tool_starting(
+        self, prompt_id: str, tool_use_id: str, name: str, tool_input: Any, *, agent_id: str | None
+    ) -> None:
+        """Journal the start of a tool call in its turn, so that a crash leaves a record."""
+        turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
+        call = turn.start_tool(tool_use_id, name, tool_input, agent_id)
+        await self._journal(turn, "start", {"call": call})
+
+    async def tool_ended(
+        self,
+        prompt_id: str,
+        tool_use_id: str,
+        name: str,
+        tool_input: Any,
+        result: Any,
+        *,
+        is_error: bool,
+        agent_id: str | None,
+    ) -> None:
+        """Journal the end of a tool call in its turn."""
+        turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
+        call = turn.end_tool(tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id)
+        self._agents.note_launch(tool_use_id, result)
+        await self._journal(turn, "tool", {"call": call, "unkept": turn.unkept(tool_use_id)})
+
+    async def noted(self, prompt_id: str, name: str, given: Mapping[str, str], result: str) -> None:
+        """Record text added to a prompt as a tool call that the agent did not make."""
+        turn, call_id = self._turn_of(prompt_id, ""), f"{TOLD}{uuid.uuid4().hex}"
+        call = turn.end_tool(call_id, name, dict(given), result, is_error=False)
+        await self._journal(turn, "tool", {"call": call, "unkept": turn.unkept(call_id)})
+
+    async def stopped(self, prompt_id: str, message: str) -> None:
+        """Record the agent's last message of a turn."""
+        for turn in self._open_turns():
+            if turn.prompt_id == prompt_id:
+                turn.set_last_message(message)
+                # Not awaited: the observation follows within milliseconds, and the agent waits for this hook.
+                said = {"message": self.confidences.others(clean(message))}
+                self._entries.start(self._journal(turn, "stop", said), "stop entry")
+
+    # --- stream ---
+
+    def text(self, text: str) -> None:
+        """Add text of the agent to the current turn."""
+        turn = self._current()
+        if turn is not None:
+            turn.add_text(text)
+
+    def tool_started(self, tool_use_id: str, name: str, tool_input: Any) -> None:
+        """Add a tool call to the current turn; an interrupted call leaves no other trace."""
+        turn = self._current()
+        if turn is not None:
+            turn.start_tool(tool_use_id, name, tool_input)
+
+    def agent_started(self, agent_id: str, tool_use_id: str) -> None:
+        """Record that a tool call started a subagent, in the foreground or background."""
+        self._agents.started(agent_id, tool_use_id)
+
+    def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
+        """Record a tool's result from the stream."""
+        for turn in self._open_turns():
+            turn.tool_answered(tool_use_id, result, is_error=is_error)
+
+    # --- internals ---
+
+    def _open_turns(self) -> Iterable[TurnBuffer]:
+        return [turn for turn in (self._mission, self._task) if turn is not None]
+
+    def _current(self) -> TurnBuffer | None:
+        """Return the turn that the main stream belongs to: the mission's once it has started."""
+        if self._mission is not None and self._mission.prompt_id is not None:
+            return self._mission
+        return self._task or self._mission
+
+    def _turn_of(self, prompt_id: str, tool_use_id: str) -> TurnBuffer:
+        for turn in self._open_turns():
+            if turn.prompt_id == prompt_id or turn.knows_tool(tool_use_id):
+                return turn
+        # A hook came after the end of its turn. The next background turn takes it.
+        return self._agent("", prompt_id)
+
+    def _agent(self, agent_id: str, prompt_id: str) -> TurnBuffer:
+        """Return a subagent's buffer, updated with the turn that would keep its calls after a crash."""
+        agent = self._agents.buffer(agent_id, self._new_task)
+        turns = self._open_turns()
+        agent.within = next((turn for turn in turns if self._agents.works_in(agent_id, turn, prompt_id)), None)
+        return agent
+
+    def _new_task(self) -> TurnBuffer:
+        return TurnBuffer(self._session_id, "task", confidences=self.confidences)
+
+    async def _noticed(self, turn: TurnBuffer, notice: str) -> None:
+        """Add a CLI notice to a turn, with the calls of the agents that it reports."""
+        turn.add_notice(notice)
+        agents = list(self._agents.take_reported(notice))
+        for agent in agents:
+            turn.adopt(agent)
+            agent.within = turn
+        await self._journal(turn, "notice", {"notice": self.confidences.others(notice)})
+        for agent in agents:
+            await self._journal(agent, "reported", {})
+
+    async def _wait_for_no_task(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._no_task.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _journal(self, turn: TurnBuffer, event: str, data: dict[str, Any]) -> None:
+        try:
+            await self._transcript.journal.append(turn.key, turn.session_id, event, {**turn.snapshot(), **data})
+        except StorageError as error:
+            self._on_storage_error(f"{error} The turn goes on and is kept in memory.")
+
+    async def _write(self, turn: TurnBuffer, outcome: Outcome, notice: str = "") -> NewObservation:
+        for agent in self._agents.take_foreground(turn):
+            turn.adopt(agent)
+        observation = turn.observation(outcome, notice)
+        self._unsaved.append((observation, turn.keys))
+        await self._write_unsaved()
+        return observation
+
+    async def _write_unsaved(self) -> None:
+        # Shielded: a cancelled caller (a hook, the stream's reader) must not leave a written turn listed as unsaved.
+        await asyncio.shield(self._writes.start(self._write_all(), "observations"))
+
+    async def _write_all(self) -> None:
+        # A mission's turn and a background turn can end at the same moment, in two tasks.
+        async with self._writing:
+            if self._entries:
+                # An entry written after its turn would look like the remains of a crash.
+                await asyncio.wait(self._entries)
+            while self._unsaved:
+                observation, keys = self._unsaved[0]
+                try:
+                    await self._transcript.add_observation(observation, turn_keys=keys)
+                except StorageError as error:
+                    self._on_storage_error(f"{error} {len(self._unsaved)} turn(s) wait to be written.")
+                    return
+                except Exception:
+                    # One unwritable turn must not block all others; its journal keeps it for a restart.
+                    log.exception("a turn could not be written: %.500r", observation)
+                self._unsaved.pop(0)
+
+
+def _turns(entries: Sequence[JournalEntry]) -> dict[str, list[JournalEntry]]:
+    """Group journal entries by turn. A subagent's entries go to the last turn it was in."""
+    within = {entry.turn_key: entry.data.get("within") for entry in entries}
+    turns: dict[str, list[JournalEntry]] = {}
+    for entry in entries:
+        home = within[entry.turn_key]
+        turns.setdefault(home if home in within else entry.turn_key, []).append(entry)
+    return turns

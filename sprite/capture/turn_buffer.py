@@ -1,0 +1,300 @@
+"""One turn in progress: the request, the agent's actions and its reply (pure, no I/O).
+
+Hooks and stream can deliver an event twice, late or out of order. Tool calls are keyed by their id.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sprite.capture.truncated_hashes import Unkept, read_all, unkept_of
+from sprite.log.transcript import JournalEntry, NewObservation, Outcome, Trigger
+from sprite.memory.words import without_memory
+from sprite.privacy.cutting import clean, cut, cut_value, result_text
+from sprite.privacy.private_text import Confidences, is_off_record
+
+#: Id prefix of recorded calls that the agent never made: text added to its prompt.
+TOLD = "told_"
+
+
+class TurnBuffer:
+    """Collect one turn; `key` names it in the journal."""
+
+    def __init__(
+        self,
+        session_id: str,
+        trigger: Trigger = "user",
+        mission_id: str | None = None,
+        user_message: str = "",
+        key: str | None = None,
+        confidences: Confidences | None = None,
+        asked_by: str | None = None,
+    ) -> None:
+        self.key = key or str(uuid.uuid4())
+        #: This turn's key and the keys of subagents whose calls it took.
+        self.keys = [self.key]
+        #: For a subagent: the turn that its calls belong to if the process dies now.
+        self.within: TurnBuffer | None = None
+        self.session_id = session_id
+        self.trigger = trigger
+        self.mission_id = mission_id
+        #: The program that asks, if `trigger` is "program".
+        self.asked_by = asked_by
+        #: The request verbatim, to compare with the hook's prompt. The log gets it redacted.
+        self.user_message = clean(user_message)
+        self._confidences = confidences or Confidences()
+        self._discreet = self._confidences.others
+        self._made_discreet: tuple[int, str] | None = None
+        self.prompt_id: str | None = None
+        self._notices: list[str] = []
+        self._texts: list[str] = []
+        self._last_message = ""
+        self._calls: dict[str, dict[str, Any]] = {}
+        self._unkept: dict[str, Unkept] = {}
+
+    @property
+    def discreet_message(self) -> str:
+        """Return the redacted request of a user or a program, else an empty string.
+
+        The result is cached until more private remarks are made.
+        """
+        if self._made_discreet is None or self._made_discreet[0] != self._confidences.version:
+            self._made_discreet = self._confidences.version, self._message()
+        return self._made_discreet[1]
+
+    def _message(self) -> str:
+        asked = without_memory(self.user_message)
+        if self.trigger == "program":
+            # Private markers of a program are ignored: they would hide its words from later checks of who said what.
+            return self._discreet(asked)
+        return self._confidences.person(asked) if self.trigger == "user" else ""
+
+    @property
+    def empty(self) -> bool:
+        """Return whether the turn has no content yet."""
+        return not (self._calls or self._texts or self._last_message or self._notices)
+
+    @property
+    def has_effects(self) -> bool:
+        """Return whether the agent has called a tool in the turn."""
+        return any(not call_id.startswith(TOLD) for call_id in self._calls)
+
+    def add_notice(self, text: str) -> None:
+        """Add text that the CLI put into the turn. It is never the user's."""
+        self._notices.append(self._kept(text))
+
+    def add_text(self, text: str) -> None:
+        """Add a piece of the agent's reply."""
+        if text.strip():
+            self._texts.append(self._kept(text))
+
+    def set_last_message(self, text: str) -> None:
+        """Set the reply from the Stop hook, used if the stream had none."""
+        self._last_message = self._kept(text)
+
+    def start_tool(self, tool_use_id: str, name: str, tool_input: Any, agent_id: str | None = None) -> dict[str, Any]:
+        """Add a starting tool call and return its logged form. Known data of the call is kept.
+
+        The stream has the true order: hooks of parallel calls arrive in the order of their ends.
+        """
+        known = self._calls.pop(tool_use_id, None)
+        call = known or self._call(tool_use_id, name, tool_input, None, agent_id, is_error=False)
+        self._calls[tool_use_id] = call
+        return call
+
+    def end_tool(
+        self,
+        tool_use_id: str,
+        name: str,
+        tool_input: Any,
+        result: Any,
+        *,
+        is_error: bool,
+        agent_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Record the end of a tool call from a hook, and return its logged form."""
+        said, seen = self._said(result)
+        call = self._call(tool_use_id, name, tool_input, said, agent_id, is_error=is_error)
+        self._calls[tool_use_id] = call
+        self._note_unkept(tool_use_id, seen)
+        return call
+
+    def unkept(self, tool_use_id: str) -> dict[str, Any]:
+        """Return the hashes of a result's unlogged words, in the log's form; empty if there are none."""
+        kept = self._unkept.get(tool_use_id)
+        return {} if kept is None else {tool_use_id: kept.to_json()}
+
+    def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
+        """Record a result from the stream, the only source for denied or interrupted calls."""
+        call = self._calls.get(tool_use_id)
+        if call is not None and call["result"] is None:
+            said, seen = self._said(result)
+            call["result"] = cut(said, discreet=self._discreet)
+            call["is_error"] = is_error
+            self._note_unkept(tool_use_id, seen)
+
+    def knows_tool(self, tool_use_id: str) -> bool:
+        """Return whether this turn made the call."""
+        return tool_use_id in self._calls
+
+    def adopt(self, agent: TurnBuffer) -> None:
+        """Take over a subagent's calls."""
+        self._calls.update(agent._calls)
+        self._unkept.update(agent._unkept)
+        self.keys += agent.keys
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the data that each journal entry needs to restore the turn without the stream."""
+        told = {"trigger": self.trigger, "mission_id": self.mission_id, "texts": self._texts}
+        if self.asked_by is not None:
+            told["asked_by"] = self.asked_by
+        return told if self.within is None else {**told, **self.within.place}
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Return the reference to this turn for a subagent's journal entries."""
+        return {"within": self.key, "texts": self._texts}
+
+    @classmethod
+    def replayed(cls, key: str, entries: Sequence[JournalEntry]) -> TurnBuffer:
+        """Restore a turn, with its subagents' calls, from the journal of a killed process."""
+        buffer = cls(entries[0].session_id, key=key)
+        buffer.keys = list(dict.fromkeys([key, *(entry.turn_key for entry in entries)]))
+        for entry in entries:
+            data = entry.data
+            if entry.turn_key == key:
+                buffer.trigger = data["trigger"]
+                buffer.mission_id = data["mission_id"]
+                buffer.asked_by = data.get("asked_by")
+            buffer._texts = list(data["texts"])
+            if entry.event == "prompt":
+                buffer.user_message = data["user_message"]
+            elif entry.event == "notice":
+                buffer.add_notice(data["notice"])
+            elif entry.event in {"start", "tool"}:
+                buffer._calls[data["call"]["tool_use_id"]] = data["call"]
+                buffer._unkept.update(read_all(data.get("unkept", {})))
+            elif entry.event == "stop":
+                buffer.set_last_message(data["message"])
+        return buffer
+
+    def observation(self, outcome: Outcome, notice: str = "") -> NewObservation:
+        """Return the turn in its logged form."""
+        calls: list[Mapping[str, Any]] = [
+            call if call["result"] is not None else {**call, "result": "[no result: the turn ended first]"}
+            for call in self._calls.values()
+        ]
+        return NewObservation(
+            session_id=self.session_id,
+            user_message=self.discreet_message,
+            tool_calls=calls,
+            agent_response="\n\n".join(self._texts) or self._last_message,
+            outcome=outcome,
+            mission_id=self.mission_id,
+            trigger=self.trigger,
+            notice="\n".join([*self._notices, self._discreet(clean(notice))]).strip(),
+            off_record=self.trigger == "user" and is_off_record(self.discreet_message),
+            unkept={key: unkept.to_json() for key, unkept in self._unkept.items()},
+            asked_by=self.asked_by,
+        )
+
+    def _kept(self, text: str) -> str:
+        return self._discreet(without_memory(clean(text)))
+
+    def _said(self, result: Any) -> tuple[str, Any]:
+        """Return (the logged text of a result, the value for later comparison), both without memory's own text."""
+        said = result_text(result, self._discreet)
+        kept = without_memory(said)
+        return kept, result if kept == said else kept
+
+    def _note_unkept(self, tool_use_id: str, result: Any) -> None:
+        unkept = unkept_of(result, self._calls[tool_use_id]["result"])
+        if unkept is not None:
+            self._unkept[tool_use_id] = unkept
+
+    def _call(
+        self, tool_use_id: str, name: str, tool_input: Any, result: str | None, agent_id: str | None, *, is_error: bool
+    ) -> dict[str, Any]:
+        call: dict[str, Any] = {
+            "tool_use_id": tool_use_id,
+            "name": cut(name),
+            "input": cut_value(tool_input, discreet=self._discreet),
+            "result": None if result is None else cut(result, discreet=self._discreet),
+            "is_error": is_error,
+        }
+        if agent_id:
+            call["agent_id"] = agent_id
+        return call
+
+
+_REPORTS = re.compile(r"<task-id>([\w-]{1,128})</task-id>")
+_NOTIFICATION = "<task-notification>"
+
+
+def reported_agents(notice: str) -> list[str]:
+    """Return the background agents named in a notice."""
+    return _REPORTS.findall(notice) if notice.startswith(_NOTIFICATION) else []
+
+
+class Subagents:
+    """Buffer the calls of one session's subagents until a turn takes them."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, TurnBuffer] = {}
+        #: Tool call that started each agent.
+        self._started_by: dict[str, str] = {}
+        self._in_background: set[str] = set()
+
+    def started(self, agent_id: str, tool_use_id: str) -> None:
+        """Register the tool call that started an agent."""
+        self._started_by[agent_id] = tool_use_id
+
+    def note_launch(self, tool_use_id: str, result: Any) -> None:
+        """Register the agent that a tool's result names, and whether it runs in the background."""
+        if isinstance(result, dict) and isinstance(agent_id := result.get("agentId"), str):
+            self.started(agent_id, tool_use_id)
+            if result.get("isAsync") is True:
+                self._in_background.add(agent_id)
+
+    def buffer(self, agent_id: str, make: Callable[[], TurnBuffer]) -> TurnBuffer:
+        """Return the agent's buffer, created with `make` if missing."""
+        if agent_id not in self._buffers:
+            self._buffers[agent_id] = make()
+        return self._buffers[agent_id]
+
+    def works_in(self, agent_id: str, turn: TurnBuffer, prompt_id: str) -> bool:
+        """Return whether this turn waits for the agent; a guess while the agent's start is unknown."""
+        if agent_id in self._in_background:
+            return False
+        call = self._started_by.get(agent_id)
+        return turn.prompt_id == prompt_id if call is None else turn.knows_tool(call)
+
+    def take_foreground(self, turn: TurnBuffer) -> Iterator[TurnBuffer]:
+        """Take the buffers of agents that this turn's calls waited for."""
+        for agent_id in list(self._buffers):
+            call = self._started_by.get(agent_id)
+            if call is not None and agent_id not in self._in_background and turn.knows_tool(call):
+                yield from self._take(agent_id)
+
+    def take_reported(self, notice: str) -> Iterator[TurnBuffer]:
+        """Take the buffers of the agents in a notice, or all if it names none."""
+        if notice.startswith(_NOTIFICATION):
+            named = reported_agents(notice)
+            for agent_id in ["", *named] if named else list(self._buffers):
+                yield from self._take(agent_id)
+
+    def take_rest(self) -> Iterator[TurnBuffer]:
+        """Take all buffers at the end of the session, and forget its agents."""
+        for agent_id in list(self._buffers):
+            yield from self._take(agent_id)
+        self._started_by.clear()
+        self._in_background.clear()
+
+    def _take(self, agent_id: str) -> Iterator[TurnBuffer]:
+        buffer = self._buffers.pop(agent_id, None)
+        if buffer is not None:
+            yield buffer
+            yield from self.take_foreground(buffer)

@@ -1,0 +1,103 @@
+"""`actions list|add|done|dismiss`: a person's actions in a terminal.
+
+A running sprite makes the changes, so that all clients see them at once; without one, they go directly into the
+log.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from sprite.cli.output import say, say_json
+from sprite.common.due_times import due_words, moment_words
+from sprite.common.recurrence import DEFAULT_ZONE, rule_of
+from sprite.config import Settings
+from sprite.errors import WorkspaceLockedError
+from sprite.memory.actions import Actions
+from sprite.owner import ask_running, open_stores, owned
+from sprite.protocol.framing import one_line
+from sprite.protocol.memory import AddActionRequest, AddActionResult, ResolveActionRequest, ResolveActionResult
+from sprite.protocol.rows import ActionRow
+from sprite.search.view import action_row
+
+_CLOSED = {"done": "done", "dismiss": "dismissed"}
+
+
+async def list_actions(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Print the actions, next due first; only the open ones unless `--all` is given."""
+    async with open_stores(settings) as stores:
+        actions = await stores.view.actions()
+    shown = [action for action in actions if arguments.all or action.status == "open"]
+    shown.sort(key=lambda action: (action.due is None, action.due or 0.0))
+    if arguments.json:
+        say_json(msgspec.to_builtins(shown))
+        return 0
+    for action in shown:
+        say(_line(action))
+    if not shown:
+        say("Nothing is open. Add something: python -m sprite actions add 'Water the ficus' --due 'tomorrow 09:00'")
+    return 0
+
+
+async def add(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Add an action, and print the result."""
+    request = AddActionRequest(
+        content=" ".join(arguments.text),
+        due=arguments.due,
+        rrule=None if arguments.every is None else rule_of(arguments.every),
+        tz=arguments.tz,
+        priority=arguments.priority,
+    )
+    made = await added(settings, request)
+    return _tell(made, arguments)
+
+
+async def added(settings: Settings, request: AddActionRequest) -> ActionRow:
+    """Add an action for the person, through the running sprite or without one. Raises PeerError if it is invalid."""
+    try:
+        async with owned(settings) as own:
+            return action_row(
+                await Actions(own.projection, own.memory).add(
+                    request.content,
+                    by="person",
+                    due=request.due,
+                    rrule=request.rrule,
+                    tz=request.tz,
+                    priority=request.priority,
+                )
+            )
+    except WorkspaceLockedError:
+        return (await ask_running(settings, request, AddActionResult)).action
+
+
+async def close(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Mark an action as done, or dismiss it; this also ends a repeating one."""
+    status = _CLOSED[arguments.actions_command]
+    try:
+        async with owned(settings) as own:
+            actions = Actions(own.projection, own.memory)
+            closed = action_row(await actions.resolve(arguments.id, status, by="person"))
+    except WorkspaceLockedError:
+        listed = (await ask_running(settings, ResolveActionRequest(arguments.id, status), ResolveActionResult)).actions
+        closed = next(action for action in listed if action.id == arguments.id)
+    return _tell(closed, arguments)
+
+
+def _tell(action: ActionRow, arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        say_json(msgspec.to_builtins(action))
+    else:
+        say(_line(action))
+    return 0
+
+
+def _line(action: ActionRow) -> str:
+    when = due_words(action.due, action.rrule, action.tz)
+    if not when and action.fired_at is not None:
+        when = f"last {moment_words(action.fired_at, action.tz or DEFAULT_ZONE)}"
+    marks = [when, f"priority {action.priority}" if action.priority else "", f"by {action.origin}"]
+    if action.status != "open":
+        marks.append(action.status)
+    return f"{action.id:<8} {one_line(action.content)}  ({'; '.join(mark for mark in marks if mark)})"

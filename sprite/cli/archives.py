@@ -1,0 +1,174 @@
+"""`export` writes a workspace as one archive; `import` of an archive restores one. See docs/archive.md."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from sprite.backup.archive import Export, LeftOut, snapshot
+from sprite.backup.archive_reader import Archive, opened
+from sprite.backup.restore import (
+    Restore,
+    finish,
+    is_cut_off,
+    refuse_cut_off,
+    refuse_lived_in,
+    refuse_same_names,
+    refuse_too_large,
+    steps,
+)
+from sprite.cli.output import say, say_json, warn
+from sprite.common.files import whole_file
+from sprite.config import Settings
+from sprite.errors import MendedAtStartError, OperatorError, WorkspaceLockedError
+from sprite.owner import owned
+from sprite.protocol.archive import Manifest
+from sprite.protocol.framing import one_line
+from sprite.storage.connection import workspace_lock
+
+_STDOUT = "-"
+
+
+async def export(settings: Settings, target: str, *, without_files: bool, force: bool, as_json: bool) -> int:
+    """Write the archive to a file, or for "-" to stdout."""
+    refuse_cut_off(settings)
+    await _bring_up_to_date(settings)
+    with ExitStack() as stack:
+        if target == _STDOUT:
+            if sys.stdout.isatty():
+                raise OperatorError("An archive is no text: name a file, or send it on with `export - > FILE`.")
+            stream = sys.stdout.buffer
+        else:
+            stream = stack.enter_context(whole_file(Path(target), force=force, error=OperatorError))
+        async with snapshot(settings) as look:
+            made = Export(look, None if without_files else settings.workspace)
+            with tqdm(total=made.total(), unit="row", desc="exporting", disable=None) as progress:
+                try:
+                    for step in made.write(stream):
+                        progress.update(step)
+                        # Let Ctrl-C be handled.
+                        await asyncio.sleep(0)
+                    stream.flush()
+                except BrokenPipeError as error:
+                    raise OperatorError("Whoever was to take the archive has gone; it is not complete.") from error
+    if made.manifest is not None and target != _STDOUT:
+        _tell(Path(target), made.manifest, as_json=as_json)
+    _tell_left_out(made.left_out)
+    return 0
+
+
+async def _bring_up_to_date(settings: Settings) -> None:
+    """Migrate databases of an earlier version as the next start of a sprite would; a running sprite has done it."""
+    if settings.transcript_db.exists() and not settings.memory_db.exists():
+        problem: OperatorError = OperatorError(
+            f"There is no memory.db in {settings.memory}. Stop the sprite, and start it again: it is made anew."
+        )
+    else:
+        try:
+            async with snapshot(settings):
+                return
+        except MendedAtStartError as error:
+            problem = error
+    try:
+        async with owned(settings) as stores:
+            await stores.projection.replay(lambda _: None)
+    except WorkspaceLockedError:
+        raise problem from None
+
+
+def _tell(path: Path, manifest: Manifest, *, as_json: bool) -> None:
+    rows = {table.path: table.rows for table in manifest.tables}
+    if as_json:
+        say_json({"file": str(path), "bytes": path.stat().st_size, "rows": rows, "files": len(manifest.files)})
+        return
+    say(
+        f"Wrote {one_line(path)}: {rows['log/observations.jsonl']} turn(s), {rows['memory/learnings.jsonl']} "
+        f"learning(s), {rows['canvas/cards.jsonl']} card(s), {rows['chat/messages.jsonl']} line(s) of chat, "
+        f"{len(manifest.files)} file(s)."
+    )
+    say("Only you can read it. What you have the agent forget later stays in it.")
+
+
+def _tell_left_out(left_out: LeftOut) -> None:
+    for words in left_out.named:
+        warn(f"left out: {one_line(words)}")
+    if left_out.count > len(left_out.named):
+        warn(f"left out: and {left_out.count - len(left_out.named)} more")
+
+
+async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_json: bool) -> int:
+    """Import an archive; with `dry_run` only verify it and print its content."""
+    with opened(path) as archive:
+        if not is_cut_off(settings):
+            refuse_too_large(_existing(settings.workspace), archive)
+        with _bar(archive.size, "B", "checking") as progress:
+            for size in archive.verify():
+                progress.update(size)
+                # Let Ctrl-C be handled.
+                await asyncio.sleep(0)
+        if dry_run:
+            refuse_cut_off(settings)
+        if not is_cut_off(settings):
+            refuse_lived_in(settings, archive)
+        differing = [] if dry_run else await _restore(settings, archive)
+    if as_json:
+        say_json({**_facts(archive.manifest), "differing": differing, "imported": not dry_run})
+        return 0
+    for name in differing:
+        warn(f"{name}: this Sprite reads the log by other rules than the one that wrote the archive.")
+    say(f"{'Would import' if dry_run else 'Imported'} {one_line(path)}: {_words(archive.manifest)}.")
+    return 0
+
+
+async def _restore(settings: Settings, archive: Archive) -> list[str]:
+    # Take the lock only now, so that a refused import leaves no folders behind.
+    settings.system.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with workspace_lock(settings.lock, settings.memory):
+        for folder in (settings.system, settings.memory, settings.run):
+            folder.chmod(0o700)
+        if finish(settings) == archive.raw_manifest:
+            # The same import was interrupted in its last step, and is complete now.
+            return []
+        refuse_same_names(archive, settings.system)
+        # Check again, because the workspace may be in use since.
+        refuse_lived_in(settings, archive)
+        with _bar(steps(archive), "row", "importing") as progress:
+
+            async def on_step(done: int) -> None:
+                progress.update(done)
+                await asyncio.sleep(0)
+
+            return await Restore(settings, archive, on_step).run()
+
+
+def _existing(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def _bar(total: int, unit: str, words: str) -> tqdm[Any]:
+    return tqdm(total=total, unit=unit, unit_scale=True, desc=words, disable=None)
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    return {"rows": {table.path: table.rows for table in manifest.tables}, "files": len(manifest.files)}
+
+
+def _words(manifest: Manifest) -> str:
+    rows = {table.path: table.rows for table in manifest.tables}
+    # Not every archive contains derived tables.
+    counted = [
+        f"{rows[path]} {what}"
+        for path, what in (
+            ("log/observations.jsonl", "turn(s)"),
+            ("memory/learnings.jsonl", "learning(s)"),
+            ("canvas/cards.jsonl", "card(s)"),
+            ("chat/messages.jsonl", "line(s) of chat"),
+        )
+        if path in rows
+    ]
+    return ", ".join([*counted, f"{len(manifest.files)} file(s)"])

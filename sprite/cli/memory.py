@@ -1,0 +1,167 @@
+"""`memory search|file|history|diff|drift|learnings`: show memory in a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from datetime import UTC, datetime
+
+import msgspec
+
+from sprite.cli.output import day_and_time, say, say_json
+from sprite.config import Settings
+from sprite.errors import PeerError
+from sprite.memory.files import shown_to, template
+from sprite.owner import Stores, open_stores
+from sprite.protocol.framing import one_line
+from sprite.protocol.rows import SearchHit
+from sprite.search.view import file_as_of, known_file
+from sprite.storage.connection import LARGEST_ROW_ID
+
+SNIPPET_CHARS = 200
+
+
+async def search(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Print the hits of a query, best first; exit code 1 if there are none."""
+    async with open_stores(settings) as stores:
+        found = await stores.view.search(" ".join(arguments.query), arguments.limit, arguments.project)
+    if arguments.json:
+        say_json(
+            {
+                "hits": msgspec.to_builtins(found.hits),
+                "indexed_through": found.indexed_through,
+                "waiting": found.waiting,
+                "notes": found.notes,
+            }
+        )
+    else:
+        for hit in found.hits:
+            say(_hit_line(hit))
+        for note in found.notes:
+            say(note)
+        say(f"{len(found.hits) or 'No'} hit(s). Learnings reach up to turn {found.indexed_through}; "
+            f"{found.waiting} newer turn(s) wait to be curated.")  # fmt: skip
+    return 0 if found.hits else 1
+
+
+def _hit_line(hit: SearchHit) -> str:
+    text = " ".join(hit.text.split())
+    text = text if len(text) <= SNIPPET_CHARS else f"{text[:SNIPPET_CHARS]}…"
+    name = f"L{hit.id}" if hit.kind == "learning" else f"t{hit.id}"
+    replaced = f" [superseded by L{hit.superseded_by}]" if hit.superseded_by is not None else ""
+    project = f" {one_line(hit.project)}" if hit.project is not None else ""
+    return f"{name:<6} {hit.type:<12} {day_and_time(hit.at)}{project}{replaced}  {text}"
+
+
+async def file(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Print a memory file as it is now, as it was at a time, or as it was after a curation.
+
+    With a project, print the part for that project's sessions.
+    """
+    async with open_stores(settings) as stores:
+        project = stores.view.project(arguments.project)
+        if arguments.as_of is None:
+            content, version = await stores.view.file(arguments.name)
+        else:
+            until = await _event(stores, arguments.as_of)
+            name = known_file(arguments.name)
+            content, version = await file_as_of(stores.transcript, stores.memory, settings.run, name, until)
+    if arguments.project is not None:
+        content = shown_to(arguments.name, content, [project] if project else [])
+    if arguments.json:
+        say_json({"name": arguments.name, "version": version, "content": content})
+    else:
+        say(content.removesuffix("\n"))
+    return 0
+
+
+async def _event(stores: Stores, moment: str) -> int:
+    if moment.isdecimal():
+        return min(int(moment), LARGEST_ROW_ID)
+    return await stores.transcript.curations.newest_event(_time(moment))
+
+
+def _time(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise PeerError(f"{text!r} is neither a time such as 2026-11-20T15:00 nor the number of a curation.") from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+async def history(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Print every version of a curated file."""
+    async with open_stores(settings) as stores:
+        versions = await stores.view.history(arguments.name)
+    if arguments.json:
+        say_json(msgspec.to_builtins(versions))
+        return 0
+    for version in versions:
+        say(
+            f"version {version.version:<4} {day_and_time(version.at)}  {version.lines:>3} lines  "
+            f"by {version.source} (curation {version.curation_id})"
+        )
+    if not versions:
+        say(f"{arguments.name} is as shipped.")
+    return 0
+
+
+async def diff(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Print the changes between two versions of a curated file; version 0 is the file as shipped."""
+    async with open_stores(settings) as stores:
+        contents = [
+            template(known_file(arguments.name))
+            if number == 0
+            else (await stores.view.file_version(arguments.name, number)).content
+            for number in (arguments.a, arguments.b)
+        ]
+    titles = (f"{arguments.name} version {arguments.a}", f"{arguments.name} version {arguments.b}")
+    lines = _difference(contents[0], contents[1], titles)
+    if arguments.json:
+        say_json({"name": arguments.name, "a": arguments.a, "b": arguments.b, "diff": lines})
+    else:
+        say("\n".join(lines) if lines else "The two versions are the same.")
+    return 0
+
+
+def _difference(before: str, after: str, titles: tuple[str, str]) -> list[str]:
+    lines = before.splitlines(), after.splitlines()
+    return list(difflib.unified_diff(*lines, titles[0], titles[1], lineterm=""))
+
+
+async def drift(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Print pending changes by the agent's work or an import as a difference; they wait for a person's decision."""
+    async with open_stores(settings) as stores:
+        waiting = await stores.view.drift()
+        changes = {
+            name: _difference(stores.files.read(name), found.content, (f"{name} in memory", f"{name} on disk"))
+            for name, found in waiting.items()
+        }
+    if arguments.json:
+        say_json([{"name": name, "at": waiting[name].found_at, "diff": lines} for name, lines in changes.items()])
+        return 0
+    for name, lines in changes.items():
+        say(f"{waiting[name].happened}, found {day_and_time(waiting[name].found_at)}:")
+        say("\n".join(lines))
+        say(f"Take it over with `memory accept {name}`, or put it away with `memory reject {name}`.")
+    if not changes:
+        say("No file waits for a decision.")
+    return 0
+
+
+async def learnings(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Print learnings, oldest first."""
+    async with open_stores(settings) as stores:
+        rows = await stores.view.learnings(arguments.after, arguments.limit)
+    if arguments.json:
+        say_json(msgspec.to_builtins(rows))
+        return 0
+    for row in rows:
+        turn = f" t{row.source_observation_id}" if row.source_observation_id is not None else ""
+        replaced = f" [superseded by L{row.superseded_by}]" if row.superseded_by is not None else ""
+        project = f" {one_line(row.project)}" if row.project is not None else ""
+        say(f"L{row.id:<5} {row.type:<12} {day_and_time(row.created_at)}{turn} ({row.origin}){project}{replaced}  "
+            f"{row.content}")  # fmt: skip
+    if not rows:
+        say("Nothing has been learned yet.")
+    return 0

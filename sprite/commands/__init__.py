@@ -1,1 +1,0 @@
-"""The commands of `python -m sprite` beside `serve`; each is a small composition root."""

@@ -1,0 +1,317 @@
+"""Lenient parser for the curator's answer (pure).
+
+    NONE
+    TYPE [tN] content | "verbatim quote"
+    TYPE [tN] supersedes LN, LM: content | "verbatim quote"
+    ACTION [tN] due 2026-12-01T09:00 every FREQ=WEEKLY;BYDAY=MO: content | "verbatim quote"
+    USER_MD_EDIT:
+    DELETE 5 | why
+    REPLACE 8 | - the new line
+    ADD Heading | - a line
+    TOOLS_MD_UPDATE:
+    the complete new file
+
+The first prompts asked for `*_MD_UPDATE:`, which is still read. Learnings come first. From the first header on, every
+line belongs to a file. A line in a file that looks like a learning is content: text that enters a file must not become
+a learning. The guards check quotes, limits and ids; this module uses neither the log nor the limits.
+
+The parser never raises: unreadable lines go to `unparsed`. Every regular expression is anchored and every line is
+examined a bounded number of times, so the time is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+
+from sprite.curation.answer_files import (
+    MAX_UPDATES,
+    WRAPPERS,
+    Edit,
+    Fence,
+    Lines,
+    is_placeholder,
+    read_bodies,
+    read_edits,
+    read_fence,
+    read_header,
+)
+
+Fences = Mapping[int, Fence]
+
+
+def fences_below_headers(lines: Sequence[str]) -> list[str]:
+    """Return the answer's lines, with each fence that opens around one header moved below the header."""
+    headers = [at for at, line in enumerate(lines) if line and read_header(line) is not None]
+    fences = {at: fence for at, line in enumerate(lines) if line and (fence := read_fence(line)) is not None}
+    moved = list(lines)
+    closed = -1
+    for header, end in islice(pairwise([*headers, len(lines)]), MAX_UPDATES):
+        opening = _before(lines, header)
+        around = fences.get(opening)
+        # After an odd number of fences it closes one of them, even before the first header.
+        is_own = closed < opening and sum(closed < at < opening for at in fences) % 2 == 0
+        if around is None or not is_own or not _is_wrapper(around):
+            break
+        ends = _end_of(lines, fences, header, end, around)
+        if ends is None:
+            break
+        moved[opening], moved[header] = _swapped(lines[opening], lines[header])
+        closed = ends
+    return "\n".join(moved).split("\n")
+
+
+def _swapped(fence: str, line: str) -> tuple[str, str]:
+    """Return the header's line, then the fence's. Content beside the header moves below the fence."""
+    header = read_header(line)
+    if header is None or not header.rest:
+        return line, fence
+    return header.marker, f"{fence}\n{header.rest}"
+
+
+def _is_wrapper(fence: Fence) -> bool:
+    return fence.info.lower() in WRAPPERS
+
+
+def _before(lines: Sequence[str], at: int) -> int:
+    """Return the last non-blank line before this one, or -1."""
+    at -= 1
+    while at >= 0 and not lines[at].strip():
+        at -= 1
+    return at
+
+
+def _behind(lines: Sequence[str], at: int) -> int:
+    """Return the first non-blank line after this one, or the end."""
+    at += 1
+    while at < len(lines) and not lines[at].strip():
+        at += 1
+    return at
+
+
+def _end_of(lines: Sequence[str], fences: Fences, header: int, end: int, around: Fence) -> int | None:
+    """Return the end of a block that opened before a header, or None if it extends beyond this content."""
+    if end == len(lines):
+        return end
+    inner: Fence | None = None
+    for at in range(header + 1, end):
+        fence = fences.get(at)
+        if fence is None or fence.mark != around.mark or fence.length < around.length:
+            continue
+        if inner is None and fence.closes(around) and _is_last_word(lines, fences, at, end):
+            return at
+        inner = fence if inner is None else (None if fence.closes(inner) else inner)
+    return None
+
+
+def _is_last_word(lines: Sequence[str], fences: Fences, at: int, end: int) -> bool:
+    """Return whether the next header, or the fence around it, follows this fence."""
+    following = _behind(lines, at)
+    if following in fences and _is_wrapper(fences[following]):
+        following = _behind(lines, following)
+    return following == end
+
+
+LEARNING_TYPES = ("FACT", "PATTERN", "CORRECTION", "PREFERENCE", "ACTION", "TOOL_INSTALL", "DIGEST")
+
+# One sentence needs far less. The limit keeps a runaway line out of every later prompt.
+MAX_CONTENT_CHARS = 1_000
+# A cut quote is still a verbatim part of its turn, so it still proves its source.
+MAX_QUOTE_CHARS = 1_000
+# The log has the whole answer; a person reads the report.
+MAX_UNPARSED_LINES = 50
+MAX_UNPARSED_CHARS = 200
+
+# C0 and C1 without tab, newline and carriage return, and the two non-characters that XML forbids.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_TYPE = re.compile(
+    r"[ \t>]{0,16}(?:[-*+•·\u2013\u2014]|[0-9]{1,3}[.)])?[ \t]{0,8}"
+    r"(?P<mark>\*\*|__|`)?"
+    r"(?P<type>FACT|PATTERN|CORRECTION|PREFERENCE|ACTION|TOOL[_ ]INSTALL|DIGEST)(?![A-Z0-9])",
+    re.IGNORECASE | re.ASCII,
+)
+# In `[t31, t32]` and `[t31-t33]` the first counts: a learning has one source.
+_CITATION = re.compile(
+    r"[ \t]*\[[ \t]{0,4}(?:turn[ \t]?|t)?([0-9]{1,15})(?:[ \t]{0,4}[,;\u2013-][^\]]{0,80})?\]", re.IGNORECASE
+)
+_LEARNING_ID = re.compile(r"\[?L([0-9]{1,15})\]?", re.IGNORECASE | re.ASCII)
+_SUPERSEDES = re.compile(
+    rf"[ \t]*\(?supersedes[ \t:]{{0,4}}{_LEARNING_ID.pattern}"
+    rf"(?:[ \t]{{0,4}}(?:,|;|&|and)[ \t]{{0,4}}{_LEARNING_ID.pattern}){{0,64}}\)?",
+    re.IGNORECASE | re.ASCII,
+)
+# The due time of an action and its repeat. Other notations stay part of the content.
+_DUE = re.compile(
+    r"[ \t]*\(?due[ \t:]{0,4}([0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"(?:(?:T|[ \t]{1,4})[0-9]{2}:[0-9]{2}(?::[0-9]{2})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?)(?![0-9])\)?,?",
+    re.IGNORECASE | re.ASCII,
+)
+_EVERY = re.compile(r"[ \t]*\(?every[ \t:]{0,4}(?:RRULE:)?(FREQ=[A-Z0-9=;,+-]{1,300})\)?,?", re.IGNORECASE | re.ASCII)
+_COLON = re.compile(r"[ \t]*:")
+_QUOTE_START = re.compile(r"\|[ \t]{0,4}[\"“]")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedLearning:
+    """One line of the answer: `type` is one of LEARNING_TYPES, `content` one line of at most MAX_CONTENT_CHARS.
+
+    `turn_id`, `quote` and `supersedes` are unchecked claims of the model. So are an ACTION's `due` (a day or a moment)
+    and `rrule`.
+    """
+
+    type: str
+    content: str
+    turn_id: int | None
+    quote: str | None
+    supersedes: tuple[int, ...]
+    due: str | None = None
+    rrule: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CuratorResponse:
+    """A parsed answer: learnings in order, and per file either edits or complete new content.
+
+    Complete content ends in one newline.
+    """
+
+    learnings: tuple[ParsedLearning, ...]
+    files: Mapping[str, str]
+    edits: Mapping[str, tuple[Edit, ...]]
+    nothing: bool
+    """It said NONE, and nothing else that counts."""
+    unparsed: tuple[str, ...]
+    """Lines that are no directive and updates that were refused, cut short, for the report."""
+
+    @property
+    def usable(self) -> bool:
+        """Return whether the answer settles its batch: NONE, or at least one learning, file or edit."""
+        return self.nothing or bool(self.learnings) or bool(self.files) or bool(self.edits)
+
+
+def plain_text(text: str) -> str:
+    r"""Return text safe for storage and XML: `\n` line ends, no control characters, no lone surrogates."""
+    text = _CONTROL.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def parse_response(text: str) -> CuratorResponse:
+    """Parse a curator answer. Never raises."""
+    lines = fences_below_headers(plain_text(text).split("\n"))
+    learnings: list[ParsedLearning] = []
+    unparsed: list[str] = []
+    said_none = False
+    wrapped = False  # inside a code fence around the whole answer
+    start = len(lines)
+    for index, line in enumerate(lines):
+        if not line or line.isspace():
+            continue
+        if read_header(line) is not None:
+            start = index
+            break
+        if read_fence(line) is not None:
+            wrapped = not wrapped
+        elif is_placeholder(line):
+            said_none = True
+        elif (learning := read_learning(line)) is not None:
+            learnings.append(learning)
+        else:
+            unparsed.append(line)
+    bodies = read_bodies(_unwrapped(lines[start:]) if wrapped else lines[start:], unparsed)
+    edits = {name: found for name, body in bodies.edits.items() if (found := read_edits(body, unparsed))}
+    return CuratorResponse(
+        learnings=tuple(learnings),
+        files=bodies.files,
+        edits=edits,
+        nothing=said_none and not learnings and not bodies.files and not edits,
+        unparsed=_reported(unparsed),
+    )
+
+
+def read_learning(line: str) -> ParsedLearning | None:
+    """Parse one line before the files as a learning; return None for any other line."""
+    head = _TYPE.match(line)
+    if head is None:
+        return None
+    rest = line[head.end() :]
+    if head["mark"]:
+        # `**FACT** x`, `**FACT:** x`, `**FACT [t3]:** x` and `**FACT: x**`: the closing mark can stand anywhere.
+        rest = rest.replace(head["mark"], "", 1)
+    at, turn_id, supersedes, due, rrule = _read_marks(rest, dated=head["type"].upper() == "ACTION")
+    if at == 0:
+        return None  # prose, like "Action is needed"
+    content, quote = _split_quote(rest[at:])
+    content = " ".join(content.split())
+    if not content or is_placeholder(content):
+        return None
+    kind = head["type"].upper().replace(" ", "_")
+    return ParsedLearning(kind, _cut(content, MAX_CONTENT_CHARS), turn_id, quote, supersedes, due, rrule)
+
+
+def _read_marks(rest: str, *, dated: bool) -> tuple[int, int | None, tuple[int, ...], str | None, str | None]:
+    """Return (content start, turn, superseded ids, due time, repeat); the last two only if `dated`."""
+    turn_id: int | None = None
+    supersedes: tuple[int, ...] = ()
+    due: str | None = None
+    rrule: str | None = None
+    at = 0
+    while True:  # colon, citation and ids come in any order: `FACT: [t3] x` is as common as `FACT [t3]: x`
+        if found := _COLON.match(rest, at):
+            pass
+        elif turn_id is None and (found := _CITATION.match(rest, at)):
+            turn_id = int(found[1])
+        elif not supersedes and (found := _SUPERSEDES.match(rest, at)):
+            supersedes = tuple(dict.fromkeys(int(number) for number in _LEARNING_ID.findall(found[0])))
+        elif dated and due is None and (found := _DUE.match(rest, at)):
+            due = " ".join(found[1].split())
+        elif dated and rrule is None and (found := _EVERY.match(rest, at)):
+            rrule = found[1].upper()
+        else:
+            break
+        at = found.end()
+    return at, turn_id, supersedes, due, rrule
+
+
+def _split_quote(text: str) -> tuple[str, str | None]:
+    """Split `content | "quote"`. A pipe without a fully quoted right side belongs to the content."""
+    end = text.rstrip(" \t.*`")
+    if not end.endswith(('"', "”")):
+        return text, None
+    last = deque(_QUOTE_START.finditer(end), maxlen=1)
+    if not last or last[0].end() == len(end):
+        return text, None
+    quote = end[last[0].end() : -1].strip()
+    return text[: last[0].start()], quote[:MAX_QUOTE_CHARS] or None
+
+
+def _unwrapped(lines: Lines) -> Lines:
+    last = next((index for index in range(len(lines) - 1, -1, -1) if lines[index].strip()), None)
+    if last is None:
+        return lines
+    fence = read_fence(lines[last])
+    return lines[:last] if fence is not None and not fence.info else lines
+
+
+def _reported(unparsed: list[str]) -> tuple[str, ...]:
+    kept = [_cut(line.strip(), MAX_UNPARSED_CHARS) for line in unparsed[:MAX_UNPARSED_LINES]]
+    if len(unparsed) > MAX_UNPARSED_LINES:
+        kept.append(f"({len(unparsed) - MAX_UNPARSED_LINES} more lines)")
+    return tuple(kept)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+__all__ = [
+    "LEARNING_TYPES",
+    "CuratorResponse",
+    "ParsedLearning",
+    "parse_response",
+    "plain_text",
+]

@@ -1,0 +1,353 @@
+"""Extraction: turns -> one curator call -> a curation ready for the log.
+
+This module gathers the input of a call: the files, the related open learnings, and as many turns as fit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from sprite.common.prices import price_of
+from sprite.config import Settings
+from sprite.curation.answer_files import with_lines_meant
+from sprite.curation.model import Answer, Asked, CuratorModel, Fault, VainError
+from sprite.curation.prompt import CuratorPrompt, CuratorTurn, OpenLearning, build_prompt, fit
+from sprite.curation.provenance.evidence import projects_of
+from sprite.errors import ModelError, SpriteError
+from sprite.log.curations import NewCuration, seconds_since_midnight
+from sprite.log.quarantine import Failures, LostCall
+from sprite.log.transcript import Observation, TranscriptDB
+from sprite.memory.apply import Action
+from sprite.memory.database import MemoryDB
+from sprite.memory.files import (
+    CURATED,
+    LINE_LIMITS,
+    PROMPT_BUDGET_TOKENS,
+    MemoryFiles,
+    estimate_tokens,
+    shown_to,
+    within_limits,
+)
+from sprite.memory.query import any_term, significant
+from sprite.protocol.rows import LearningRow
+
+#: Token budget for the learnings that are always shown, newest first: some 100 of them.
+STANDING_TOKENS = 4_000
+#: Tokens of a learning's markup in the prompt: its element, number, type, origin and day.
+ELEMENT_TOKENS = 32
+#: Token budget for learnings related to the files and the turns.
+NEAREST_TOKENS = 5_000
+#: Related learnings per turn, search terms per turn, and related learnings of all turns together.
+NEAREST_TO_TURN = 5
+NEAREST_TERMS = 48
+NEAREST_LEARNINGS = 30
+#: Lines of user.md that are shown with the learning behind them. If the user's life changes, both must change.
+MOST_PROFILE_LINES = 40
+#: Characters of each of a turn's texts that supply search terms.
+MAX_WORDS_CHARS = 2_000
+#: Refused parts of the last answer that the prompt lists, and the characters of each.
+MOST_REFUSED = 12
+MAX_REFUSED_CHARS = 400
+
+
+async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str, asked: Asked | None) -> int:
+    """Log the cost of an answer without a curation, and its turns. Return the row's id."""
+    return await transcript.lost_calls.append(
+        LostCall(
+            model=answer.model,
+            reason=reason,
+            usage=answer.usage,
+            # A refused call has no usage and is not billed.
+            cost_usd=answer.cost_usd if answer.usage else 0.0,
+            turns=(asked.first, asked.last) if asked else None,
+            generation=asked.generation if asked else 0,
+        )
+    )
+
+
+class Extractor:
+    """Ask the curator about turns, with the given memory as context."""
+
+    def __init__(self, memory: MemoryDB, files: MemoryFiles, model: CuratorModel) -> None:
+        self._memory = memory
+        self._files = files
+        self._model = model
+
+    async def extract(
+        self,
+        turns: Sequence[Observation],
+        generation: int,
+        may_repeat: Callable[[Sequence[Observation]], bool],
+        *,
+        is_followed: bool = False,
+    ) -> NewCuration:
+        """Return a curation of as many leading turns as one call can take. ModelError if the call fails.
+
+        `may_repeat` returns whether the turns that fit may be asked about a second time. `is_followed`: more turns
+        wait.
+        """
+        # Read before the files: the curator has not seen later changes by a person.
+        seen = await self._memory.cursor()
+        files = self._shown_files(turns)
+        prompt, batch = await self.prompt(turns, files, is_followed=is_followed)
+        asked = Asked(batch[0].id, batch[-1].id, generation, again=may_repeat(batch))
+        answer = await self._model.ask(prompt, asked)
+        return NewCuration(
+            kind="batch",
+            response=with_lines_meant(answer.text, files),
+            first_observation_id=asked.first,
+            last_observation_id=asked.last,
+            model=answer.model,
+            prompt_sha256=prompt.sha256,
+            usage=answer.usage,
+            cost_usd=answer.cost_usd,
+            seen_curation_id=seen,
+            generation=generation,
+            lost_call=answer.lost_call,
+        )
+
+    async def control(self) -> Fault | None:
+        """Send a prompt without turns. Return None if the model answers, else a fault that no turn caused."""
+        prompt, _ = await self.prompt(())
+        return await self._model.answers(prompt)
+
+    async def prompt(
+        self, turns: Sequence[Observation], files: Mapping[str, str] | None = None, *, is_followed: bool = False
+    ) -> tuple[CuratorPrompt, Sequence[Observation]]:
+        """Return the prompt and the turns in it; `files` defaults to the current ones."""
+        if files is None:
+            files = self._shown_files(turns)
+        tz = await self._memory.zone()
+        learnings = await self._open_learnings(turns, files["user.md"], tz)
+        refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
+        seen = [_as_seen(turn, tz) for turn in turns]
+        budget = PROMPT_BUDGET_TOKENS
+        number = fit(
+            seen, files=files, limits=LINE_LIMITS, open_learnings=learnings, refused=refused, budget_tokens=budget
+        )
+        prompt = build_prompt(
+            files=files,
+            limits=LINE_LIMITS,
+            open_learnings=learnings,
+            turns=seen[:number],
+            refused=refused,
+            budget_tokens=budget,
+            is_followed=is_followed or number < len(turns),
+        )
+        return prompt, turns[:number]
+
+    def _shown_files(self, turns: Sequence[Observation]) -> dict[str, str]:
+        # Sections of other projects are irrelevant and would cost tokens.
+        projects = projects_of(turns)
+        shown = {name: shown_to(name, self._files.read(name), projects) for name in CURATED}
+        # A person may have written more than fits.
+        return {name: within_limits(name, content)[0] for name, content in shown.items()}
+
+    async def _open_learnings(self, turns: Sequence[Observation], user: str, tz: str | None) -> list[OpenLearning]:
+        """Return the learnings to show: standing ones, those behind user.md, and those related to the turns."""
+        if not turns:
+            return []
+        shown: dict[int, LearningRow] = {}
+        projects = projects_of(turns)
+        standing = await self._memory.standing({turn.session_id for turn in turns}, projects)
+        nearest = [*await self._behind(user, projects), *await self._near(turns, projects)]
+        for learnings, tokens in ((standing, STANDING_TOKENS), (nearest, NEAREST_TOKENS)):
+            left = tokens
+            for learning in learnings:
+                if learning.id not in shown:
+                    left -= estimate_tokens(learning.content) + ELEMENT_TOKENS
+                    if left < 0:
+                        break
+                    shown[learning.id] = learning
+        actions = await self._memory.actions("open")
+        timed = {action.source_learning_id: action for action in actions}
+        learned = [
+            _as_open(learning, timed.get(number), tz, learning.project if projects else None)
+            for number, learning in sorted(shown.items())
+        ]
+        # Actions that the person or the agent wrote have no learning. Showing them prevents duplicates.
+        return [*learned, *(_written(action, tz) for action in actions if action.source_learning_id is None)]
+
+    async def _behind(self, user: str, projects: Sequence[str]) -> list[LearningRow]:
+        """Return the learnings behind the lines of user.md."""
+        lines = [line for line in user.split("\n") if line.lstrip().startswith("- ")]
+        found = [
+            await self._memory.nearest(any_term(significant(line)), 1, projects) for line in lines[:MOST_PROFILE_LINES]
+        ]
+        return [learning for nearest in found for learning in nearest]
+
+    async def _near(self, turns: Sequence[Observation], projects: Sequence[str]) -> list[LearningRow]:
+        """Return related learnings. Each turn has its own search, or the first one's words would use up all results."""
+        found: dict[int, LearningRow] = {}
+        rank: dict[int, int] = {}
+        for turn in turns:
+            words = significant(_words_of(turn), limit=NEAREST_TERMS)
+            nearest = await self._memory.nearest(any_term(words), NEAREST_TO_TURN, projects)
+            for place, learning in enumerate(nearest):
+                found[learning.id] = learning
+                rank[learning.id] = min(place, rank.get(learning.id, place))
+        best = sorted(found, key=lambda known: (rank[known], -known))
+        return [found[known] for known in best[:NEAREST_LEARNINGS]]
+
+
+def _words_of(turn: Observation) -> str:
+    """Return a turn's search text: the user's words, the reply, then the tools' inputs."""
+    asked = " ".join(str(call.get("input")) for call in turn.tool_calls)
+    parts = (turn.user_message, turn.agent_response, asked)
+    return " ".join(part[:MAX_WORDS_CHARS] for part in parts)
+
+
+def _as_open(learning: LearningRow, action: Action | None, tz: str | None, project: str | None) -> OpenLearning:
+    return OpenLearning(
+        id=learning.id,
+        type=learning.type,
+        content=learning.content,
+        turn_id=learning.source_observation_id,
+        origin=learning.origin,
+        at=learning.created_at,
+        due=None if action is None else action.due,
+        rrule=None if action is None else action.rrule,
+        tz=tz,
+        project=project,
+    )
+
+
+def _written(action: Action, tz: str | None) -> OpenLearning:
+    """Convert an open action without a learning into one that the curator can name."""
+    return OpenLearning(
+        id=action.id,
+        type="ACTION",
+        content=action.content,
+        turn_id=None,
+        origin="user" if action.origin == "person" else "assistant",
+        at=action.created_at,
+        due=action.due,
+        rrule=action.rrule,
+        tz=tz,
+    )
+
+
+def _as_seen(turn: Observation, tz: str | None) -> CuratorTurn:
+    return CuratorTurn(
+        id=turn.id,
+        at=turn.timestamp,
+        session_id=turn.session_id,
+        origin=turn.trigger if turn.trigger in {"user", "program"} else "task",
+        outcome=turn.outcome,
+        user_message=turn.user_message,
+        tool_calls=turn.tool_calls,
+        agent_response=turn.agent_response,
+        tz=tz,
+        project=turn.project,
+        asked_by=turn.asked_by,
+    )
+
+
+#: Calls for an unsplit batch.
+TOGETHER = 2
+#: Failed calls after which a turn is sent alone.
+BEFORE_ALONE = 4
+#: Failed calls alone after which a turn is quarantined.
+ALONE = 3
+
+#: Quarantines a turn: (turn, reason, generation).
+SetAside = Callable[[int, str, int], Awaitable[None]]
+
+
+class Attempts:
+    """Ask about turns within the limits that their failed calls leave."""
+
+    def __init__(
+        self, transcript: TranscriptDB, extractor: Extractor, set_aside: SetAside, together: int = TOGETHER
+    ) -> None:
+        self._transcript = transcript
+        self._extractor = extractor
+        self._set_aside = set_aside
+        self._together = together
+
+    async def extract(self, turns: Sequence[Observation], generation: int, *, is_followed: bool) -> NewCuration | None:
+        """Return a curation of some leading turns, or None if the first turn was quarantined instead.
+
+        The turns have consecutive ids; `is_followed` says whether more wait. VainError if the call failed for these
+        turns: the next call is smaller, or the last for the first turn. Another ModelError for an outage.
+        """
+        if await self._transcript.lost_calls.is_model_in_doubt():
+            await self._ask_control()
+        failures = await self._failures(turns, generation)
+        first = turns[0]
+        if failures[first.id].alone >= ALONE:
+            # A process ended between the last call and the quarantine.
+            await self._quarantine(first.id, failures[first.id].reason, generation)
+            return None
+        batch = _batch(turns, failures, self._together)
+        try:
+            return await self._extractor.extract(
+                batch,
+                generation,
+                lambda asked: _may_repeat(asked, failures),
+                is_followed=is_followed or len(batch) < len(turns),
+            )
+        except VainError as error:
+            if (await self._failures([first], generation))[first.id].alone < ALONE:
+                raise
+            await self._quarantine(first.id, str(error), generation)
+            return None
+
+    async def _failures(self, turns: Sequence[Observation], generation: int) -> dict[int, Failures]:
+        return await self._transcript.lost_calls.failures([turn.id for turn in turns], generation)
+
+    async def _quarantine(self, turn_id: int, reason: str, generation: int) -> None:
+        if await self._transcript.quarantine.is_newest_verdict():
+            await self._ask_control()
+        await self._set_aside(turn_id, reason, generation)
+
+    async def _ask_control(self) -> None:
+        """Return if the model answers at all. Else raise ModelError: no turn is to blame."""
+        fault = await self._extractor.control()
+        if fault is None:
+            return
+        await self._transcript.quarantine.take_back_newest()
+        raise ModelError(f"{fault.words}; it does so without any turn as well, so the turns wait", retryable=False)
+
+
+def _batch(turns: Sequence[Observation], failures: Mapping[int, Failures], times: int) -> Sequence[Observation]:
+    """Return the leading turns for one call."""
+    known = failures[turns[0].id]
+    if known.calls >= BEFORE_ALONE:
+        return turns[:1]
+    together = [turn for turn in turns if failures[turn.id].calls < BEFORE_ALONE]
+    # Keep consecutive turns, up to the first that must be sent alone.
+    together = [turn for at, turn in enumerate(together) if turn.id == turns[0].id + at]
+    if known.calls < times:
+        return together
+    begin, end = known.span
+    half = max(1, (end - begin + 2) // 2)
+    return [turn for turn in together if turn.id <= end][:half]
+
+
+def _may_repeat(batch: Sequence[Observation], failures: Mapping[int, Failures]) -> bool:
+    """Return whether two more failed calls stay within the batch's limit."""
+    if len(batch) == 1:
+        return failures[batch[0].id].alone + 2 <= ALONE
+    return max(failures[turn.id].calls for turn in batch) + 2 <= BEFORE_ALONE
+
+
+class BudgetReachedError(SpriteError):
+    """Today's spending cap for memory is reached; turns are kept and are curated tomorrow."""
+
+    code = "daily_cap"
+
+
+async def check_budget(settings: Settings, transcript: TranscriptDB) -> None:
+    """Raise BudgetReachedError if today's cap is reached, or the model's price is unknown."""
+    cap = settings.daily_usd
+    if cap is None or settings.is_offline:
+        return
+    if price_of(settings.curator_model) is None:
+        raise BudgetReachedError(
+            f"The price of {settings.curator_model} is not known, so a daily cap cannot be kept: turns wait. "
+            "Choose another SPRITE_CURATOR_MODEL, or unset SPRITE_DAILY_USD."
+        )
+    if await transcript.spending.total(since=time.time() - seconds_since_midnight()) >= cap:
+        raise BudgetReachedError(f"{BudgetReachedError.__doc__} (SPRITE_DAILY_USD={cap:g})")

@@ -1,0 +1,374 @@
+"""The curator's model: one stateless call, faults classified, answers checked before use.
+
+An outage says nothing about the turns. Each failed call is reported to `on_lost`. The module uses neither the log nor
+memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import msgspec
+
+from sprite import __version__
+from sprite.common.prices import OFFLINE, cost_usd
+from sprite.config import NO_KEY, STAND_IN, Settings
+from sprite.curation.answer import parse_response
+from sprite.curation.prompt import CuratorPrompt
+from sprite.errors import ModelError
+from sprite.log.quarantine import CONTROL_ANSWERED, CONTROL_IN_VAIN, NOT_LOGGED
+from sprite.memory.files import MAX_ANSWER_TOKENS
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from httpx2 import AsyncClient, Response
+
+
+_T = TypeVar("_T")
+
+DEFAULT_BASE_URL = "https://api.anthropic.com"
+API_VERSION = "2023-06-01"
+#: Some hundred times the longest answer; reject anything longer.
+MAX_BODY_BYTES = 8 * 1024 * 1024
+#: Characters kept of an error message from the server.
+MAX_WORDS = 200
+_OK = 200
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A part of an answer."""
+
+    type: str
+    text: str = ""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A complete answer; `usage` in tokens as the vendor counts them."""
+
+    content: list[Block]
+    model: str
+    usage: dict[str, Any]
+    stop_reason: str | None = None
+
+
+class TokenCount(msgspec.Struct, frozen=True):
+    """The token count of a request."""
+
+    input_tokens: int
+
+
+class _ErrorWords(msgspec.Struct, frozen=True):
+    message: str
+
+
+class _ErrorBody(msgspec.Struct, frozen=True):
+    error: _ErrorWords
+
+
+class RefusedCallError(ModelError):
+    """The API answered with an error status. `retry_after` is what it asked for, in seconds."""
+
+    def __init__(self, status: int, words: str, retry_after: float | None) -> None:
+        super().__init__(f"{status} {words}", retry_after=retry_after)
+        self.status = status
+
+
+class MessagesApi:
+    """Call the Messages API with the configured model. Use `async with`, or close it at the end.
+
+    Every call raises RefusedCallError for an error status, and another ModelError without an answer.
+    """
+
+    def __init__(self, settings: Settings, *, timeout_seconds: float) -> None:
+        self._settings = settings
+        self._timeout_seconds = timeout_seconds
+        self._client: AsyncClient | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close open connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def create(self, *, model: str, max_tokens: int, system: str, user: str, keep_system: bool) -> Message:
+        """Return the answer to one prompt.
+
+        `keep_system` caches the `system` part for five minutes. Caching costs 25 % more now and saves 90 % on the next
+        call, so use it only if another call follows soon.
+        """
+        first: dict[str, Any] = {"type": "text", "text": system}
+        if keep_system:
+            first["cache_control"] = {"type": "ephemeral"}
+        body = {
+            "model": model,
+            "max_tokens": max_tokens,
+            "system": [first],
+            "messages": [{"role": "user", "content": user}],
+        }
+        return await self._post("/v1/messages", body, Message)
+
+    async def count_tokens(self, *, model: str, user: str) -> TokenCount:
+        """Return the token count of a prompt, which is not billed."""
+        body = {"model": model, "messages": [{"role": "user", "content": user}]}
+        return await self._post("/v1/messages/count_tokens", body, TokenCount)
+
+    async def _post(self, path: str, body: dict[str, Any], kind: type[_T]) -> _T:
+        # Import in a thread: if the SDK has not imported it yet, the agent must not wait.
+        http = await asyncio.to_thread(importlib.import_module, "httpx2")
+        if self._client is None:
+            # The caller retries, where waiting is visible and can be cancelled. A redirect would leak the key.
+            self._client = http.AsyncClient(headers=self._headers(), timeout=self._timeout_seconds)
+        base = (self._settings.base_url or DEFAULT_BASE_URL).rstrip("/")
+        try:
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                self._client.stream("POST", base + path, content=msgspec.json.encode(body)) as response,
+            ):
+                answer = await _body(response)
+        except TimeoutError as error:
+            raise ModelError(f"no whole answer in {self._timeout_seconds:.0f} seconds") from error
+        except (http.HTTPError, http.InvalidURL) as error:
+            raise ModelError(str(error) or type(error).__name__) from error
+        if response.status_code != _OK:
+            words = " ".join((_error_words(answer) or response.reason_phrase).split())[:MAX_WORDS]
+            raise RefusedCallError(response.status_code, words, _seconds(response.headers.get("retry-after")))
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ModelError("what answers there is no Messages API") from error
+
+    def _headers(self) -> dict[str, str]:
+        settings = self._settings
+        headers = {
+            "anthropic-version": API_VERSION,
+            "content-type": "application/json",
+            "user-agent": f"sprite/{__version__}",
+        }
+        if settings.api_key:
+            headers["x-api-key"] = settings.api_key
+        if settings.auth_token:
+            headers["authorization"] = f"Bearer {settings.auth_token}"
+        return headers
+
+
+async def _body(response: Response) -> bytes:
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise ModelError(f"its answer has more than {MAX_BODY_BYTES // 2**20} MiB")
+    return bytes(body)
+
+
+def _error_words(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_ErrorBody).error.message
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        return max(0.0, float(header)) if header else None
+    except ValueError:
+        return None
+
+
+log = logging.getLogger(__name__)
+
+CALL_TIMEOUT_SECONDS = 180.0
+#: Below the 5 s that a command waits for the sprite.
+CHECK_TIMEOUT_SECONDS = 4.0
+#: Error statuses that the turns did not cause: credentials, payment, permission, unknown model, timeout, conflict or
+#: rate limit.
+OUTAGES = frozenset({401, 402, 403, 404, 408, 409, 429})
+#: Outages that end without a person.
+PASSING = frozenset({408, 409, 429})
+#: Stop reasons of a complete answer.
+WHOLE = frozenset({None, "end_turn", "stop_sequence"})
+NO_FORMAT = "not in the format"
+
+
+class VainError(ModelError):
+    """The curator's model gave no usable answer: it refused these turns, was cut off, or ignored the format."""
+
+
+class RefusedError(VainError):
+    """The curator's model refused these turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's answer to one curator call; `usage` in tokens, `asked` is the requested model.
+
+    `lost_call` is the row that counts it as lost until its curation is logged.
+    """
+
+    text: str
+    stop_reason: str | None
+    model: str
+    usage: dict[str, Any]
+    asked: str
+    lost_call: int | None = None
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Return the price, or None if unknown: the higher of the requested and the answering model's."""
+        costs = [cost_usd(model, self.usage) for model in (self.model, self.asked)]
+        return max((cost for cost in costs if cost is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why an answer is unusable: `reason` for the log, `words` for people, with the model's own if it refused."""
+
+    reason: str
+    words: str
+    error: type[VainError] = VainError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The turns of a call as an inclusive range, and its extraction generation.
+
+    `again`: an answer in a wrong format may be requested a second time.
+    """
+
+    first: int
+    last: int
+    generation: int
+    again: bool = True
+
+
+class CuratorModel:
+    """Call the curator's model; close it at the end.
+
+    `on_lost` logs an answer without a curation and returns the row's id. A usable answer has such a row until its
+    curation is logged.
+    """
+
+    def __init__(self, settings: Settings, on_lost: Callable[[Answer, str, Asked | None], Awaitable[int]]) -> None:
+        self._settings = settings
+        self._on_lost = on_lost
+        self._api = MessagesApi(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
+        #: Start of the open call in Unix seconds.
+        self.asking_since: float | None = None
+
+    async def close(self) -> None:
+        """Close open connections."""
+        await self._api.close()
+
+    async def ask(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
+        """Return an answer worth logging. VainError if there is none, another ModelError for an outage."""
+        answer = await self._answer(prompt, asked)
+        if not _is_usable(answer.text) and asked.again:
+            log.warning("the curator's answer was not in the format; asking once more")
+            await self._on_lost(answer, NO_FORMAT, asked)
+            answer = await self._answer(prompt, asked)
+        # The answer about a single turn is logged as it is; several turns get another attempt in smaller batches.
+        if asked.first == asked.last or _is_usable(answer.text):
+            return replace(answer, lost_call=await self._on_lost(answer, NOT_LOGGED, asked))
+        await self._on_lost(answer, NO_FORMAT, asked)
+        raise VainError(f"the curator's answer was {NO_FORMAT}")
+
+    async def answers(self, prompt: CuratorPrompt) -> Fault | None:
+        """Send a control call. Return None if the model answers, else the fault. ModelError for an outage."""
+        answer, fault = await self._call(prompt)
+        await self._on_lost(answer, CONTROL_ANSWERED if fault is None else CONTROL_IN_VAIN, None)
+        return fault
+
+    async def _answer(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
+        answer, fault = await self._call(prompt)
+        if fault is not None:
+            await self._on_lost(answer, fault.reason, asked)
+            raise fault.error(fault.words)
+        return answer
+
+    async def _call(self, prompt: CuratorPrompt) -> tuple[Answer, Fault | None]:
+        _check_key(self._settings)
+        self.asking_since = time.time()
+        try:
+            message = await self._api.create(
+                model=self._settings.curator_model,
+                max_tokens=MAX_ANSWER_TOKENS,
+                system=prompt.system,
+                user=prompt.user,
+                keep_system=prompt.is_followed,
+            )
+        except RefusedCallError as error:
+            words = f"the curator's model refused the call: {error}"
+            if error.status in OUTAGES or not _is_refusal(error.status):
+                raise ModelError(
+                    words,
+                    retryable=error.status in PASSING or not _is_refusal(error.status),
+                    retry_after=error.retry_after,
+                ) from error
+            refused = Answer("", None, self._settings.curator_model, {}, self._settings.curator_model)
+            return refused, Fault(f"refused with {error.status}", words, RefusedError)
+        except ModelError as error:
+            raise ModelError(f"the curator's model could not be reached: {error}") from error
+        finally:
+            self.asking_since = None
+        text = "".join(block.text for block in message.content if block.type == "text")
+        model = OFFLINE if self._settings.is_offline else message.model
+        usage = {name: value for name, value in message.usage.items() if value is not None}
+        asked = OFFLINE if self._settings.is_offline else self._settings.curator_model
+        answer = Answer(text, message.stop_reason, model, usage, asked)
+        return answer, _fault(answer)
+
+
+def _is_usable(text: str) -> bool:
+    try:
+        return parse_response(text).usable
+    except Exception:
+        # Our parser's bug must not lose the record of the cost.
+        log.exception("the curator's answer could not be read")
+        return False
+
+
+def _check_key(settings: Settings) -> None:
+    if not settings.has_credentials:
+        raise ModelError(f"no model: {NO_KEY}", retryable=False)
+
+
+async def check_model(settings: Settings) -> str:
+    """Ask the model once, unbilled, and describe its answer. ModelError with the reason if it fails."""
+    _check_key(settings)
+    async with MessagesApi(settings, timeout_seconds=CHECK_TIMEOUT_SECONDS) as api:
+        try:
+            counted = await api.count_tokens(model=settings.curator_model, user="hello")
+        except RefusedCallError as error:
+            raise ModelError(f"refused: {error}") from error
+        except ModelError as error:
+            raise ModelError(f"cannot be reached at {settings.base_url or 'the API'}: {error}") from error
+    if settings.is_offline:
+        return f"the {STAND_IN} answers"
+    return f"{settings.curator_model} answers ({counted.input_tokens} tokens counted)"
+
+
+def _is_refusal(status: int) -> bool:
+    return 400 <= status < 500  # noqa: PLR2004
+
+
+def _fault(answer: Answer) -> Fault | None:
+    if answer.stop_reason == "refusal":
+        return Fault("declined", "the curator's model declined to answer", RefusedError)
+    if answer.stop_reason not in WHOLE:
+        return Fault("cut off", f"the curator's answer was cut off ({answer.stop_reason})")
+    if not answer.text.strip():
+        return Fault("empty", "the curator's answer was empty")
+    return None

@@ -1,0 +1,312 @@
+"""ObservationProcessor: waiting turns -> one model call per batch -> one curation in the log -> memory.
+
+The processor is stateless: a call reads its input from the log and the files, and its result is logged first. No turn
+is skipped for its age: failed turns wait for a retry. Turns that no call can answer are quarantined, so that the others
+go on (`curation/attempts.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from sprite.common.tasks import TaskSet, backoff, owned_task
+from sprite.config import Settings
+from sprite.curation.decide import Judge
+from sprite.curation.extraction import Attempts, BudgetReachedError, Extractor, check_budget, log_lost_call
+from sprite.curation.model import CuratorModel, VainError
+from sprite.errors import ModelError, SpriteError, StorageError
+from sprite.log.transcript import Observation, TranscriptDB
+from sprite.memory.database import MemoryDB
+from sprite.memory.decision import Change
+from sprite.memory.folders import last_error, note_error
+from sprite.memory.projection import Projection
+from sprite.workspace.user_files import UserFiles, is_look
+
+#: Idle period on a machine that can sleep, after the last client left: longer than a page reload, short enough to keep
+#: the machine awake cheaply.
+LEFT_SECONDS = 30.0
+
+
+class Rest:
+    """Call `on_rest` once when a conversation is idle. The module explains `can_sleep` and `is_left`."""
+
+    def __init__(
+        self, seconds: float, on_rest: Callable[[], None], *, can_sleep: bool, is_left: Callable[[], bool]
+    ) -> None:
+        self._seconds = seconds
+        self._on_rest = on_rest
+        self._can_sleep = can_sleep
+        self._is_left = is_left
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether a machine that can sleep should stay awake for the idle flush."""
+        return self._timer is not None
+
+    def begin(self) -> None:
+        """Start or restart the idle timer after a turn."""
+        self.end()
+        self._since = asyncio.get_running_loop().time()
+        self._look_later()
+
+    def end(self) -> None:
+        """Stop the timer: the conversation goes on, or no work is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        end = self._since + self._seconds
+        # Poll for disconnected clients only where it matters; otherwise one check at the end is enough.
+        self._timer = loop.call_at(min(loop.time() + LEFT_SECONDS, end) if self._can_sleep else end, self._look)
+
+    def _look(self) -> None:
+        has_rested = asyncio.get_running_loop().time() >= self._since + self._seconds
+        if has_rested or (self._can_sleep and self._is_left()):
+            self._timer = None
+            self._on_rest()
+        else:
+            self._look_later()
+
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 300.0
+#: Consecutive failures that end a flush; the next idle flush, session or start begins another.
+MAX_ATTEMPTS = 8
+
+
+class ObservationProcessor:
+    """Curate waiting turns, one flush at a time, beside the agent."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transcript: TranscriptDB,
+        memory: MemoryDB,
+        projection: Projection,
+        on_change: Callable[[Change], None],
+        is_left: Callable[[], bool] = lambda: True,
+        user_files: UserFiles | None = None,
+        on_turn: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`is_left` returns whether no client is connected; `on_turn` is called for every turn."""
+        self._settings = settings
+        self._transcript = transcript
+        self._projection = projection
+        self._on_change = on_change
+        self._user_files = user_files
+        self._on_turn = on_turn
+        self._one_flush = asyncio.Lock()
+        self._wanted = asyncio.Event()
+        self._least_wanted = self._least = settings.least_turns
+        #: A flush has begun with the turns up to this id. Turns that it leaves after a failure are retried even if they
+        #: are few. Turns that arrived during a model call do not justify a call alone.
+        self._begun_through = 0
+        self._flushes = TaskSet()
+        self._judge = Judge(transcript, memory)
+        self._model = CuratorModel(settings, partial(log_lost_call, transcript))
+        extractor = Extractor(memory, projection.files, self._model)
+        self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
+        can_sleep = settings.vm_socket.exists()
+        self._rest = Rest(settings.idle_flush_seconds, self.request, can_sleep=can_sleep, is_left=is_left)
+        #: Text of the last error, or None after a success. Kept here, too, for when the disk fails.
+        self.last_error = last_error(settings.run)
+
+    @property
+    def needs_machine(self) -> bool:
+        """Return whether the machine should stay awake for a flush or for the idle period before one."""
+        return self._one_flush.locked() or self._wanted.is_set() or self._rest.is_awaited
+
+    @property
+    def asking_since(self) -> float | None:
+        """Return the start of the open curator call in Unix seconds, or None."""
+        return self._model.asking_since
+
+    # --- triggers ---
+
+    def turn_began(self) -> None:
+        """Stop the idle timer, because the conversation goes on."""
+        self._rest.end()
+
+    async def turn_ended(self) -> None:
+        """Request a flush at the batch size; below it, start the idle timer if a call is worthwhile."""
+        self._on_turn()
+        waiting = await self._transcript.waiting_count()
+        if waiting >= self._settings.batch_turns:
+            self.request()
+        elif waiting >= self._least:
+            self._rest.begin()
+
+    async def take_up(self) -> None:
+        """Request a flush of an earlier process's turns: enough for a call, or already begun."""
+        if await self._transcript.waiting_count() < self._least:
+            self._begun_through = await self._transcript.quarantine.tried_through()
+            if not self._begun_through:
+                return
+        self.request()
+
+    def request(self, *, all_: bool = False) -> None:
+        """Request a background flush, of all waiting turns if `all_`, else only if they are worth a call."""
+        if all_:
+            self._least_wanted = 1
+        self._wanted.set()
+
+    async def flush_all_within(self, seconds: float) -> bool:
+        """Curate all waiting turns in one attempt with a deadline. Return whether the flush succeeded in time.
+
+        After the deadline or an error, the flush continues in the background.
+        """
+        return await self._flush_within(seconds, least=1)
+
+    async def session_ended(self, seconds: float) -> None:
+        """Curate waiting turns if they are worth a call, with the deadline of `flush_all_within`."""
+        await self._flush_within(seconds, least=self._least)
+
+    async def _flush_within(self, seconds: float, *, least: int) -> bool:
+        flush = self._flushes.start(self._flush_once(least), "flush")
+        # Not cancelled at the deadline: the call is paid for, and its answer is still wanted.
+        await asyncio.wait({flush}, timeout=seconds)
+        if not flush.done():
+            log.warning("curation takes longer than %.0f s and goes on in the background", seconds)
+            return False
+        if not flush.result():
+            self.request(all_=least == 1)
+            return False
+        return True
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Prevent flushes while the block runs; wait for a running flush first."""
+        async with self._one_flush:
+            yield
+
+    @asynccontextmanager
+    async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
+        """Run the background worker while the block runs. Interrupted work is repeated later."""
+        try:
+            async with owned_task(self._work(), name="curation", on_death=on_death), self._flushes:
+                yield
+        finally:
+            self._rest.end()
+            await self._model.close()
+
+    # --- the worker ---
+
+    async def _work(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            least, self._least_wanted = self._least_wanted, self._least
+            try:
+                await self._flush_persistently(least)
+            except Exception:
+                # A bug must not end curation for the life of the process; the turns wait for the next trigger.
+                log.exception("curation failed unexpectedly")
+                self._remember("curation failed unexpectedly; see the log")
+
+    async def _flush_persistently(self, least: int) -> None:
+        attempt = 0
+        while attempt < MAX_ATTEMPTS:
+            try:
+                await self._flush(least)
+            except VainError as error:
+                # The next call differs from this one, and the limit of calls per turn bounds the loop.
+                self._note(error)
+                await asyncio.sleep(_pause(0, error))
+            except BudgetReachedError as error:
+                self._note(error)
+                return
+            except SpriteError as error:
+                self._note(error)
+                if isinstance(error, ModelError) and not error.retryable:
+                    return
+                await asyncio.sleep(_pause(attempt, error))
+                attempt += 1
+            else:
+                return
+        log.warning("curation gave up for now after %d attempts; the turns wait", MAX_ATTEMPTS)
+
+    def _note(self, error: SpriteError) -> None:
+        log.warning("curation: %s", error)
+        self._remember(str(error))
+
+    def _remember(self, words: str | None) -> None:
+        self.last_error = words
+        note_error(self._settings.run, words)
+
+    # --- a flush ---
+
+    async def _flush_once(self, least: int) -> bool:
+        try:
+            await self._flush(least)
+        except SpriteError as error:
+            self._note(error)
+            return False
+        return True
+
+    async def _flush(self, least: int) -> None:
+        async with self._one_flush:
+            # Stop the timer even if the flush fails: the machine must not stay awake for it.
+            self._rest.end()
+            self._publish(await self._projection.settle())
+            while turns := await self._next_batch(least):
+                await self._curate(await self._with_look(turns))
+                self._remember(None)
+
+    async def _next_batch(self, least: int) -> list[Observation]:
+        """Return the oldest waiting turns, or none if fewer than `least` wait and no flush began with them."""
+        if await self._transcript.waiting_count() >= least:
+            (newest,) = await self._transcript.newest_waiting(1)
+            self._begun_through = newest.id
+        turns = await self._transcript.waiting(self._settings.batch_turns)
+        return turns if turns and turns[0].id <= self._begun_through else []
+
+    async def _with_look(self, turns: list[Observation]) -> list[Observation]:
+        """Return a batch. If it is the last one, add the changes in the user's folders."""
+        following = await self._transcript.waiting(len(turns) + 1)
+        if self._user_files is not None and len(following) == len(turns):
+            try:
+                if await self._user_files.look(turns, self._projection.files.read("files.md")):
+                    following = await self._transcript.waiting(len(turns) + 1)
+            except StorageError as error:
+                # The turns' learnings do not wait for the folders; the next flush looks again.
+                log.warning("the person's folders could not be looked at: %s", error)
+        # The folder check is no turn, so it must not be left for a separate call.
+        return following if is_look(following[-1]) else turns
+
+    def _publish(self, changes: list[Change]) -> None:
+        for change in changes:
+            self._on_change(change)
+
+    async def _curate(self, turns: list[Observation]) -> None:
+        await check_budget(self._settings, self._transcript)
+        _, generation = await self._transcript.curations.activation()
+        is_followed = await self._transcript.waiting_count() > len(turns)
+        try:
+            curation = await self._attempts.extract(turns, generation, is_followed=is_followed)
+        except ModelError:
+            # The log may also record turns released from quarantine; memory follows it.
+            self._publish(await self._projection.settle())
+            raise
+        if curation is None:
+            log.warning("turn %d was set aside, since every call about it was in vain", turns[0].id)
+            self._publish(await self._projection.settle())
+        else:
+            self._publish(await self._projection.log_batch(partial(self._judge.decided, curation)))
+
+
+def _pause(attempt: int, error: SpriteError) -> float:
+    """Return the seconds to wait: the server's request, else an exponential backoff."""
+    asked = error.retry_after if isinstance(error, ModelError) else None
+    if asked is not None:
+        return min(asked, LONGEST_RETRY_SECONDS)
+    return backoff(attempt, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)

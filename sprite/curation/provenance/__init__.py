@@ -1,0 +1,1 @@
+"""Provenance: who said what a learning or a line claims."""

@@ -1,0 +1,340 @@
+"""Rebuild memory by replaying the log, or by asking the curator about every turn again.
+
+Both build a new database beside the old one and swap it in at the end. A crash leaves a valid old or new memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from sprite.common.prices import Price, Usage, price_of
+from sprite.config import Settings
+from sprite.curation.decide import Judge
+from sprite.curation.extraction import Attempts, Extractor, check_budget, log_lost_call
+from sprite.curation.model import CuratorModel, RefusedError, VainError
+from sprite.log.curations import Curation, NewCuration
+from sprite.log.transcript import Observation, TranscriptDB, side_by_side
+from sprite.memory.apply import NewLearning
+from sprite.memory.database import MemoryDB, open_memory
+from sprite.memory.decision import (
+    Acted,
+    Again,
+    Change,
+    Heard,
+    MadeOwn,
+    Part,
+    Refusal,
+    Repeated,
+    Superseded,
+    Written,
+    Zone,
+    in_order,
+    read_decision,
+    write_decision,
+)
+from sprite.memory.files import DEPLOYED, MemoryFiles
+from sprite.memory.projection import Projection
+from sprite.storage.connection import LARGEST_ROW_ID
+
+log = logging.getLogger(__name__)
+
+#: Tokens of an answer if the log has none to average: a few learnings and one rewritten file.
+ANSWER_TOKENS = 800
+
+
+async def replay_aside(
+    transcript: TranscriptDB, path: Path, on_step: Callable[[], None], *, until: int = LARGEST_ROW_ID
+) -> None:
+    """Replay the log into a new database at `path`, up to event `until`; call `on_step` for each curation."""
+    remove_database(path)
+    async with open_memory(path) as memory:
+        await Projection(transcript, memory, MemoryFiles(path.parent)).replay(lambda _: on_step(), until=until)
+
+
+def swap_in(new: Path, live: Path) -> None:
+    """Replace the live database with the new file.
+
+    The old file is removed first, then its journal. A leftover journal would be applied to the new file, and a file
+    without its journal may be torn. After a crash in between, memory.db is missing and the next start replays the log.
+    """
+    remove_database(live)
+    new.replace(live)
+
+
+def remove_database(path: Path) -> None:
+    """Remove a database and its journal."""
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+# --- asking again ---
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The cost of a re-extraction; `usd` is None if the model has no known price."""
+
+    turns: int
+    calls: int
+    tokens_read: int
+    tokens_written: int
+    model: str
+    usd: float | None
+
+
+class Reextraction:
+    """Run the curator again over every curated turn, as a new generation in the log.
+
+    Quarantined turns are not included: only a person can release them. A turn without an answer in this extraction is
+    quarantined when memory takes over. The first refusal ends a run; the next run splits its batch.
+
+    Each answer is logged on arrival, so an interrupted run can continue. Memory changes only when all answers exist.
+    """
+
+    def __init__(self, settings: Settings, transcript: TranscriptDB) -> None:
+        self._settings = settings
+        self._transcript = transcript
+
+    async def estimate(self) -> Estimate:
+        """Estimate the remaining work. The prompts lack the learnings that the run will add."""
+        _, turns = await self._left()
+        left, calls, tokens = len(turns), 0, 0
+        async with self._aside() as aside:
+            while turns:
+                prompt, batch = await aside.extractor.prompt(side_by_side(turns[: self._settings.batch_turns]))
+                calls, tokens = calls + 1, tokens + prompt.tokens
+                turns = turns[len(batch) :]
+        written = calls * await self._answer_tokens()
+        model = self._settings.curator_model
+        return Estimate(left, calls, tokens, written, model, _dollars(price_of(model), tokens, written))
+
+    async def run(self, on_turns: Callable[[int], None]) -> int:
+        """Process the remaining turns and activate the new generation. Return it. SpriteError if a call fails."""
+        generation, turns = await self._left()
+        size = self._settings.batch_turns
+        async with self._aside() as aside:
+            leave_out = self._transcript.quarantine.leave_out
+            attempts = Attempts(self._transcript, aside.extractor, leave_out, together=1)
+            await aside.grown.take_up(generation)
+            while turns:
+                await check_budget(self._settings, self._transcript)
+                batch = side_by_side(turns[:size])
+                await aside.grown.come_to(batch)
+                try:
+                    curation = await attempts.extract(batch, generation, is_followed=len(batch) < len(turns))
+                except VainError as error:
+                    if isinstance(error, RefusedError) and await self._is_first_refusal(batch[0].id, generation):
+                        # The cause may be the key or the chosen model, so the user must see it.
+                        raise
+                    log.warning("asking about fewer turns: %s", error)
+                    continue
+                covered = await self._keep(aside, curation, batch)
+                turns = turns[covered:]
+                on_turns(covered)
+            await aside.grown.take_over(generation)
+        return generation
+
+    async def _is_first_refusal(self, turn_id: int, generation: int) -> bool:
+        return (await self._transcript.lost_calls.failures([turn_id], generation))[turn_id].calls == 1
+
+    async def _keep(self, aside: _Aside, curation: NewCuration | None, batch: Sequence[Observation]) -> int:
+        """Log and apply an answer. Return the number of settled turns. None leaves out the first turn."""
+        if curation is None:
+            return 1
+        covered = [turn for turn in batch if turn.id <= (curation.last_observation_id or 0)]
+        await aside.grown.keep(curation, covered[-1])
+        return len(covered)
+
+    async def _left(self) -> tuple[int, list[Observation]]:
+        """Return (current generation, curated turns not covered by it)."""
+        _, active = await self._transcript.curations.activation()
+        newest = await self._transcript.curations.newest_generation()
+        generation = newest if newest > active else active + 1
+        reached = await self._transcript.quarantine.left_out(generation)
+        for first, last in await self._transcript.curations.batches(generation):
+            reached.update(range(first, last + 1))
+        return generation, [turn for turn in await self._transcript.curated() if turn.id not in reached]
+
+    async def _answer_tokens(self) -> int:
+        _, written = await self._transcript.spending.tokens()
+        calls, _, _ = await self._transcript.spending.curation_counts()
+        return round(written / calls) if calls and written else ANSWER_TOKENS
+
+    @asynccontextmanager
+    async def _aside(self) -> AsyncIterator[_Aside]:
+        """Yield an empty memory in a temporary folder. All its learnings are in the log as well."""
+        folder = self._settings.run / "re-extract"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        model = CuratorModel(self._settings, partial(log_lost_call, self._transcript))
+        try:
+            files, live = MemoryFiles(folder), MemoryFiles(self._settings.memory)
+            for name in DEPLOYED:
+                files.write(name, live.read(name))
+            async with open_memory(folder / self._settings.memory_db.name) as memory:
+                projection = Projection(self._transcript, memory, files)
+                grown = Regrowth(self._transcript, projection, Judge(self._transcript, memory))
+                yield _Aside(grown, Extractor(memory, files, model))
+        finally:
+            await model.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(slots=True)
+class _Aside:
+    """The new memory and the extractor that adds to it."""
+
+    grown: Regrowth
+    extractor: Extractor
+
+
+class Regrowth:
+    """The memory of a re-extraction, in a separate memory.db that grows with each answer.
+
+    Users' changes are applied between the answers; changes of actions get a new decision.
+    """
+
+    def __init__(self, transcript: TranscriptDB, projection: Projection, judge: Judge) -> None:
+        self._transcript = transcript
+        self._projection = projection
+        self._judge = judge
+        #: Changes still to apply, and the parts of those applied since the last answer.
+        self._changes: list[Curation] = []
+        self._applied: list[Part] = []
+        self._newest = 0
+
+    async def take_up(self, generation: int) -> None:
+        """Begin, or continue an interrupted run."""
+        answers = await self._transcript.curations.extraction(generation)
+        changes = await self._transcript.curations.peoples_changes()
+        done: set[int] = set()
+        for row in in_order(answers, changes):
+            await self._apply(row)
+            done.add(row.id)
+        self._changes = [change for change in changes if change.id not in done]
+
+    async def come_to(self, turns: Sequence[Observation]) -> None:
+        """Apply users' changes made before the last of these turns.
+
+        A change of an action follows the answer about the turn that taught the action, even if that turn ended later.
+        """
+        waiting, self._changes = self._changes, []
+        for change in waiting:
+            is_taught = change.kind != "action" or (change.first_observation_id or 0) < turns[0].id
+            if is_taught and change.created_at <= turns[-1].timestamp:
+                await self._change(change)
+            else:
+                self._changes.append(change)
+
+    async def keep(self, answer: NewCuration, last: Observation) -> None:
+        """Decide about an answer, log both and apply it; `last` is the last turn of its range."""
+        parts = await self._judge.decide(answer.at(last.timestamp))
+        decision = write_decision([*self._applied, *parts])
+        logged = await self._transcript.curations.append_event(replace(answer, decision=decision))
+        self._applied = []
+        await self._apply(replace(logged, created_at=last.timestamp))
+
+    async def take_over(self, generation: int) -> None:
+        """Log that this extraction replaces the previous one."""
+        for change in self._changes:
+            await self._change(change)
+        now = time.time()
+        passed = await self._judge.decide(NewCuration("edit", "").at(now))
+        await self._transcript.quarantine.activate(generation, write_decision([*self._applied, *passed]), now)
+
+    async def _change(self, change: Curation) -> None:
+        parts: list[Part] = []
+        if change.kind == "action":
+            parts = await self._judge.decide(change)
+            change = replace(change, decision_json=write_decision(parts))
+        self._applied.append(Again(change.id, parts))
+        await self._apply(change)
+
+    async def _apply(self, event: Curation) -> None:
+        # Events come in the order of their time. The cursor records which of them the curator has seen.
+        self._newest = max(self._newest, event.id)
+        await self._projection.apply(event, cursor=self._newest)
+        await self._projection.write_files()
+
+
+def _dollars(price: Price | None, read: int, written: int) -> float | None:
+    return None if price is None else price.tokens_usd(Usage(input=read, output=written))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A decision that today's guards would not repeat: the removed and the added parts, in words."""
+
+    curation_id: int
+    created_at: float
+    kind: str
+    gone: list[str]
+    new: list[str]
+
+
+async def reapply(transcript: TranscriptDB, scratch: Path, on_step: Callable[[], None]) -> tuple[int, list[Difference]]:
+    """Return the number of decisions in memory and those that would differ today.
+
+    The guards see memory as the earlier decisions made it. `scratch` is a folder for a temporary memory.db.
+    """
+    with tempfile.TemporaryDirectory(dir=scratch, prefix="reapply-") as name:
+        folder = Path(name)
+        async with open_memory(folder / "memory.db") as memory:
+            projection = _Reapplied(transcript, memory, MemoryFiles(folder))
+            await projection.replay(lambda _: on_step())
+    return projection.decisions, projection.differences
+
+
+class _Reapplied(Projection):
+    """Ask today's guards about each curation before applying the logged decision."""
+
+    def __init__(self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
+        super().__init__(transcript, memory, files)
+        self._judge = Judge(transcript, memory)
+        self.decisions = 0
+        self.differences: list[Difference] = []
+
+    async def apply(self, curation: Curation, *, cursor: int) -> Change:
+        if curation.decision_json is not None:
+            self.decisions += 1
+            was = _words(read_decision(curation.decision_json))
+            now = _words(await self._judge.decide(curation))
+            if was != now:
+                gone, new = list((was - now).elements()), list((now - was).elements())
+                self.differences.append(Difference(curation.id, curation.created_at, curation.kind, gone, new))
+        return await super().apply(curation, cursor=cursor)
+
+
+def _words(parts: Sequence[Part]) -> Counter[str]:
+    return Counter(words for part in parts for words in _words_of(part))
+
+
+def _words_of(part: Part) -> Iterator[str]:
+    match part:
+        case NewLearning():
+            yield f"{part.type} [t{part.turn}, {part.origin}] {part.content}"
+        case Repeated(of, new):
+            yield f"L{of} was taught again: {new.content}"
+        case Heard(learning):
+            yield f"L{learning} was taught again"
+        case Superseded(learning, by):
+            yield f"L{learning} is replaced by L{by}"
+        case MadeOwn(learning):
+            yield f"L{learning} is the person's own"
+        case Written(name, content):
+            yield from (f"{name}: {line}" for line in content.split("\n") if line.strip())
+        case Refusal(kind, detail):
+            yield f"refused ({kind}): {detail}"
+        case Acted():
+            yield f"action {part.action or part.content!r}: {part.note or 'its columns change'}"
+        case Zone(tz):
+            yield f"the time zone is {tz}"

@@ -1,1 +1,0 @@
-"""The three SQLite databases: their tables, and all SQL of the sprite."""

@@ -1,1 +1,0 @@
-"""Follow Claude Code's session logs as they grow, and deliver each ended turn to a sprite."""

@@ -1,0 +1,1 @@
+"""Removal of text from every store."""

@@ -1,0 +1,160 @@
+"""Remove forgotten text from the log's decisions; all else stays as decided."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from sprite.forget.plan import Plan
+from sprite.forget.scrub import text_of
+from sprite.log.curations import Curation
+from sprite.log.transcript import TranscriptDB
+from sprite.memory.action_rows import Added, Changed, read_record
+from sprite.memory.apply import MADE_IDS, NewLearning
+from sprite.memory.decision import (
+    Acted,
+    Again,
+    Heard,
+    MadeOwn,
+    Part,
+    Refusal,
+    Repeated,
+    Superseded,
+    Written,
+    read_decision,
+    write_decision,
+)
+from sprite.memory.words import FORGOTTEN
+from sprite.storage.connection import LARGEST_ROW_ID
+
+
+async def scrub_decisions(made: Plan, transcript: TranscriptDB) -> dict[int, str]:
+    """Return the new text of all decisions that change, by curation."""
+    left: dict[int, str] = {}
+    changes = {row.id: row for row in await transcript.curations.peoples_changes()}
+    async for rows in _extractions(transcript):
+        scrubber = DecisionScrubber(made, changes)
+        for row in rows:
+            if row.decision_json is not None:
+                decision = write_decision(scrubber.row(row, read_decision(row.decision_json)))
+                if decision != row.decision_json:
+                    left[row.id] = decision
+    return left
+
+
+async def _extractions(transcript: TranscriptDB) -> AsyncIterator[list[Curation]]:
+    """Yield the rows of every extraction, oldest first; the last may still be incomplete."""
+    curations = transcript.curations
+    taken_over = await curations.activations()
+    ends = [*(row.id - 1 for row in taken_over), LARGEST_ROW_ID]
+    yield await curations.fold(0, ends[0], 0, LARGEST_ROW_ID)
+    for generation, (row, end) in enumerate(zip(taken_over, ends[1:], strict=True), 1):
+        answers = await curations.extraction(generation, row.id)
+        yield [*answers, row, *await curations.fold(row.id, end, generation, LARGEST_ROW_ID)]
+    yield await curations.extraction(len(taken_over) + 1)
+
+
+class DecisionScrubber:
+    """Scrub decisions in fold order, and track which learnings and actions are gone."""
+
+    def __init__(self, made: Plan, changes: Mapping[int, Curation]) -> None:
+        self._changes = changes
+        self._scrubber = made.scrubber
+        self._typed = made.typed
+        self._responses = made.curations
+        self._learnings: set[int] = set()
+        self._actions: set[int] = set()
+        #: New numbers of learnings that stay because another turn taught them as well.
+        self._moved: dict[int, int] = {}
+        self._learned_actions: dict[int, Acted] = {}
+
+    def row(self, row: Curation, parts: Sequence[Part]) -> list[Part]:
+        """Return a row's decision without forgotten text."""
+        if row.kind == "action" and row.id in self._responses:
+            parts = self._change(row, parts)
+        return [left for part in parts for left in self._left(part)]
+
+    def _change(self, row: Curation, parts: Sequence[Part]) -> Sequence[Part]:
+        """Return the decision about an action change that loses its text."""
+        try:
+            was, now = read_record(row.response), read_record(self._responses[row.id])
+        except ValueError:
+            return parts
+        if isinstance(now, Added):
+            self._actions.add(MADE_IDS + row.id)
+            return []
+        words = text_of(was) if isinstance(was, Changed) else ""
+        is_gone = bool(words) and isinstance(now, Changed) and text_of(now) != words
+        return [_without(part, words) if is_gone and isinstance(part, Acted) else part for part in parts]
+
+    def _left(self, part: Part) -> Iterator[Part]:
+        match part:
+            case NewLearning():
+                yield from self._learn(part)
+            case Repeated():
+                yield from self._repeat(part)
+            case Acted():
+                yield from self._act(part)
+            case Heard(number) | MadeOwn(number) | Superseded(number):
+                # A superseded learning stays superseded if its replacement is forgotten.
+                if (now := self._number(number)) is not None:
+                    by = {"by": self._moved.get(part.by, part.by)} if isinstance(part, Superseded) else {}
+                    yield replace(part, learning=now, **by)
+            case Written(_, content):
+                yield replace(part, content=self._scrubber.lines(content, keep=self._typed))
+            case Refusal(_, detail):
+                if not (self._scrubber.finds(detail) or self._scrubber.takes_line(detail)):
+                    yield part
+            case Again(number, parts):
+                change = self._changes.get(number)
+                yield part if change is None else replace(part, parts=self.row(change, parts))
+            case _:
+                yield part
+
+    def _number(self, number: int) -> int | None:
+        """Return the new number of a learning, or None if it is gone."""
+        return self._moved.get(number, None if number in self._learnings else number)
+
+    def _learn(self, new: NewLearning) -> Iterator[Part]:
+        if self._scrubber.takes_learning(new.content, new.turn):
+            self._learnings.add(new.number)
+        else:
+            yield self._with_quote(new)
+
+    def _repeat(self, part: Repeated) -> Iterator[Part]:
+        number, new = self._number(part.of), part.new
+        if self._scrubber.takes_learning(new.content, new.turn):
+            if number is not None and part.counts:
+                yield Heard(number)
+        elif number is not None:
+            yield replace(part, of=number, new=self._with_quote(new))
+        else:
+            # It stays, because another turn taught it as well.
+            self._moved[part.of] = new.number
+            yield self._with_quote(new)
+            if (action := self._learned_actions.pop(part.of, None)) is not None:
+                yield replace(action, action=new.number, source_learning_id=new.number)
+
+    def _with_quote(self, new: NewLearning) -> NewLearning:
+        return new if new.quote is None else replace(new, quote=self._scrubber.sentences(new.quote))
+
+    def _act(self, part: Acted) -> Iterator[Part]:
+        source = part.source_learning_id if isinstance(part.source_learning_id, int) else None
+        is_gone = source is not None and self._number(source) is None
+        if part.is_new and part.action is not None:
+            if is_gone or (isinstance(part.content, str) and self._scrubber.finds(part.content)):
+                self._actions.add(part.action)
+                if is_gone and source is not None:
+                    self._learned_actions[source] = part
+                return
+        elif part.action in self._actions or is_gone:
+            return
+        yield part if source is None else replace(part, source_learning_id=self._number(source))
+
+
+def _without(part: Acted, words: str) -> Acted:
+    if part.content is not UNSET:
+        return replace(part, content=UNSET)
+    return replace(part, note=part.note.replace(words, FORGOTTEN))

@@ -1,0 +1,481 @@
+"""Plan the changes of a forget to the log, before anything is written.
+
+The module reads the log and the projection. `forget.py` handles permissions and all other stores.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from sprite.capture.truncated_hashes import read_all
+from sprite.curation.answer import ParsedLearning, parse_response
+from sprite.curation.provenance.voices import text_of
+from sprite.errors import PeerError
+from sprite.forget.scrub import ActionScrubber, Said, Scrubber, Spared, bare, core, map_strings
+from sprite.log.curations import Curation
+from sprite.log.transcript import Observation, TranscriptDB
+from sprite.memory.database import MemoryDB
+from sprite.memory.files import CURATED, template
+from sprite.memory.words import FORGOTTEN, content_words, share, words_of
+from sprite.protocol.rows import LearningRow, Place
+from sprite.storage.connection import to_json
+
+#: Rows per read of the whole log.
+CHUNK = 500
+#: Shorter texts would match everywhere.
+SHORTEST_TEXT = 3
+#: A message with fewer content words ("yes, go on") is not specific and stays in other turns.
+OWN_SENTENCE_WORDS = 4
+#: A shorter phrase could mean anything.
+OWN_PHRASE_WORDS = 3
+#: Characters of a removed text that a report shows.
+MOST_SHOWN_CHARS = 300
+#: A turn with this share of a learning's words is about it.
+ABOUT_IT = 0.5
+
+#: The fields of a tool call with text; its name and ids have none.
+_SPOKEN = ("input", "result")
+_PIECES = re.compile(r"(?<=[.!?])\s+|\n+")
+_CARD_ID = re.compile(r'"card_id": ?"([^"]+)"')
+_Row = TypeVar("_Row", LearningRow, Observation, Curation)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target of a forget: exactly one field is set."""
+
+    text: str | None = None
+    turn: int | None = None
+    session: str | None = None
+    learning: int | None = None
+
+    @property
+    def by(self) -> str:
+        """Return the name of the field that is set. PeerError unless it is exactly one."""
+        given = [name for name in ("text", "turn", "session", "learning") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise PeerError("Name exactly one of text, turn, session or learning to forget.")
+        return given[0]
+
+
+@dataclass(slots=True)
+class Plan:
+    """The planned changes: new rows by id. `whole_turns` lose all their content."""
+
+    by: str
+    scrubber: Scrubber
+    whole_turns: set[int] = field(default_factory=set)
+    observations: dict[int, Observation] = field(default_factory=dict)
+    curations: dict[int, str] = field(default_factory=dict)
+    missions: set[str] = field(default_factory=set)
+    emptied_missions: set[str] = field(default_factory=set)
+    cards: set[str] = field(default_factory=set)
+    #: Words of the forgotten learning, which identify turns about it.
+    about: frozenset[str] = frozenset()
+    #: The forgotten learnings by number, and the lines typed by a person.
+    gone: dict[int, str] = field(default_factory=dict)
+    typed: set[str] = field(default_factory=set)
+    #: All removed texts.
+    places: dict[Place, None] = field(default_factory=dict)
+    #: Turns that taught remaining learnings.
+    teaching: frozenset[int] = frozenset()
+    lines: int = 0
+
+    def summary(self) -> dict[str, Any]:
+        """Return the counts for a preview and the tombstone, without any forgotten text."""
+        return {
+            "by": self.by,
+            "turns": sorted(self.observations),
+            "learnings": len(self.gone),
+            "curations": len(self.curations),
+            "lines": self.lines,
+            "cards": len(self.cards),
+        }
+
+    def again(self) -> Plan:
+        """Return a plan for the same target without results."""
+        return Plan(self.by, self.scrubber, whole_turns=set(self.whole_turns), about=self.about, teaching=self.teaching)
+
+    def take(self, turn: Observation, left: Observation) -> bool:
+        """Record the new version of a turn. Return False if it is unchanged."""
+        if left == turn:
+            return False
+        self.observations[turn.id] = left
+        where = f"turn {turn.id}"
+        self.say(where, turn.user_message, left.user_message)
+        self.say(f"{where}, the reply", turn.agent_response, left.agent_response)
+        self.say(where, turn.notice, left.notice)
+        after = {call.get("tool_use_id"): call for call in left.tool_calls}
+        for call in turn.tool_calls:
+            rest = after.get(call.get("tool_use_id"), {})
+            for part in _SPOKEN:
+                if call.get(part) != rest.get(part):
+                    self.say(f"{where}, {call.get('name', 'a tool')}", text_of(call.get(part)), text_of(rest.get(part)))
+        return True
+
+    def note(self, curation: Curation, response: str) -> None:
+        """Record the new version of an answer, an edit or an action change."""
+        self.curations[curation.id] = response
+        before, after = _edited(curation), _edited(replace(curation, response=response))
+        if before is not None:
+            how = "changed while the agent was at work" if curation.kind == "drift" else "edited by hand"
+            where = f"{json.loads(curation.response).get('name')}, {how}"
+        elif curation.kind == "action":
+            where, before, after = "an action", _action_words(curation.response), _action_words(response)
+        else:
+            where, before, after = f"entry {curation.id} of the log", curation.response, response
+        self.say(where, before, after or "")
+        self.lines += _line_count(before) - _line_count(after or "")
+
+    def say(self, where: str, before: str, after: str) -> None:
+        """Record each line and sentence that a text loses."""
+        left = Counter(_pieces(after))
+        for piece in _pieces(before):
+            if left[piece]:
+                left[piece] -= 1
+            elif piece:
+                self.tell(where, piece)
+
+    def tell(self, where: str, text: str) -> None:
+        """Record one removed text."""
+        place = Place(where, text[:MOST_SHOWN_CHARS])
+        if place not in self.places:
+            self.places[place] = None
+
+    def empty(self, turn: Observation) -> None:
+        """Remove a turn's whole content and its drawings."""
+        self.whole_turns.add(turn.id)
+        self.take(
+            turn,
+            replace(
+                turn,
+                user_message=FORGOTTEN if turn.user_message else "",
+                agent_response=FORGOTTEN if turn.agent_response else "",
+                tool_calls=[],
+                notice="",
+                unkept={},
+            ),
+        )
+        if turn.mission_id:
+            self.missions.add(turn.mission_id)
+            self.emptied_missions.add(turn.mission_id)
+        self.cards |= _cards_drawn(turn)
+
+
+async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB) -> Plan:
+    """Plan the changes to the log and memory. PeerError if the target does not exist."""
+    by = target.by
+    learnings = [each async for each in _all_learnings(memory)]
+    if by == "text":
+        made = _plan_text(target.text or "")
+    elif by == "learning":
+        made = await _plan_learning(await _learning_of(target, memory), learnings, transcript)
+    else:
+        made = await _plan_turns(by, await _turns_of(target, transcript), transcript, learnings)
+    await survey(made, transcript, memory)
+    return made
+
+
+async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB) -> None:
+    """Add the new version of every row that contains the target."""
+    made.typed = {line.strip() async for lines in _typed(transcript) for line in lines}
+    made.gone = await _gone_learnings(made, memory)
+    async for turn in _all_turns(transcript):
+        _take(made, turn)
+    actions = ActionScrubber(made.scrubber, made.emptied_missions, made.gone)
+    async for curation in _all_curations(transcript):
+        if curation.kind == "action":
+            response = actions.row(curation.id, curation.response)
+        else:
+            response = _scrubbed(curation, made.scrubber, made.typed)
+        if response != curation.response:
+            made.note(curation, response)
+
+
+def _take(made: Plan, turn: Observation) -> None:
+    """Plan the changes to one turn: none, sentences, or phrases."""
+    about = made.about
+    if turn.id in made.whole_turns:
+        made.empty(turn)
+    elif about and (turn.id in made.scrubber.sources or share(about, words_of(_texts(turn))) >= ABOUT_IT):
+        # Turns about the learning lose each sentence with a word unique to it. In other turns, such a word proves
+        # nothing.
+        _take_sentences(made, turn)
+    else:
+        _take_phrases(made, turn)
+
+
+# --- turns ---
+
+
+async def _turns_of(target: Target, transcript: TranscriptDB) -> list[Observation]:
+    if target.turn is not None:
+        turn = await transcript.observation(target.turn)
+        return [turn] if turn else []
+    return await transcript.observations_of_session(target.session or "")
+
+
+async def _plan_turns(
+    by: str, turns: list[Observation], transcript: TranscriptDB, learnings: Sequence[LearningRow]
+) -> Plan:
+    if not turns:
+        raise PeerError(f"There is no such {by}.", code="not_found")
+    ids = {turn.id for turn in turns}
+    words = words_of(text for turn in turns for text in _texts(turn)) - await _others_words(ids, transcript)
+    sentences = {text.strip() for turn in turns for text in (turn.user_message, turn.agent_response)}
+    phrases = {text for text in sentences if len(content_words(text)) >= OWN_SENTENCE_WORDS}
+    async for other in _all_turns(transcript):
+        if other.id not in ids:
+            texts = _texts(other)
+            words -= words_of(texts)
+            phrases = {phrase for phrase in phrases if not _stands_in(phrase, texts)}
+    taught = [each async for each in _learned(transcript)]
+    elsewhere = {core(each.content) for each in taught if each.turn_id not in ids}
+    gone, stays = _told_apart(
+        learnings, lambda each: each.source_observation_id in ids and core(each.content) not in elsewhere
+    )
+    gone += [
+        Said(each.content, each.quote or "")
+        for each in taught
+        if each.turn_id in ids and core(each.content) not in elsewhere
+    ]
+    scrubber = Scrubber(phrases, turns=ids, words=words, gone=gone, spared=Spared(stays), is_exact=True)
+    made = Plan(by, scrubber)
+    made.whole_turns |= ids
+    return made
+
+
+def _told_apart(
+    learnings: Sequence[LearningRow], is_gone: Callable[[LearningRow], bool]
+) -> tuple[list[Said], list[Said]]:
+    """Return the learnings that go and those that stay."""
+    parts: tuple[list[Said], list[Said]] = ([], [])
+    for each in learnings:
+        parts[not is_gone(each)].append(Said(each.content, each.evidence or ""))
+    return parts
+
+
+def _stands_in(phrase: str, texts: Collection[str]) -> bool:
+    wanted = " ".join(phrase.split()).casefold()
+    return any(wanted in " ".join(text.split()).casefold() for text in texts)
+
+
+async def _others_words(turns: Collection[int], transcript: TranscriptDB) -> set[str]:
+    """Return words that stay even if the turns used them: from templates, people's edits and other turns' learnings."""
+    words = words_of(template(name) for name in CURATED)
+    async for lines in _typed(transcript):
+        words |= words_of(lines)
+    async for learning in _learned(transcript):
+        if learning.turn_id not in turns:
+            words |= content_words(learning.content)
+    return words
+
+
+def _cards_drawn(turn: Observation) -> set[str]:
+    """Return the cards that a turn made or changed: earlier versions of them do not exist."""
+    drawn = [call for call in turn.tool_calls if str(call.get("name", "")).endswith(("__create_card", "__update_card"))]
+    return {card_id for call in drawn for card_id in _CARD_ID.findall(json.dumps(call["input"]) + str(call["result"]))}
+
+
+# --- text ---
+
+
+def _plan_text(text: str) -> Plan:
+    if len(text.strip()) < SHORTEST_TEXT:
+        raise PeerError(f"A text to forget needs {SHORTEST_TEXT} characters at least.")
+    return Plan("text", Scrubber((text,)))
+
+
+def _take_phrases(made: Plan, turn: Observation) -> None:
+    scrub = made.scrubber.text
+    scrubbed = replace(
+        turn,
+        user_message=scrub(turn.user_message),
+        agent_response=scrub(turn.agent_response),
+        tool_calls=map_strings(turn.tool_calls, scrub),
+        notice=scrub(turn.notice),
+        unkept=_unkept_without(turn.unkept, made.scrubber),
+    )
+    made.take(turn, scrubbed)
+
+
+def _unkept_without(unkept: dict[str, Any], scrubber: Scrubber) -> dict[str, Any]:
+    """Return the hashes of unlogged words without those of forgotten words."""
+    gone = words_of(scrubber.phrases) | scrubber.words
+    return {call: kept.without(gone).to_json() for call, kept in read_all(unkept).items()}
+
+
+# --- a learning ---
+
+
+async def _plan_learning(learning: LearningRow, learnings: Sequence[LearningRow], transcript: TranscriptDB) -> Plan:
+    same = core(learning.content)
+    gone, stays = _told_apart(learnings, lambda each: core(each.content) == same)
+    words = content_words(learning.content) - words_of(each.content for each in stays)
+    taught = [(each.source_observation_id or 0, each.content) for each in learnings]
+    taught += [(each.turn_id or 0, each.content) async for each in _learned(transcript)]
+    spared = Spared(stays)
+    phrases = [learning.content.rstrip(".!? ")] if len(content_words(learning.content)) > 1 else []
+    phrases += [text for text in (bare(learning.content),) if _is_specific(text)]
+    # A quote that also contains a remaining learning is no phrase: it is scrubbed word by word.
+    phrases += [
+        each.quote for each in gone if _is_specific(each.quote) and not spared.is_said_in(content_words(each.quote))
+    ]
+    scrubber = Scrubber(
+        phrases,
+        words=words,
+        gone=gone,
+        sources={turn for turn, content in taught if core(content) == same},
+        spared=spared,
+        is_exact=True,
+    )
+    teaching = {turn for turn, content in taught if core(content) != same}
+    return Plan("learning", scrubber, about=content_words(learning.content), teaching=frozenset(teaching))
+
+
+async def _learning_of(target: Target, memory: MemoryDB) -> LearningRow:
+    learning = await memory.learning(target.learning or 0)
+    if learning is None:
+        raise PeerError(f"There is no learning {target.learning}.", code="not_found")
+    return learning
+
+
+def _is_specific(text: str) -> bool:
+    return len(content_words(text)) >= OWN_PHRASE_WORDS
+
+
+def _take_sentences(made: Plan, turn: Observation) -> None:
+    scrub = made.scrubber.sentences
+    scrubbed = replace(
+        turn,
+        user_message=scrub(turn.user_message),
+        agent_response=scrub(turn.agent_response),
+        tool_calls=[{**call, **map_strings({k: call.get(k) for k in _SPOKEN}, scrub)} for call in turn.tool_calls],
+        notice=scrub(turn.notice),
+        unkept=_unkept_without(turn.unkept, made.scrubber),
+    )
+    if made.take(turn, scrubbed):
+        if turn.mission_id:
+            made.missions.add(turn.mission_id)
+    elif turn.id in made.scrubber.sources - made.teaching and not any(FORGOTTEN in text for text in _texts(turn)):
+        # The source words of the learning are unknown. A later extraction would learn it again, so the turn is emptied.
+        made.empty(turn)
+
+
+# --- curations ---
+
+
+def _scrubbed(curation: Curation, scrubber: Scrubber, typed: Collection[str]) -> str:
+    if curation.kind == "batch":
+        return scrubber.answer(curation.response, keep=typed)
+    content = _edited(curation)
+    if curation.kind == "quarantine":
+        return _scrubbed_verdict(curation, scrubber)
+    if content is None:
+        return scrubber.text(curation.response)
+    # A person's text goes only if it has the exact words, not similar ones.
+    kept = scrubber.lines(content, keep=typed)
+    if kept == content and not scrubber.finds(curation.response):
+        return curation.response
+    edit = json.loads(curation.response)
+    return json.dumps(scrubber.value({**edit, "content": kept}), ensure_ascii=False)
+
+
+def _scrubbed_verdict(curation: Curation, scrubber: Scrubber) -> str:
+    """Scrub the reason for a quarantine: the model's refusal may quote the turn."""
+    said = json.loads(curation.response)
+    reason = said.get("reason", "")
+    if not reason or not (curation.first_observation_id in scrubber.turns or scrubber.takes_line(reason)):
+        return curation.response
+    return to_json({**said, "reason": FORGOTTEN})
+
+
+def _edited(curation: Curation) -> str | None:
+    """Return the file content of an edit or a drift, or None."""
+    if curation.kind not in {"edit", "drift"}:
+        return None
+    try:
+        edit = json.loads(curation.response)
+    except ValueError:
+        return None
+    content = edit.get("content") if isinstance(edit, dict) else None
+    return content if isinstance(content, str) else None
+
+
+async def _learned(transcript: TranscriptDB) -> AsyncIterator[ParsedLearning]:
+    """Yield every learning of every curator answer."""
+    async for curation in _all_curations(transcript):
+        if curation.kind == "batch":
+            for learning in parse_response(curation.response).learnings:
+                yield learning
+
+
+async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:
+    """Yield the lines of each edit that were typed by a person, not by an earlier curator."""
+    curated: set[str] = set()
+    async for curation in _all_curations(transcript):
+        if curation.kind == "batch":
+            curated.update(line.strip() for line in curation.response.split("\n"))
+        elif curation.kind == "edit" and (content := _edited(curation)) is not None:
+            yield [line for line in content.split("\n") if line.strip() and line.strip() not in curated]
+
+
+def _action_words(response: str) -> str:
+    """Return the text in a row about an action, one item per line."""
+    try:
+        row = json.loads(response)
+    except ValueError:
+        return response
+    of = row.get("of") or {}
+    said = (row.get("content"), row.get("note"), row.get("what"), of.get("content"))
+    return "\n".join(text for text in said if isinstance(text, str))
+
+
+def _line_count(text: str) -> int:
+    return sum(bool(line.strip()) and FORGOTTEN not in line for line in text.split("\n"))
+
+
+def _pieces(text: str) -> list[str]:
+    """Return the sentences and lines of a text, without marks of forgotten ones."""
+    return [piece.strip() for piece in _PIECES.split(text) if piece.strip() and piece.strip() != FORGOTTEN]
+
+
+async def _gone_learnings(made: Plan, memory: MemoryDB) -> dict[int, str]:
+    """Return the contents of the forgotten learnings, by number."""
+    taken = made.scrubber.takes_learning
+    return {
+        row.id: row.content async for row in _all_learnings(memory) if taken(row.content, row.source_observation_id)
+    }
+
+
+# --- iteration in chunks ---
+
+
+def _all_learnings(memory: MemoryDB) -> AsyncIterator[LearningRow]:
+    return _each(memory.learnings)
+
+
+def _all_turns(transcript: TranscriptDB) -> AsyncIterator[Observation]:
+    return _each(transcript.observations_after)
+
+
+def _all_curations(transcript: TranscriptDB) -> AsyncIterator[Curation]:
+    return _each(transcript.curations.after)
+
+
+async def _each(rows_after: Callable[[int, int], Awaitable[Sequence[_Row]]]) -> AsyncIterator[_Row]:
+    cursor = 0
+    while rows := await rows_after(cursor, CHUNK):
+        for row in rows:
+            yield row
+        cursor = rows[-1].id
+
+
+def _texts(turn: Observation) -> list[str]:
+    spoken = (text_of(call.get(name)) for call in turn.tool_calls for name in _SPOKEN)
+    return [turn.user_message, turn.agent_response, turn.notice, *spoken]

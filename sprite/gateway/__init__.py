@@ -1,0 +1,1 @@
+"""The TCP server: connections, dispatch of messages, uploads."""

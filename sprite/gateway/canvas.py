@@ -1,0 +1,244 @@
+"""A person's changes to the canvas without the agent: stacks, places, notes, edits of blocks.
+
+A person's text is redacted like their messages. Every connected client receives each change.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from sprite.agent.tools.blocks import MAX_BLOCKS, BlockError, check_size, read_data, read_each
+from sprite.boot.canvas import CanvasSight
+from sprite.common.tasks import WORDS, off_loop
+from sprite.errors import PeerError
+from sprite.privacy.private_text import Confidences
+from sprite.privacy.redaction import discreet, discreet_value
+from sprite.protocol.canvas import (
+    AnyCanvasInteraction,
+    ArchiveCard,
+    ArchiveStack,
+    CardPlace,
+    CardSize,
+    CreateCard,
+    CreateStack,
+    MoveCard,
+    NewBlock,
+    RenameStack,
+    RestoreCard,
+    RestoreStack,
+    UpdateBlock,
+)
+from sprite.protocol.frames import well_formed
+from sprite.protocol.messages import Ack, CanvasCommand, CanvasUpdate, Error, StackUpdate
+from sprite.protocol.shapes import Block, Card, Point, Size
+from sprite.workspace.database import WorkspaceDB
+from sprite.workspace.feed import Feed
+
+MAX_NAME_CHARS = 200
+UNTITLED = "Note"
+#: Limit for a name before it is redacted, because redaction takes time. The result is cut further.
+_MOST_READ = 4000
+#: The id of a person's card derives from its message, so a resend creates no second card.
+_CARDS = uuid.UUID("6f1c1a52-9d0e-4c8e-9a51-6d1c4f1b7a10")
+
+
+class PersonsCanvas:
+    """Handle every `canvas_interaction` of every client."""
+
+    def __init__(self, workspace: WorkspaceDB, feed: Feed, confidences: Confidences, sight: CanvasSight) -> None:
+        """Create the handler. `sight` receives the person's full text, to tell the agent."""
+        self._workspace = workspace
+        self._feed = feed
+        self._confidences = confidences
+        self._sight = sight
+
+    async def take(self, interaction: AnyCanvasInteraction, message_id: str) -> Ack | Error:
+        """Apply a person's change. Raises PeerError if it is invalid; returns the current block if it is outdated."""
+        async with self._workspace.canvas_lock:
+            match interaction:
+                case CreateStack() | RenameStack() | ArchiveStack() | RestoreStack():
+                    return await self._change_stack(interaction)
+                case CreateCard():
+                    return await self._create(interaction, message_id)
+                case UpdateBlock():
+                    return await self._update(interaction)
+                case _:
+                    return await self._put(interaction)
+
+    # --- stacks ---
+
+    async def _change_stack(self, interaction: CreateStack | RenameStack | ArchiveStack | RestoreStack) -> Ack:
+        match interaction:
+            case CreateStack(name):
+                return await self._changed_stack(await self._workspace.create_stack(_name(name)), found=True)
+            case RenameStack(name, stack_id):
+                found = await self._workspace.change_stack(stack_id, name=_name(name))
+            case ArchiveStack(stack_id) | RestoreStack(stack_id):
+                archived = isinstance(interaction, ArchiveStack)
+                found = await self._workspace.change_stack(stack_id, archived=archived)
+        return await self._changed_stack(stack_id, found=found)
+
+    async def _changed_stack(self, stack_id: str, *, found: bool) -> Ack:
+        if not found:
+            raise PeerError("There is no such stack.", code="not_found")
+        if (stack := await self._workspace.stack(stack_id)) is not None:
+            self._feed.publish(StackUpdate(stack_id, stack.name, stack.archived))
+        return Ack("done", stack_id=stack_id)
+
+    # --- cards ---
+
+    async def _put(self, interaction: MoveCard | ArchiveCard | RestoreCard) -> Ack:
+        card = await self._card(interaction.card_id)
+        if isinstance(interaction, MoveCard):
+            position, size = _point(interaction.position), _size(interaction.size)
+            await self._workspace.move_card(card.card_id, position, size)
+            card.position, card.size = position or card.position, size or card.size
+            return self._changed("update_card", card)
+        card.archived = isinstance(interaction, ArchiveCard)
+        await self._workspace.archive_card(card.card_id, archived=card.archived)
+        return self._changed("close_card" if card.archived else "create_card", card)
+
+    async def _create(self, wanted: CreateCard, message_id: str) -> Ack:
+        card_id = str(uuid.uuid5(_CARDS, message_id) if message_id else uuid.uuid4())
+        if (made := await self._workspace.card(card_id)) is not None:
+            # The answer was lost, and perhaps the event, too.
+            return self._shown(made)
+        if not wanted.blocks:
+            raise PeerError("Write something first: a note has at least one block.")
+        length = sum(_size_of(block.data) for block in wanted.blocks[: MAX_BLOCKS + 1])
+        whole, blocks = await off_loop(WORDS * length, self._read, wanted.blocks)
+        title = self._said(" ".join(wanted.title[:_MOST_READ].split()))[:MAX_NAME_CHARS] or UNTITLED
+        stack_id = await self._stack(wanted.stack_id)
+        place, size = _point(wanted.position), _size(wanted.size)
+        card = Card(card_id, stack_id, well_formed(title), "notes", place, size, blocks, archived=False)
+        await self._workspace.make_card(card)
+        self._sight.wrote(card_id, whole)
+        return self._changed("create_card", card)
+
+    async def _update(self, edit: UpdateBlock) -> Ack | Error:
+        card = await self._card(edit.card_id)
+        if card.archived:
+            raise PeerError("The card is archived. Restore it first, then change it.", code="archived")
+        block = next((block for block in card.blocks if block.id == edit.block_id), None)
+        if block is None:
+            raise PeerError("The card does not have that block any more.", code="not_found")
+        whole = _fitting(block.type, edit.data, "the block")
+        data = await off_loop(WORDS * _size_of(whole), self._discreet, whole, before=block.data)
+        if data == block.data:
+            # Also on a resend, because the answer was lost.
+            return self._shown(card)
+        if edit.seen != block.version:
+            words = "This was changed meanwhile. Nothing was written over."
+            return Error("conflict", words, block=block)
+        block.data = data
+        _check_size(card.blocks)
+        changed = await self._workspace.change_block(edit.card_id, edit.block_id, data, edit.seen)
+        if changed is None:
+            raise PeerError("The card changed at this very moment. Try again.", code="busy")
+        self._sight.wrote(edit.card_id, [Block(block.id, block.type, whole, edit.seen + 1, "person")])
+        return self._changed("update_card", changed)
+
+    def _shown(self, card: Card) -> Ack:
+        return self._changed("close_card" if card.archived else "update_card", card)
+
+    def _changed(self, command: CanvasCommand, card: Card) -> Ack:
+        self._feed.publish(CanvasUpdate.of(command, card))
+        return Ack("done", card_id=card.card_id)
+
+    async def _card(self, card_id: str) -> Card:
+        card = await self._workspace.card(card_id)
+        if card is None:
+            raise PeerError("There is no such card.", code="not_found")
+        return card
+
+    async def _stack(self, wanted: str | None) -> str:
+        """Return the stack of a new card: the named one, which must be open, or else the newest open one."""
+        if wanted is not None:
+            stack = await self._workspace.stack(wanted)
+            if stack is None:
+                raise PeerError("There is no such stack.", code="not_found")
+            if stack.archived:
+                raise PeerError("The stack is archived. Restore it first, or choose another.", code="archived")
+            return wanted
+        known = {stack.stack_id for stack in await self._workspace.stacks()}
+        stack_id = await self._workspace.stack_for(None)
+        if stack_id not in known:
+            await self._changed_stack(stack_id, found=True)
+        return stack_id
+
+    # --- words ---
+
+    def _read(self, new: list[NewBlock]) -> tuple[list[Block], list[Block]]:
+        """Return new blocks as the person wrote them, and in the form to store."""
+        try:
+            whole = read_each(new, _new_block)
+        except BlockError as error:
+            raise PeerError(f"Not saved: {error}.", code="too_long") from error
+        blocks = [msgspec.structs.replace(block, data=self._discreet(block.data, before=None)) for block in whole]
+        _check_size(blocks)
+        return whole, blocks
+
+    def _said(self, words: str) -> str:
+        self._confidences.hear(words)
+        return self._confidences.person(words)
+
+    def _discreet(self, data: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
+        """Return a block's data without private words. Text that was there `before` was not written by the person."""
+        known = set(_texts(before))
+        discreet_data: dict[str, Any] = discreet_value(
+            data, lambda words: words if words in known else self._said(words)
+        )
+        return discreet_data
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            yield name
+            yield from _texts(member)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def _fitting(kind: str, data: dict[str, Any], where: str) -> dict[str, Any]:
+    try:
+        return read_data(kind, data, where)
+    except BlockError as error:
+        raise PeerError(f"Not saved: {error}.") from error
+
+
+def _new_block(number: int, new: NewBlock) -> Block:
+    return Block(str(uuid.uuid4()), new.type, _fitting(new.type, new.data, f"blocks[{number}]"), by="person")
+
+
+def _check_size(blocks: list[Block]) -> None:
+    try:
+        check_size(blocks)
+    except BlockError as error:
+        raise PeerError(f"Not saved: {error}.", code="too_long") from error
+
+
+def _point(place: CardPlace | None) -> Point | None:
+    return None if place is None else Point(place.x, place.y)
+
+
+def _size(size: CardSize | None) -> Size | None:
+    return None if size is None else Size(size.width, size.height)
+
+
+def _name(value: str) -> str:
+    name = discreet(" ".join(value[:_MOST_READ].split()))[:MAX_NAME_CHARS]
+    if not name:
+        raise PeerError("A stack needs a name.")
+    return name
+
+
+def _size_of(data: Any) -> int:
+    return len(msgspec.json.encode(data))

@@ -1,0 +1,360 @@
+"""One client's connection: handshake, frames in, frames out. Sizes and times are limited here.
+
+Owns both directions of the socket; the gateway interprets the messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import UNSET
+
+from sprite import __version__
+from sprite.common.tasks import TaskSet, off_loop, owned_task
+from sprite.errors import FatalPeerError, PeerError, ShortageError, SpriteError, StaleOwnerError, is_shortage
+from sprite.gateway.leases import Leases
+from sprite.privacy.redaction import discreet
+from sprite.protocol.frames import ClientMessage, FrameDecoder, decode_client, encode
+from sprite.protocol.messages import (
+    AUTH_TIMEOUT_SECONDS,
+    MAX_AUTH_FRAME_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_MISSION_CHARS,
+    MAX_UPLOAD_BYTES,
+    PROBE,
+    PROTOCOL_VERSION,
+    STORE,
+    UPLOAD_CHUNK_BYTES,
+    Auth,
+    AuthOk,
+    Error,
+    Gap,
+    Resume,
+    ServerPayload,
+    StateSync,
+)
+from sprite.protocol.outbox import Outbox
+from sprite.workspace.feed import Feed
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 256 * 1024
+#: A client with more than this queued is disconnected; it can resume.
+MAX_OUTBOX_BYTES = 8 * 1024 * 1024
+#: Time to send queued frames when a connection is closed.
+FAREWELL_SECONDS = 2.0
+#: Closing with unread bytes resets the connection, and a refused client that still sends would lose the reason. So
+#: read this many of its bytes, for FAREWELL_SECONDS at most.
+MAX_UNHEARD_BYTES = 16 * 1024 * 1024
+#: Messages of one client that are handled concurrently.
+MAX_CONCURRENT = 32
+
+Handle = Callable[["Connection", ClientMessage], Awaitable[None]]
+Snapshot = Callable[[], Awaitable[StateSync]]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a sprite offers to every connection that has its token."""
+
+    token: str
+    feed: Feed
+    snapshot: Snapshot
+    handle: Handle
+    on_welcome: Callable[[], None]
+    leases: Leases
+
+
+class Connection:
+    """Serve one client from the first byte to the last."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        service: Service,
+        on_known: Callable[[], None],
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._service = service
+        self._on_known = on_known
+        #: Set when a bridge with a newer lease connected: no more messages of this client are started.
+        self._replaced: FatalPeerError | None = None
+        self._reading: asyncio.Timeout | None = None
+        self._decoder = FrameDecoder(MAX_AUTH_FRAME_BYTES)
+        self._outbox = Outbox(MAX_OUTBOX_BYTES, self._cut_off)
+        self._outbox_changed = asyncio.Event()
+        self._outbox_sent = asyncio.Event()
+        self._working = TaskSet()
+        # There is no subscription until the handshake is done.
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    async def serve(self) -> None:
+        """Run the connection to its end. It returns for any behaviour of the peer."""
+        try:
+            async with owned_task(
+                self._send_for_ever(),
+                name="connection sender",
+                on_death=self._cut,
+                finish=self._say_goodbye,
+                finish_seconds=FAREWELL_SECONDS,
+                may_return=True,
+            ):
+                is_refused = await self._hear()
+            if is_refused:
+                await self._let_finish()
+        finally:
+            await self._close()
+
+    async def _hear(self) -> bool:
+        """Handle frames until the peer ends. Return whether it was refused and may still be sending."""
+        try:
+            await self._handshake()
+            async for frame in self._frames():
+                await self._take(frame)
+        except FatalPeerError as error:
+            newest = error.newest if isinstance(error, StaleOwnerError) else UNSET
+            self.send(Error(error.code, str(error), newest=newest), reply_to=error.reply_to)
+            return True
+        except (ConnectionError, TimeoutError):
+            log.debug("a client is gone")
+        except Exception as error:  # noqa: BLE001 - where the state cannot be read, its client hears why
+            self.send(_refusal(error, "the handshake"))
+            return True
+        finally:
+            self._service.leases.leave(self._end)
+            self._unsubscribe()
+            await self._working.close()
+        return False
+
+    def _end(self, error: FatalPeerError) -> None:
+        """End the connection from outside. Remaining messages are not started."""
+        self._replaced = error
+        if self._reading is not None:
+            self._reading.reschedule(0)
+
+    def send(self, payload: ServerPayload, *, reply_to: str | None = None) -> None:
+        """Queue an answer to this client; one that does not fit a frame becomes an error."""
+        if isinstance(payload, Error):
+            # Messages of the CLI or a library can quote the text that they failed on.
+            payload = msgspec.structs.replace(payload, message=discreet(payload.message))
+        frame = encode(payload, reply_to=reply_to)
+        if len(frame) > MAX_FRAME_BYTES:
+            words = f"The answer has {len(frame):,} bytes, {MAX_FRAME_BYTES:,} fit: ask for less of it."
+            frame = encode(Error("too_large", words), reply_to=reply_to)
+        self._put(frame)
+
+    # --- in ---
+
+    async def _frames(self) -> AsyncIterator[bytes]:
+        while not self._outbox.is_cut:
+            if self._replaced is not None:
+                raise self._replaced
+            frame = self._decoder.next_frame()
+            if frame is not None:
+                yield frame
+                continue
+            data = await self._read()
+            if data is None:
+                continue
+            if not data:
+                return
+            self._decoder.feed(data)
+
+    async def _read(self) -> bytes | None:
+        """Return the next bytes, b"" at the end; None if the connection was ended from outside."""
+        try:
+            async with asyncio.timeout(None) as self._reading:
+                return await self._reader.read(READ_BYTES)
+        except TimeoutError:
+            if self._replaced is None:
+                raise
+            return None
+        finally:
+            self._reading = None
+
+    async def _take(self, frame: bytes) -> None:
+        try:
+            message = await off_loop(len(frame), decode_client, frame)
+        except FatalPeerError:
+            raise
+        except PeerError as error:
+            self.send(Error(error.code, str(error)), reply_to=error.reply_to)
+            return
+        if message.type == "mission":
+            # Handled here and not in a task, so that missions keep their order.
+            await self._work(message)
+            return
+        while len(self._working) >= MAX_CONCURRENT:
+            await asyncio.wait(self._working, return_when=asyncio.FIRST_COMPLETED)
+        if self._replaced is not None:
+            return
+        self._working.start(self._work(message), f"message {message.type}")
+
+    async def _work(self, message: ClientMessage) -> None:
+        try:
+            await self._service.handle(self, message)
+        except Exception as error:  # noqa: BLE001 - one message that we cannot handle must not end the connection
+            self.send(_refusal(error, message.type), reply_to=message.id or None)
+
+    # --- handshake ---
+
+    async def _handshake(self) -> None:
+        try:
+            async with asyncio.timeout(AUTH_TIMEOUT_SECONDS):
+                auth = await self._first_frame()
+        except TimeoutError:
+            raise FatalPeerError(f"No auth message within {AUTH_TIMEOUT_SECONDS:.0f} s.", code="unauthorized") from None
+        expected, given = self._service.token.encode(), auth.token.encode("utf-8", "replace")
+        if not hmac.compare_digest(expected, given):
+            raise FatalPeerError("The token is wrong.", code="unauthorized")
+        self._on_known()
+        if auth.protocol != PROTOCOL_VERSION:
+            raise FatalPeerError(
+                f"This sprite speaks protocol {PROTOCOL_VERSION}, not {auth.protocol}.", code="unsupported_protocol"
+            )
+        if auth.lease is not None:
+            await self._service.leases.enter(auth.lease, self._end)
+        self._decoder.raise_limit(MAX_FRAME_BYTES)
+        if auth.client in {STORE, PROBE}:
+            # It wants neither state nor events, so skip the preparation for missions.
+            self._say_welcome(self._service.feed.last_seq)
+            return
+        await self._welcome(auth.resume)
+        self._service.on_welcome()
+
+    async def _first_frame(self) -> Auth:
+        async for frame in self._frames():
+            try:
+                payload = decode_client(frame).payload
+            except FatalPeerError:
+                raise
+            except PeerError as error:
+                raise FatalPeerError(f"The first message must be auth: {error}", code="unauthorized") from error
+            if not isinstance(payload, Auth):
+                break
+            return payload
+        raise FatalPeerError("The first message must be auth.", code="unauthorized")
+
+    async def _welcome(self, resume: Resume | None) -> None:
+        async with self._service.feed.standing_still() as last_seq:
+            self._say_welcome(last_seq)
+            seen = await self._replayable(resume, last_seq)
+            if seen is None:
+                self.send(await self._service.snapshot())
+            else:
+                self._outbox.hold()
+            self._unsubscribe = self._service.feed.subscribe(self._on_event)
+        if seen is not None:
+            await self._replay(seen, last_seq)
+
+    def _say_welcome(self, last_seq: int) -> None:
+        self.send(
+            AuthOk(
+                protocol=PROTOCOL_VERSION,
+                server_version=__version__,
+                epoch=self._service.feed.epoch,
+                last_seq=last_seq,
+                limits={
+                    "frame_bytes": MAX_FRAME_BYTES,
+                    "mission_chars": MAX_MISSION_CHARS,
+                    "upload_chunk_bytes": UPLOAD_CHUNK_BYTES,
+                    "upload_bytes": MAX_UPLOAD_BYTES,
+                },
+            )
+        )
+
+    async def _replayable(self, resume: Resume | None, last_seq: int) -> int | None:
+        """Return the event after which a replay begins; None if the client needs the whole state."""
+        if resume is None or resume.epoch != self._service.feed.epoch or not 0 <= resume.last_seq <= last_seq:
+            return None
+        oldest = await self._service.feed.oldest_seq()
+        if resume.last_seq < min(oldest - 1, last_seq):
+            self.send(Gap(oldest_seq=oldest))
+            return None
+        return resume.last_seq
+
+    async def _replay(self, after: int, last_seq: int) -> None:
+        """Send the missed events, then those that arrived meanwhile."""
+        while after < last_seq and not self._outbox.is_cut and (events := await self._service.feed.events_after(after)):
+            for seq, frame in events:
+                if seq <= last_seq:
+                    self._put(frame)
+                after = seq
+                # A long replay runs at the client's pace, so that it cannot overflow the outbox for live events.
+                while self._outbox.has_backlog(MAX_OUTBOX_BYTES // 2):
+                    self._outbox_sent.clear()
+                    await self._outbox_sent.wait()
+        self._outbox.release(last_seq)
+        self._outbox_changed.set()
+
+    def _on_event(self, frame: bytes, seq: int | None) -> None:
+        self._outbox.event(frame, seq)
+        self._outbox_changed.set()
+
+    # --- out ---
+
+    def _put(self, frame: bytes) -> None:
+        self._outbox.put(frame)
+        self._outbox_changed.set()
+
+    def _cut_off(self) -> None:
+        log.warning("a client reads too slowly and is cut off")
+        self._cut()
+
+    def _cut(self) -> None:
+        self._outbox.cut()
+        self._outbox_sent.set()
+        self._writer.transport.abort()
+
+    async def _send_for_ever(self) -> None:
+        try:
+            while not self._outbox.is_finished:
+                if self._outbox.is_empty:
+                    self._outbox_changed.clear()
+                    await self._outbox_changed.wait()
+                    continue
+                self._writer.write(self._outbox.take_all())
+                await self._writer.drain()
+                self._outbox.sent()
+                self._outbox_sent.set()
+        except ConnectionError:
+            # The reading side notices this and ends the connection.
+            self._outbox.cut()
+            self._outbox_sent.set()
+
+    def _say_goodbye(self) -> None:
+        self._outbox.finish()
+        self._outbox_changed.set()
+
+    async def _let_finish(self) -> None:
+        """Close our direction, then read and drop what the peer still sends."""
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                self._writer.write_eof()
+                left = MAX_UNHEARD_BYTES
+                while left > 0 and (data := await self._reader.read(READ_BYTES)):
+                    left -= len(data)
+
+    async def _close(self) -> None:
+        self._writer.close()
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._writer.wait_closed()
+
+
+def _refusal(error: Exception, what: str) -> Error:
+    """Return the error to send for an exception. An internal error is logged in full and sent without details."""
+    if is_shortage(error):
+        error = ShortageError()
+    if isinstance(error, SpriteError):
+        return Error(error.code, str(error))
+    log.error("handling %s failed", what, exc_info=error)
+    return Error("internal", "Something went wrong inside the sprite; see its log.")

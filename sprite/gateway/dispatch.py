@@ -1,0 +1,378 @@
+"""Message -> runtime or store. No SQL, no sockets: each kind of message has one short handler here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sprite.agent.permissions import PermissionDesk
+from sprite.agent.runtime import AgentRuntime
+from sprite.backup.replicator import Shipping
+from sprite.boot.project import BootFiles
+from sprite.common import own_secrets
+from sprite.config import Settings
+from sprite.curation.model import check_model
+from sprite.curation.processor import ObservationProcessor
+from sprite.errors import ModelError, PeerError
+from sprite.forget.forget import Forgetter
+from sprite.forget.plan import Target
+from sprite.forget.stores import NOT_CONFIRMED
+from sprite.gateway.canvas import PersonsCanvas
+from sprite.gateway.connection import Connection
+from sprite.gateway.ingest import Intake
+from sprite.gateway.queries import PAGE_ROWS, act, look, shown, state_sync
+from sprite.gateway.uploads import Uploads
+from sprite.memory.actions import Actions
+from sprite.memory.decision import Change
+from sprite.memory.projection import Projection
+from sprite.protocol.canvas import CanvasInteraction
+from sprite.protocol.frames import ClientMessage, encode
+from sprite.protocol.memory import (
+    AcceptRequest,
+    AcceptResult,
+    AddActionRequest,
+    AnyMemoryRequest,
+    AnyMemoryResult,
+    BootRequest,
+    BootResult,
+    ChatRequest,
+    ChatResult,
+    DeleteUserFileRequest,
+    DeleteUserFileResult,
+    EditRequest,
+    EditResult,
+    ForgetRequest,
+    ForgetResult,
+    HealthRequest,
+    HealthResult,
+    MemoryRequest,
+    RejectRequest,
+    RejectResult,
+    ResolveActionRequest,
+    RetryRequest,
+    RetryResult,
+    UpdateActionRequest,
+    UserFilesRequest,
+    UserFilesResult,
+)
+from sprite.protocol.messages import (
+    CHAT_LIMIT,
+    MAX_ASKED_BY_CHARS,
+    MAX_FRAME_BYTES,
+    MAX_MISSION_CHARS,
+    Ack,
+    ClientPayload,
+    Error,
+    FileUpload,
+    Heartbeat,
+    Interrupt,
+    Mission,
+    Permission,
+    Ping,
+    ServerPayload,
+    StateSync,
+    Status,
+    System,
+)
+from sprite.protocol.observing import Observe
+from sprite.protocol.replication import Ship, ShipAck
+from sprite.protocol.rows import Forgotten, Place
+from sprite.protocol.shapes import MemoryState
+from sprite.scheduler.scheduler import Scheduler
+from sprite.search.view import MemoryView
+from sprite.workspace.database import WorkspaceDB
+from sprite.workspace.feed import Feed
+from sprite.workspace.user_files import UserFiles
+
+#: A flush on request waits for one call to a model.
+FLUSH_SECONDS = 120.0
+#: The bridge's replica confirms a forget within moments unless its database is stalled.
+CONFIRM_SECONDS = 10.0
+#: Limit for the ids of a message and of its stack.
+MAX_ID_CHARS = 200
+#: Limit for a question, an action, or a text to forget. `_NAMELESS` stands for a program without a printable name.
+MAX_WORDS_CHARS = 4000
+_NAMELESS = "a program"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The agent's work."""
+
+    runtime: AgentRuntime
+    desk: PermissionDesk
+    scheduler: Scheduler
+    actions: Actions
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory, and what writes to it and copies it."""
+
+    view: MemoryView
+    projection: Projection
+    processor: ObservationProcessor
+    forgetter: Forgetter
+    intake: Intake
+    boots: BootFiles
+    shipping: Shipping
+    announce: Callable[[Change], None]
+
+
+class Gateway:
+    """Handle every message of every client."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: WorkspaceDB,
+        feed: Feed,
+        work: Work,
+        memory: Memory,
+        canvas: PersonsCanvas,
+        uploads: Uploads,
+        user_files: UserFiles,
+    ) -> None:
+        self._settings = settings
+        self._workspace = workspace
+        self._feed = feed
+        self._work = work
+        self._memory = memory
+        self._canvas = canvas
+        self._uploads = uploads
+        self._user_files = user_files
+
+    async def snapshot(self) -> StateSync:
+        """Return the state for a client that cannot be updated by replay."""
+        parts = (self._workspace, self._feed, self._work.desk, self._work.runtime, self._work.actions)
+        return await state_sync(*parts, await self._memory_state())
+
+    async def handle(self, connection: Connection, message: ClientMessage) -> None:
+        """Answer one message. Raises PeerError for an invalid one; the caller reports it to the client."""
+        _check_lengths(message.payload)
+        match message.payload:
+            case Mission() as mission:
+                await self._mission(connection, message.id, mission)
+            case Ping():
+                pass
+            case Ship() as asked:
+                await self._memory.shipping.ship(connection, asked, connection.send)
+            case ShipAck(through):
+                await self._memory.shipping.acknowledge(connection, through)
+            case _:
+                connection.send(await self._answer(message), reply_to=message.id)
+
+    async def _answer(self, message: ClientMessage) -> ServerPayload:
+        answer: ServerPayload = Ack("done")
+        match message.payload:
+            case Heartbeat():
+                await self._work.scheduler.run_due()
+            case Interrupt(mission_id):
+                stopped = await self._work.runtime.interrupt(mission_id)
+                first = stopped[0].id if stopped and stopped[0].kind in {"mission", "turn"} else None
+                answer = Ack("done", mission_id=first, stopped=stopped)
+            case CanvasInteraction() as interaction:
+                answer = await self._canvas.take(interaction, message.id)
+            case FileUpload() as chunk:
+                answer = await self._upload(chunk)
+            case MemoryRequest() as request:
+                answer = await self._asked_of_memory(request)
+            case Observe() as observed:
+                answer = await self._memory.intake.take(observed)
+            case Permission(request_id, decision):
+                self._work.desk.answer(request_id, decision)
+            case System() as system:
+                answer = await self._system(system)
+            case _:
+                raise PeerError("This connection is authenticated already.", code="unexpected")
+        return answer
+
+    async def _mission(self, connection: Connection, mission_id: str, mission: Mission) -> None:
+        if not 0 < len(mission_id) <= MAX_ID_CHARS:
+            raise PeerError("A mission needs an id, by which a resend is known.")
+        if not mission.text.strip():
+            raise PeerError("The message is empty.")
+        if len(mission.stack_id or "") > MAX_ID_CHARS:
+            # It is stored while the mission waits; ids of former stacks are shorter.
+            raise PeerError("There is no such stack.", code="not_found")
+        if len(mission.text) > MAX_MISSION_CHARS:
+            raise PeerError(
+                f"The message has {len(mission.text):,} characters, {MAX_MISSION_CHARS:,} are allowed: send a file.",
+                code="too_long",
+            )
+        asked_by = None if mission.asked_by is None else _program(mission.asked_by)
+        before = await self._work.runtime.submit(mission_id, mission.text, mission.stack_id, asked_by=asked_by)
+        if before is None:
+            connection.send(Ack("duplicate"), reply_to=mission_id)
+        else:
+            connection.send(Ack("queued" if before else "accepted", position=before), reply_to=mission_id)
+
+    async def _system(self, system: System) -> Status:
+        stopped = None
+        if system.action == "new_session":
+            stopped = await self._work.runtime.new_session()
+        elif system.action == "flush":
+            await self._memory.processor.flush_all_within(FLUSH_SECONDS)
+        elif system.action == "revoke":
+            self._work.desk.rules.revoke(system.rule_id)
+        elif system.action == "go_on":
+            await self._work.runtime.go_on()
+        elif system.action == "zone":
+            await self._work.actions.set_zone(system.tz or "")
+        answers, words = await self._model_check() if system.action == "check_model" else (None, None)
+        memory, next_due, tz = (
+            await self._memory_state(),
+            await self._work.actions.next_due(),
+            await self._work.actions.zone(),
+        )
+        # No await from here on, so that later session changes are sent after this status.
+        return Status(
+            action=system.action,
+            session=self._work.runtime.session_state(),
+            memory=memory,
+            last_error=self._memory.processor.last_error,
+            permissions=self._settings.permissions,
+            model=self._work.runtime.model,
+            model_answers=answers,
+            model_words=words,
+            stopped=stopped,
+            rules=self._work.desk.rules.listed(),
+            next_due=next_due,
+            tz=tz,
+        )
+
+    async def _memory_state(self) -> MemoryState:
+        state = await self._memory.view.state()
+        state.unshipped_forgets = await self._workspace.ship_state.tombstones()
+        return state
+
+    async def _model_check(self) -> tuple[bool, str]:
+        try:
+            return True, await check_model(self._settings)
+        except ModelError as error:
+            return False, str(error)
+
+    async def _upload(self, chunk: FileUpload) -> Ack:
+        path = await self._uploads.take(chunk)
+        if path is not None:
+            await self._user_files.uploaded(path)
+        return Ack("done" if chunk.last else "accepted", path=path, upload_id=chunk.upload_id, index=chunk.index)
+
+    # --- memory ---
+
+    async def _asked_of_memory(self, request: AnyMemoryRequest) -> AnyMemoryResult | Error:
+        result: AnyMemoryResult | Error
+        match request:
+            case EditRequest() | AcceptRequest() | RejectRequest() | RetryRequest():
+                result = await self._change(request)
+            case AddActionRequest() | UpdateActionRequest() | ResolveActionRequest():
+                result = await act(self._work.actions, self._memory.view, request)
+            case ForgetRequest():
+                result = await self._forget(request)
+            case ChatRequest(before, limit):
+                result = await self._chat(before, limit or PAGE_ROWS)
+            case HealthRequest():
+                last_error = self._memory.processor.last_error
+                health = await self._memory.view.health(daily_cap_usd=self._settings.daily_usd, last_error=last_error)
+                result = HealthResult(health)
+            case UserFilesRequest() | DeleteUserFileRequest():
+                result = await self._files(request)
+            case BootRequest(project):
+                result = BootResult(await self._memory.boots.text(self._memory.view.project(project)))
+            case _:
+                result = await look(self._memory.view, request, self._settings.run)
+        return result
+
+    async def _change(self, request: EditRequest | AcceptRequest | RejectRequest | RetryRequest) -> AnyMemoryResult:
+        result: AnyMemoryResult
+        match request:
+            case EditRequest(version=int()) | AcceptRequest(curation_id=int()) | RejectRequest(curation_id=int()):
+                # A request based on an older version may be refused because the file changed on disk. Announce that
+                # change to every client first.
+                self._publish(await self._memory.projection.settle())
+        match request:
+            case EditRequest(name, content, version):
+                self._publish(await self._memory.projection.edit(name, own_secrets.without(content), version))
+                result = EditResult(name, *await self._memory.view.file(name))
+            case AcceptRequest(name, seen):
+                self._publish(await self._memory.projection.accept(name, seen))
+                result = AcceptResult(name, *await self._memory.view.file(name))
+            case RejectRequest(name, seen):
+                self._publish(await self._memory.projection.reject(name, seen))
+                result = RejectResult(name, *await self._memory.view.file(name))
+            case RetryRequest(turn_id):
+                self._publish(await self._memory.projection.retry(turn_id))
+                self._memory.processor.request(all_=True)
+                result = RetryResult(await self._memory.view.quarantined())
+        return result
+
+    async def _chat(self, before: int | None, limit: int) -> ChatResult:
+        limit = max(1, min(limit, CHAT_LIMIT))
+        result = ChatResult(shown(await self._workspace.chat(limit, before)))
+        while len(result.chat) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
+            # The client asks for the older half again.
+            result.chat = result.chat[len(result.chat) // 2 :]
+        return result
+
+    async def _files(self, request: UserFilesRequest | DeleteUserFileRequest) -> AnyMemoryResult:
+        if isinstance(request, DeleteUserFileRequest):
+            await self._user_files.delete(request.path)
+            return DeleteUserFileResult(request.path)
+        result = UserFilesResult(*await self._user_files.listed(request.folder))
+        while len(result.files) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
+            # Names may have 4,096 characters each.
+            kept = len(result.files) // 2
+            result.files, result.more = result.files[:kept], result.more + len(result.files) - kept
+        return result
+
+    async def _forget(self, request: ForgetRequest) -> ForgetResult:
+        target = Target(request.text, request.turn, request.session, request.learning)
+        if request.preview:
+            try:
+                preview = await self._memory.forgetter.preview(target)
+                if self._work.runtime.is_busy:
+                    preview.gone.append(Place("the turn under way", "is finished first; what it says of it goes, too"))
+                return ForgetResult(preview, done=False)
+            except PeerError as error:
+                if error.code != "not_found" or not self._work.runtime.is_busy:
+                    raise
+                # Clients see a running turn before it is in the log.
+                words = f"{error} A turn is under way: what it says is in memory when it ends, so ask again then."
+                raise PeerError(words, code="not_found") from error
+
+        async def forget() -> Forgotten:
+            # Earlier events must be written by now, or they would be written after they were deleted.
+            await self._feed.drain()
+            # The old state of memory must not be written after this.
+            async with self._feed.rewritten(), self._memory.boots.unwritten():
+                return await self._memory.forgetter.forget(target, sure=request.yes)
+
+        forgotten = await self._work.runtime.at_rest(forget)
+        self._memory.boots.changed()
+        # Clients still show the text, so send everyone the new state.
+        self._feed.publish(await self.snapshot(), durable=False)
+        # If the machine is lost now, it would be restored with the text from an old replica.
+        is_done = await self._memory.shipping.has_forgotten(CONFIRM_SECONDS)
+        if not is_done:
+            forgotten.still.append(NOT_CONFIRMED)
+        return ForgetResult(forgotten, done=is_done)
+
+    def _publish(self, changes: list[Change]) -> None:
+        for change in changes:
+            self._memory.announce(change)
+
+
+def _check_lengths(payload: ClientPayload) -> None:
+    """Raise PeerError for a question or the like that is too long, because handling it takes too much time."""
+    if isinstance(payload, MemoryRequest) and not isinstance(payload, EditRequest):
+        for name in ("query", "text", "content"):
+            value = getattr(payload, name, None)
+            if isinstance(value, str) and len(value) > MAX_WORDS_CHARS:
+                words = f"`{name}` has {len(value):,} characters, {MAX_WORDS_CHARS:,} are allowed."
+                raise PeerError(words, code="too_long")
+
+
+def _program(name: str) -> str:
+    """Return a program's name in the form to store and show: one line, and never empty."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in name[: 4 * MAX_ASKED_BY_CHARS])
+    return " ".join(shown.split())[:MAX_ASKED_BY_CHARS] or _NAMELESS

@@ -1,0 +1,107 @@
+"""Ingest turns that other programs recorded: check each, write it once, and have it curated.
+
+It never waits for the agent, and the agent never waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+
+from sprite.errors import PeerError
+from sprite.imports.observed_turns import CLAUDE_CODE, checked_source, logged, session_name
+from sprite.log.transcript import ImportedTurn, TranscriptDB
+from sprite.privacy.private_text import Confidences
+from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed, ObservedTurn, RefusedTurn
+from sprite.protocol.projects import others_project
+
+#: Conversations whose private words are remembered, in memory only; the oldest are evicted.
+MAX_CONVERSATIONS = 200
+_OWN = "Its session is one of this sprite's own, which it recorded itself."
+
+
+class Intake:
+    """Handle `observe` messages one at a time.
+
+    `turns_ended` is called when turns wait for curation; `confidences` creates the tracker of a conversation's
+    private words. Turns of the sprite's workspace, `own_project`, are the person's own.
+    """
+
+    def __init__(
+        self,
+        transcript: TranscriptDB,
+        turns_ended: Callable[[], Awaitable[None]],
+        confidences: Callable[[], Confidences],
+        own_project: str,
+    ) -> None:
+        self._transcript = transcript
+        self._turns_ended = turns_ended
+        self._new_confidences = confidences
+        self._own_project = own_project
+        self._conversations: OrderedDict[str, Confidences] = OrderedDict()
+        self._one_call = asyncio.Lock()
+        # The thread of a disconnected caller still works on the same conversations.
+        self._reading = threading.Lock()
+
+    async def take(self, message: Observe) -> Observed:
+        """Write the valid turns. Raises PeerError if the source is invalid or there are too many turns."""
+        source = checked_source(message.source)
+        if len(message.turns) > MAX_OBSERVED_TURNS:
+            raise PeerError(
+                f"{len(message.turns):,} turns are too many for one message: send at most {MAX_OBSERVED_TURNS}.",
+                code="too_large",
+            )
+        try:
+            project = others_project(message.project, self._own_project)
+        except PeerError as error:
+            return Observed(0, 0, [_refused(turn.external_id, str(error)) for turn in message.turns])
+        async with self._one_call:
+            return await self._take(source, project, message)
+
+    async def _take(self, source: str, project: str | None, message: Observe) -> Observed:
+        recorded_here = await self._transcript.cli_sessions() if source == CLAUDE_CODE else set()
+        names = {session_name(source, turn.session) for turn in message.turns}
+        own = await self._transcript.own_sessions(names)
+        refused: list[RefusedTurn] = []
+        wanted = []
+        for turn in message.turns:
+            if session_name(source, turn.session) in own:
+                refused.append(_refused(turn.external_id, _OWN))
+            elif turn.session not in recorded_here:
+                wanted.append(turn)
+        known = len(message.turns) - len(refused) - len(wanted)
+        # In a thread: rules over a mebibyte of text would block the loop for too long.
+        turns, wrong = await asyncio.to_thread(self._read, source, project, wanted)
+        new = await self._transcript.add_imported(turns) if turns else []
+        if any(not turn.observation.off_record for turn in new):
+            await self._turns_ended()
+        return Observed(len(new), known + len(turns) - len(new), [*refused, *wrong])
+
+    def _read(
+        self, source: str, project: str | None, turns: Sequence[ObservedTurn]
+    ) -> tuple[list[ImportedTurn], list[RefusedTurn]]:
+        taken: list[ImportedTurn] = []
+        refused: list[RefusedTurn] = []
+        now = time.time()
+        with self._reading:
+            for turn in turns:
+                heard = self._confidences_of(session_name(source, turn.session))
+                try:
+                    taken.append(logged(source, project, turn, heard, now))
+                except PeerError as error:
+                    refused.append(_refused(turn.external_id, str(error)))
+        return taken, refused
+
+    def _confidences_of(self, session: str) -> Confidences:
+        heard = self._conversations.setdefault(session, self._new_confidences())
+        self._conversations.move_to_end(session)
+        while len(self._conversations) > MAX_CONVERSATIONS:
+            self._conversations.popitem(last=False)
+        return heard
+
+
+def _refused(external_id: str, why: str) -> RefusedTurn:
+    return RefusedTurn(external_id, why)

@@ -1,0 +1,210 @@
+"""Requests about memory, the state and the list of actions: answer each with the rows it asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sprite.agent.permissions import PermissionDesk
+from sprite.agent.runtime import AgentRuntime
+from sprite.memory.actions import Actions, StaleActionError
+from sprite.memory.files import shown_to
+from sprite.protocol.frames import encode
+from sprite.protocol.memory import (
+    ActionsRequest,
+    ActionsResult,
+    AddActionRequest,
+    AddActionResult,
+    AnyMemoryResult,
+    AroundRequest,
+    AroundResult,
+    CurationsRequest,
+    CurationsResult,
+    FileRequest,
+    FileResult,
+    FilesRequest,
+    FilesResult,
+    HistoryRequest,
+    HistoryResult,
+    LearningsRequest,
+    LearningsResult,
+    LoggedTurnResult,
+    ObservationsRequest,
+    ObservationsResult,
+    ProjectsRequest,
+    ProjectsResult,
+    ResolveActionRequest,
+    ResolveActionResult,
+    SearchRequest,
+    SearchResult,
+    TurnRequest,
+    UpdateActionRequest,
+    UpdateActionResult,
+)
+from sprite.protocol.messages import CHAT_LIMIT, CHAT_TEXT_CHARS, MAX_FRAME_BYTES, Error, StateSync
+from sprite.protocol.shapes import ChatMessage, MemoryState
+from sprite.search.search import DEFAULT_LIMIT
+from sprite.search.view import MemoryView, action_row, drifted
+from sprite.workspace.database import WorkspaceDB
+from sprite.workspace.feed import Feed
+
+#: Rows of a list if the client sends no limit.
+PAGE_ROWS = 100
+
+Lists = SearchRequest | ProjectsRequest | LearningsRequest | ActionsRequest | CurationsRequest | ObservationsRequest
+Look = FilesRequest | FileRequest | HistoryRequest | TurnRequest | AroundRequest | Lists
+
+
+async def look(view: MemoryView, request: Look, scratch: Path) -> AnyMemoryResult:
+    """Return the result of a request. Raises PeerError if there is no such file, version or turn.
+
+    `scratch` is a folder for temporary files.
+    """
+    result: AnyMemoryResult
+    match request:
+        case FilesRequest():
+            result = FilesResult(view.files())
+        case FileRequest():
+            result = await _file(view, request, scratch)
+        case HistoryRequest(name):
+            result = HistoryResult(name, await view.history(name))
+        case TurnRequest(turn_id):
+            result = LoggedTurnResult(await view.turn(turn_id))
+        case AroundRequest():
+            result = await _around(view, request)
+        case _:
+            result = await _list(view, request)
+    return result
+
+
+async def _list(view: MemoryView, request: Lists) -> AnyMemoryResult:
+    result: AnyMemoryResult
+    match request:
+        case SearchRequest(query, limit, project):
+            found = await view.search(query, limit or DEFAULT_LIMIT, project)
+            result = SearchResult(found.hits, found.indexed_through, found.waiting, list(found.notes))
+        case ProjectsRequest():
+            result = ProjectsResult(await view.projects())
+        case LearningsRequest():
+            result = await _learnings(view, request)
+        case ActionsRequest():
+            result = ActionsResult(await view.actions())
+        case CurationsRequest(before, limit):
+            result = CurationsResult(await view.curations(before, limit or PAGE_ROWS))
+        case ObservationsRequest(before, limit):
+            result = ObservationsResult(await view.observations(before, limit or PAGE_ROWS))
+    return result
+
+
+async def _file(view: MemoryView, request: FileRequest, scratch: Path) -> FileResult:
+    project = view.project(request.project)
+    result = await _whole_file(view, request, scratch)
+    if request.project is not None:
+        result.content = shown_to(request.name, result.content, [project] if project else [])
+    return result
+
+
+async def _whole_file(view: MemoryView, request: FileRequest, scratch: Path) -> FileResult:
+    if request.version is not None:
+        found = await view.file_version(request.name, request.version)
+        return FileResult(request.name, found.content, found.version)
+    if request.as_of is not None:
+        return FileResult(request.name, *await view.file_at(request.name, request.as_of, scratch))
+    content, version = await view.file(request.name)
+    drift = (await view.drift()).get(request.name)
+    if drift is None:
+        return FileResult(request.name, content, version)
+    return FileResult(request.name, content, version, drift.content, drifted(drift))
+
+
+async def _around(view: MemoryView, request: AroundRequest) -> AroundResult:
+    result = AroundResult(await view.around(request.turn, request.before, request.after))
+    while len(result.turns) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
+        # The client requests the turns farthest away separately.
+        first, last = result.turns[0], result.turns[-1]
+        del result.turns[0 if request.turn - first.id >= last.id - request.turn else -1]
+    return result
+
+
+async def _learnings(view: MemoryView, request: LearningsRequest) -> LearningsResult:
+    limit = request.limit or PAGE_ROWS
+    if request.newest or request.before is not None:
+        return LearningsResult(await view.newest_learnings(request.before, limit))
+    return LearningsResult(await view.learnings(request.after or 0, limit))
+
+
+async def state_sync(
+    workspace: WorkspaceDB,
+    feed: Feed,
+    desk: PermissionDesk,
+    runtime: AgentRuntime,
+    actions: Actions,
+    memory: MemoryState,
+) -> StateSync:
+    """Return the state that a client displays, cut to fit one frame."""
+    stacks, cards, chat = await workspace.stacks(), await workspace.cards(), await workspace.chat(CHAT_LIMIT)
+    next_due, tz = await actions.next_due(), await actions.zone()
+    # No await from here on, so that all parts are of one moment.
+    sync = StateSync(
+        stacks=stacks,
+        cards=cards,
+        chat=shown(chat),
+        session=runtime.session_state(),
+        memory=memory,
+        permissions=desk.questions(),
+        running=feed.underway.shown(),
+        queued=runtime.queued(),
+        model=runtime.model,
+        next_due=next_due,
+        tz=tz,
+    )
+    # Drop old chat lines first, then archived cards, then the oldest cards: the visible parts stay longest.
+    while len(encode(sync)) > MAX_FRAME_BYTES:
+        if len(sync.chat) > 1:
+            sync.chat = sync.chat[(len(sync.chat) + 1) // 2 :]
+        elif sync.running is not None and sync.running.events:
+            sync.running.events = sync.running.events[(len(sync.running.events) + 1) // 2 :]
+        elif any(card.archived for card in sync.cards):
+            sync.cards = [card for card in sync.cards if not card.archived]
+        elif sync.cards:
+            sync.cards = sync.cards[(len(sync.cards) + 1) // 2 :]
+        else:
+            break
+    return sync
+
+
+def shown(chat: list[ChatMessage]) -> list[ChatMessage]:
+    """Return chat lines as sent: very long ones are cut."""
+    for message in chat:
+        if len(message.text) > CHAT_TEXT_CHARS:
+            message.text = f"{message.text[:CHAT_TEXT_CHARS]} […]"
+    return chat
+
+
+async def act(
+    actions: Actions, view: MemoryView, request: AddActionRequest | UpdateActionRequest | ResolveActionRequest
+) -> AnyMemoryResult | Error:
+    """Apply a person's change. If it is outdated, return an error with the current action.
+
+    Raises PeerError for an invalid change: see `Actions`.
+    """
+    try:
+        return await _act(actions, view, request)
+    except StaleActionError as error:
+        return Error(error.code, str(error), action=action_row(error.action))
+
+
+async def _act(
+    actions: Actions, view: MemoryView, request: AddActionRequest | UpdateActionRequest | ResolveActionRequest
+) -> AnyMemoryResult:
+    match request:
+        case AddActionRequest(content, due, rrule, tz, priority):
+            made = await actions.add(content, by="person", due=due, rrule=rrule, tz=tz, priority=priority)
+            return AddActionResult(action_row(made), await view.actions())
+        case UpdateActionRequest(action_id, content, due, rrule, tz, priority, seen):
+            changed = await actions.update(
+                action_id, by="person", content=content, due=due, rrule=rrule, tz=tz, priority=priority, seen=seen
+            )
+            return UpdateActionResult(action_row(changed), await view.actions())
+        case ResolveActionRequest(action_id, status, seen):
+            await actions.resolve(action_id, status, by="person", seen=seen)
+            return ResolveActionResult(await view.actions())

@@ -1,0 +1,429 @@
+"""Split the entries of one session into turns (pure).
+
+A turn begins with a person's message or a notice of the CLI, and ends where the next one begins. The last turn of a log
+may still be running. It is left for a later import, unless the log has been silent for some time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sprite.capture.turn_buffer import TurnBuffer, reported_agents
+from sprite.imports.claude_code_entries import Attachment, Block, Entry, Launch, Voice, heard, is_persons, words
+from sprite.log.transcript import ImportedTurn, NewObservation, Outcome, Trigger
+from sprite.privacy.cutting import clean, cut, cut_value, result_text
+from sprite.privacy.private_text import Confidences
+from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
+
+#: Replaces answers from memory: repeated, they would confirm themselves.
+MEMORY_ANSWERED = "[what memory answered is not kept a second time]"
+
+
+@dataclass(slots=True)
+class AgentCall:
+    """A subagent's tool call, cut like every other; `key` names its entry."""
+
+    key: str
+    at: float
+    agent_id: str
+    tool_use_id: str
+    name: str
+    input: Any
+    #: The agent's folder as logged.
+    folder: Any = None
+    result: str | None = None
+    is_error: bool = False
+
+    @property
+    def answered(self) -> bool:
+        """Return whether the tool finished."""
+        return self.result is not None
+
+
+@dataclass(slots=True)
+class _Agent:
+    """One subagent and its calls that no turn has taken yet, by id."""
+
+    seen: set[str] = field(default_factory=set)
+    calls: dict[str, AgentCall] = field(default_factory=dict)
+
+
+class SubagentLogs:
+    """Collect the subagents of one session. Feed them before its turns, which take the agents' calls."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, _Agent] = {}
+        #: The agent that each tool call started.
+        self._started: dict[str, str] = {}
+        self._in_background: set[str] = set()
+        #: Time of the last entry of any subagent.
+        self.last_at = 0.0
+
+    def started(self, agent_id: str, tool_use_id: str) -> None:
+        """Record the call that started an agent, from the CLI's note beside its log."""
+        self._started[tool_use_id] = agent_id
+
+    def feed(self, agent_id: str, entry: Entry) -> None:
+        """Add an entry of an agent's log."""
+        agent = self._agents.setdefault(agent_id, _Agent())
+        if entry.uuid in agent.seen:
+            return
+        agent.seen.add(entry.uuid)
+        self.last_at = max(self.last_at, entry.at)
+        for block in entry.blocks:
+            if block.type == "tool_use" and block.id is not None:
+                agent.calls[block.id] = _call(entry, agent_id, block, block.id)
+            elif block.tool_use_id is not None:
+                self.note_launch(block.tool_use_id, entry.tool_use_result)
+                call = agent.calls.get(block.tool_use_id)
+                if call is not None:
+                    said = MEMORY_ANSWERED if call.name in ECHO_CALLS else result_text(block.content)
+                    call.result, call.is_error = cut(said), bool(block.is_error)
+
+    def note_launch(self, tool_use_id: str, result: Any) -> None:
+        """Record the agent named in a tool's result, and whether it runs in the background."""
+        if isinstance(result, Launch) and isinstance(result.agent_id, str):
+            self._started.setdefault(tool_use_id, result.agent_id)
+            if result.is_async is True:
+                self._in_background.add(tool_use_id)
+
+    def take(self, agent_id: str, until: float) -> list[AgentCall]:
+        """Return the untaken calls of an agent and its own agents up to a moment."""
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            return []
+        ready = [call for call in agent.calls.values() if call.at <= until]
+        taken: list[AgentCall] = []
+        for call in ready:
+            if agent.calls.pop(call.tool_use_id, None) is None:
+                continue
+            taken.append(call)
+            below = self._started.get(call.tool_use_id)
+            if below is not None:
+                taken += self.take(below, until)
+        return taken
+
+    def take_foreground(self, tool_use_id: str) -> list[AgentCall]:
+        """Return the calls of the agent that a tool call started and waited for."""
+        agent_id = self._started.get(tool_use_id)
+        if agent_id is None or tool_use_id in self._in_background:
+            return []
+        return self.take(agent_id, until=float("inf"))
+
+    @property
+    def has_rest(self) -> bool:
+        """Return whether any calls are left."""
+        return any(agent.calls for agent in self._agents.values())
+
+    def take_rest(self) -> Iterable[list[AgentCall]]:
+        """Yield the remaining calls by agent; nested agents come with their parent."""
+        made = [call for agent in self._agents.values() for call in agent.calls]
+        below = {self._started[call] for call in made if call in self._started}
+        for agent_id in sorted(self._agents, key=lambda name: name in below):
+            calls = self.take(agent_id, until=float("inf"))
+            if calls:
+                yield calls
+
+
+def _call(entry: Entry, agent_id: str, block: Block, tool_use_id: str) -> AgentCall:
+    name = cut(from_elsewhere(block.name or ""))
+    return AgentCall(entry.uuid, entry.at, agent_id, tool_use_id, name, cut_value(block.input), entry.cwd)
+
+
+#: After this long without a new entry a session has ended, even with a running turn.
+OVER_AFTER_SECONDS = 3600.0
+#: The blocks of one message are written milliseconds apart.
+SETTLED_AFTER_SECONDS = 1.0
+#: Stop reasons after which the agent continues; logs of older versions have None.
+_GOES_ON = frozenset({None, "tool_use", "pause_turn"})
+#: The "model" of messages that the CLI writes itself.
+_SYNTHETIC = "<synthetic>"
+WENT_ON = "the agent went on by itself after this session's turn before"
+PROMPT_MISSING = "the log does not hold the prompt of this turn"
+NEVER_REPORTED = "a background agent of this session never reported back"
+#: The source of these turns.
+SOURCE = "claude-code"
+
+
+class SessionTurns:
+    """Split one session into turns: `feed` takes every entry in order, `end` returns the rest.
+
+    Duplicate entries are skipped: a resumed session can repeat them. `settled` returns the ended turns of a growing
+    log. `project_of` is called once per turn with its first folder.
+    """
+
+    def __init__(self, session_id: str, agents: SubagentLogs, project_of: Callable[[Any], str | None]) -> None:
+        self._session_id = session_id
+        self._agents = agents
+        self._project_of = project_of
+        self._confidences = Confidences()
+        self._seen: set[str] = set()
+        self._turn: _Turn | None = None
+        self._last_at = 0.0
+        self._gap = False
+        #: Whether the last turn was treated as ended: later output becomes a separate turn.
+        self._was_settled = False
+        #: Number of turns left for a later import.
+        self.open = 0
+
+    def feed(self, entry: Entry) -> ImportedTurn | None:
+        """Add an entry; return the turn that it ended, if any."""
+        if entry.uuid in self._seen:
+            return None
+        self._seen.add(entry.uuid)
+        self._last_at = max(self._last_at, entry.at)
+        if entry.is_sidechain:
+            self._sidechain(entry)
+            return None
+        if entry.type == "assistant":
+            return self._assistant(entry)
+        if entry.attachment is not None:
+            self._attachment(entry, entry.attachment)
+            return None
+        return self._user(entry)
+
+    def skip(self) -> None:
+        """Record a damaged line, which may have begun a turn."""
+        self._gap = True
+
+    @property
+    def open_key(self) -> str | None:
+        """Return the key of the current turn, or None."""
+        return None if self._turn is None else self._turn.key
+
+    @property
+    def is_settling(self) -> bool:
+        """Return whether the current turn's last entry marks its end."""
+        return self._turn is not None and self._turn.has_ended
+
+    def cut(self) -> ImportedTurn | None:
+        """End the current turn in any state; later output becomes a separate turn."""
+        turn, self._turn = self._turn, None
+        self._was_settled = self._was_settled or turn is not None
+        return None if turn is None else self._finished(turn)
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a turn is running, or a background agent may still report."""
+        return self._turn is not None or self._agents.has_rest
+
+    def settled(self, quiet: float, silence: float) -> Iterator[ImportedTurn]:
+        """Yield the turns that have ended by now; after a long silence, all that is left.
+
+        `quiet` and `silence` are in seconds since the log grew. A short `quiet` suffices if the last message marks an
+        end.
+        """
+        turn = self._turn
+        is_over = silence >= OVER_AFTER_SECONDS
+        if turn is not None and (is_over or (turn.has_ended and quiet >= SETTLED_AFTER_SECONDS)):
+            yield from _one(self.cut())
+        if is_over:
+            yield from self._unreported()
+
+    def end(self, now: float) -> Iterator[ImportedTurn]:
+        """Yield the rest at the end of the log: the last turn if it has ended, and unreported agents' calls."""
+        # The log may come from a machine with a faster clock, so the absolute difference counts.
+        quiet = abs(now - max(self._last_at, self._agents.last_at))
+        yield from self.settled(quiet, quiet)
+        turn, self._turn = self._turn, None
+        if turn is not None and (not turn.is_command or turn.answered):
+            self.open += 1
+
+    # --- entries ---
+
+    def _user(self, entry: Entry) -> ImportedTurn | None:
+        voice, text = heard(entry)
+        if voice in {Voice.PERSON, Voice.NOTICE, Voice.COMMAND}:
+            before, _ = self._begin(
+                entry, "task" if voice is Voice.NOTICE else "user", text, command=voice is Voice.COMMAND
+            )
+            return before
+        turn = self._turn
+        if turn is None:
+            return None
+        if voice is Voice.TOOLS:
+            turn.touch(entry)
+            for block in entry.blocks:
+                if block.tool_use_id is not None:
+                    self._agents.note_launch(block.tool_use_id, entry.tool_use_result)
+                    turn.answer(block)
+            turn.ending = None
+        elif voice is Voice.INTERRUPT:
+            turn.touch(entry)
+            turn.ending = "interrupted"
+        return None
+
+    def _begin(
+        self, entry: Entry, trigger: Trigger, text: str, *, command: bool = False
+    ) -> tuple[ImportedTurn | None, _Turn]:
+        """Begin a turn; return (the turn that this ended, the new one)."""
+        turn = _Turn(entry, TurnBuffer(self._session_id, trigger, confidences=self._confidences), is_command=command)
+        if trigger == "user":
+            self._confidences.hear(text)
+            turn.said.append(clean(text))
+        else:
+            turn.notice(text, entry.at)
+        before, self._turn = self._turn, turn
+        self._gap = self._was_settled = False
+        return (None if before is None else self._finished(before)), turn
+
+    def _assistant(self, entry: Entry) -> ImportedTurn | None:
+        body = entry.message
+        if body is None or (body.model == _SYNTHETIC and not entry.is_api_error_message):
+            return None
+        before, turn = None, self._turn
+        if turn is None or (self._gap and turn.has_ended):
+            # The line with the prompt is damaged. The work is still worth a turn, without a person's words.
+            before, turn = self._begin(
+                entry, "task", WENT_ON if self._was_settled and not self._gap else PROMPT_MISSING
+            )
+        turn.touch(entry)
+        if entry.is_api_error_message:
+            turn.ending = "error"
+            turn.buffer.add_notice(words(entry.blocks))
+        else:
+            turn.say(entry.blocks)
+            cut_short = entry.is_aborted_mid_stream or body.stop_reason in _GOES_ON
+            turn.ending = None if cut_short or turn.calling else "complete"
+        return before
+
+    def _attachment(self, entry: Entry, attachment: Attachment) -> None:
+        is_persons_word = attachment.command_mode == "prompt" and is_persons(attachment.origin)
+        text = words(attachment.prompt)
+        turn = self._turn
+        if turn is None:
+            if attachment.type == "queued_command" and self._was_settled:
+                # Sent while the agent worked, but logged after the turn seemed to have ended.
+                self._begin(entry, "user" if is_persons_word else "task", text)
+            return
+        turn.touch(entry)
+        if attachment.type == "max_turns_reached":
+            turn.ending = "max_turns"
+            return
+        # Sent while the agent worked, so it belongs to this turn.
+        if is_persons_word:
+            self._confidences.hear(text)
+            turn.said.append(clean(text))
+        else:
+            turn.notice(text, entry.at)
+        turn.ending = None
+
+    def _sidechain(self, entry: Entry) -> None:
+        """Add a subagent's entry from the session's own file (older versions) to the running turn."""
+        if self._turn is None or entry.message is None:
+            return
+        self._turn.touch(entry)
+        for block in entry.blocks:
+            if block.type == "tool_use":
+                self._turn.start(block, entry.agent_id or "subagent")
+            elif block.tool_use_id is not None:
+                self._turn.answer(block)
+
+    # --- turns ---
+
+    def _finished(self, turn: _Turn) -> ImportedTurn | None:
+        if turn.is_command and not turn.answered:
+            return None
+        turn.buffer.user_message = "\n\n".join(text for text in turn.said if text)
+        for agent_id, at in turn.reported.items():
+            turn.adopt(self._agents.take(agent_id, until=at))
+        for tool_use_id in turn.calls:
+            turn.adopt(self._agents.take_foreground(tool_use_id))
+        return self._imported(
+            turn.key, turn.started_at, turn.ended_at, turn.buffer.observation(turn.outcome), turn.folder
+        )
+
+    def _imported(
+        self, key: str, started_at: float, ended_at: float, observation: NewObservation, folder: Any
+    ) -> ImportedTurn:
+        found = replace(observation, project=self._project_of(folder), source=SOURCE)
+        return ImportedTurn(key, started_at, ended_at, found)
+
+    def _unreported(self) -> Iterator[ImportedTurn]:
+        for calls in self._agents.take_rest():
+            buffer = TurnBuffer(self._session_id, "task", confidences=self._confidences)
+            buffer.add_notice(NEVER_REPORTED)
+            _adopt(buffer, calls)
+            ended_at = max(call.at for call in calls)
+            observation = buffer.observation("interrupted")
+            yield self._imported(calls[0].key, calls[0].at, ended_at, observation, calls[0].folder)
+
+
+class _Turn:
+    """A turn being assembled, with the state of its ending."""
+
+    def __init__(self, entry: Entry, buffer: TurnBuffer, *, is_command: bool) -> None:
+        self.key = entry.uuid
+        #: The folder at its beginning, as logged.
+        self.folder = entry.cwd
+        self.buffer = buffer
+        self.is_command = is_command
+        self.started_at = self.ended_at = entry.at
+        #: The ending by its last entry; None while it is running.
+        self.ending: Outcome | None = None
+        #: Whether the agent said or did something.
+        self.answered = False
+        #: Whether the agent's last message called a tool.
+        self.calling = False
+        self.calls: list[str] = []
+        #: The calls to memory's tools.
+        self.echoes: set[str] = set()
+        #: The person's messages: the first one, and those sent while the agent worked.
+        self.said: list[str] = []
+        #: The background agents that reported in this turn, and when.
+        self.reported: dict[str, float] = {}
+
+    @property
+    def has_ended(self) -> bool:
+        return self.ending is not None
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return the outcome; a turn that breaks off counts as crashed."""
+        return self.ending or ("complete" if self.answered and not self.calling else "crashed")
+
+    def touch(self, entry: Entry) -> None:
+        self.ended_at = max(self.ended_at, entry.at)
+
+    def notice(self, text: str, at: float) -> None:
+        self.buffer.add_notice(text)
+        self.reported.update(dict.fromkeys(reported_agents(text), at))
+
+    def say(self, blocks: Sequence[Block]) -> None:
+        self.calling = False
+        for block in blocks:
+            if block.type == "text":
+                self.buffer.add_text(block.text or "")
+                self.answered = True
+            elif block.type == "tool_use":
+                self.start(block)
+                self.answered = self.calling = True
+
+    def start(self, block: Block, agent_id: str | None = None) -> None:
+        if block.id is not None:
+            name = from_elsewhere(block.name or "")
+            if name in ECHO_CALLS:
+                self.echoes.add(block.id)
+            self.buffer.start_tool(block.id, name, block.input, agent_id)
+            self.calls.append(block.id)
+
+    def answer(self, block: Block) -> None:
+        if block.tool_use_id is not None:
+            said = MEMORY_ANSWERED if block.tool_use_id in self.echoes else block.content
+            self.buffer.tool_answered(block.tool_use_id, said, is_error=bool(block.is_error))
+
+    def adopt(self, calls: Sequence[AgentCall]) -> None:
+        _adopt(self.buffer, calls)
+
+
+def _adopt(buffer: TurnBuffer, calls: Sequence[AgentCall]) -> None:
+    for call in calls:
+        buffer.start_tool(call.tool_use_id, call.name, call.input, call.agent_id)
+        if call.answered:
+            buffer.tool_answered(call.tool_use_id, call.result, is_error=call.is_error)
+
+
+def _one(turn: ImportedTurn | None) -> Iterable[ImportedTurn]:
+    return [] if turn is None else [turn]

@@ -1,0 +1,1 @@
+"""Follow Claude Code's session logs, and deliver each turn as it ends."""

@@ -1,0 +1,128 @@
+"""Convert turns recorded by other programs to the log's form (pure).
+
+They are redacted and cut like any turn. A private remark of the user is removed from later turns of the same
+conversation. A turn is identified by the program's name and the program's id for it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from sprite.capture.truncated_hashes import read_all
+from sprite.capture.turn_buffer import TurnBuffer
+from sprite.errors import PeerError
+from sprite.imports.claude_code_entries import EARLIEST
+from sprite.imports.claude_code_turns import MEMORY_ANSWERED
+from sprite.log.transcript import ImportedTurn, NewObservation
+from sprite.privacy.cutting import clean
+from sprite.privacy.private_text import Confidences
+from sprite.protocol.observing import MAX_EXTERNAL_ID_CHARS, MAX_SOURCE_CHARS, ObservedTool, ObservedTurn
+from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
+
+#: `import` reads its session logs, too, so turn and session ids are kept as they are there.
+CLAUDE_CODE = "claude-code"
+#: Tolerance for different clocks; a later turn is rejected.
+MOST_AHEAD_SECONDS = 86_400.0
+#: A turn must fit a frame, so that clients can show it. The rest of the frame is for its envelope.
+MAX_KEPT_BYTES = 1024 * 1024 - 16 * 1024
+#: Ids are shown in terminals and typed into `session:` filters.
+_SESSION = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
+_SOURCE = re.compile(r"\A[a-z0-9][a-z0-9._-]*\Z")
+_CLAUDE_CODE_ID = re.compile(r"\A[!-~]{1,128}\Z")
+
+
+def checked_source(source: str) -> str:
+    """Return a program's name. PeerError if it is invalid."""
+    if len(source) > MAX_SOURCE_CHARS or not _SOURCE.match(source):
+        raise PeerError(
+            f"The source {source[:MAX_SOURCE_CHARS]!r} is no program's name: at most {MAX_SOURCE_CHARS} small "
+            "letters, digits, dots and dashes, such as claude-code."
+        )
+    return source
+
+
+def import_key(source: str, external_id: str) -> str:
+    """Return the deduplication key, namespaced by source program."""
+    # Claude Code's ids contain no space, and a source is never empty, so keys cannot collide.
+    return external_id if source == CLAUDE_CODE else f"{source} {external_id}"
+
+
+def session_name(source: str, session: str) -> str:
+    """Return the id under which a program's conversation is logged."""
+    return session if source == CLAUDE_CODE else f"{source}/{session}"
+
+
+def logged(source: str, project: str | None, turn: ObservedTurn, confidences: Confidences, now: float) -> ImportedTurn:
+    """Convert a turn to its logged form. PeerError with a reason if it is invalid.
+
+    `confidences` belong to the turn's conversation and collect the user's private remarks in it.
+    """
+    _check(source, turn, now)
+    user = turn.user if turn.user.strip() else ""
+    if user:
+        confidences.hear(user)
+    buffer = TurnBuffer(
+        session_name(source, turn.session), "user" if user else "task", user_message=user, confidences=confidences
+    )
+    _take_calls(buffer, turn.tools)
+    buffer.add_text(turn.reply)
+    if turn.notice.strip():
+        buffer.add_notice(turn.notice)
+    if not user and buffer.empty:
+        raise PeerError("There is nothing in it: nobody said anything, and nothing was done.")
+    observation = buffer.observation(turn.outcome)
+    # Include the text that was cut before it arrived.
+    unkept = {**_said_unkept(turn), **observation.unkept}
+    observation = replace(observation, unkept=unkept, project=project, source=source)
+    _check_size(observation)
+    return ImportedTurn(import_key(source, turn.external_id), _started_at(turn), turn.at, observation)
+
+
+def _check(source: str, turn: ObservedTurn, now: float) -> None:
+    name = turn.external_id
+    if not name.strip() or len(name) > MAX_EXTERNAL_ID_CHARS or not name.isprintable():
+        raise PeerError(f"Its external_id has to have 1 to {MAX_EXTERNAL_ID_CHARS} characters that can be shown.")
+    if source == CLAUDE_CODE and not _CLAUDE_CODE_ID.match(name):
+        raise PeerError("Its external_id is no id of a Claude Code session log.")
+    if not _SESSION.match(turn.session):
+        raise PeerError("Its session has to have 1 to 128 letters, digits, dots, dashes and underscores.")
+    if not math.isfinite(turn.at) or turn.at < EARLIEST.timestamp():
+        raise PeerError("Its time is none: `at` is in Unix seconds.")
+    if turn.at > now + MOST_AHEAD_SECONDS:
+        raise PeerError("Its time is in the future: `at` is in Unix seconds, not in milliseconds.")
+
+
+def _started_at(turn: ObservedTurn) -> float:
+    began = turn.started_at
+    if began is None or not EARLIEST.timestamp() <= began <= turn.at:
+        return turn.at
+    return began
+
+
+def _take_calls(buffer: TurnBuffer, calls: Sequence[ObservedTool]) -> None:
+    for place, call in enumerate(calls):
+        # Two calls without an id must stay two calls.
+        key = clean(call.tool_use_id[:MAX_EXTERNAL_ID_CHARS]) or f"call-{place}"
+        agent = None if call.agent_id is None else clean(call.agent_id[:MAX_EXTERNAL_ID_CHARS])
+        name = from_elsewhere(call.name)
+        buffer.start_tool(key, name, call.input, agent)
+        if call.result is not None:
+            said = MEMORY_ANSWERED if name in ECHO_CALLS else call.result
+            buffer.tool_answered(key, said, is_error=call.is_error)
+
+
+def _said_unkept(turn: ObservedTurn) -> dict[str, Any]:
+    calls = {call.tool_use_id for call in turn.tools if call.tool_use_id}
+    return {name: kept.to_json() for name, kept in read_all(turn.unkept).items() if name in calls}
+
+
+def _check_size(turn: NewObservation) -> None:
+    size = len(msgspec.json.encode([turn.user_message, turn.agent_response, turn.notice, turn.tool_calls]))
+    if size > MAX_KEPT_BYTES:
+        raise PeerError(f"It is too large: {size:,} bytes are left of it after cuts, {MAX_KEPT_BYTES:,} can be kept.")

@@ -1,0 +1,1 @@
+"""transcript.db, the append-only log."""

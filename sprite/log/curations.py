@@ -1,0 +1,364 @@
+"""The log's curations: every event that changes memory, append-only.
+
+A curation is a batch's raw answer, a person's edit, a forget, or a quarantined turn. It may also be a file's drift,
+which changes nothing until a person accepts it. The tables are in transcript.db; times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sprite.protocol.rows import DaySpend, SessionSpend
+from sprite.storage.connection import LARGEST_ROW_ID, Tables, row_id, to_json
+
+SECONDS_PER_DAY = 86_400.0
+
+
+def seconds_since_midnight() -> float:
+    """Return the seconds since the start of the UTC day, the period of the spending limit."""
+    return time.time() % SECONDS_PER_DAY
+
+
+class Spending(Tables):
+    """Read the cost of calls."""
+
+    async def curation_counts(self) -> tuple[int, int, float | None]:
+        """Return (curated batches, calls of unknown price, time of the last batch)."""
+        row = await self._db.fetch_one(
+            "SELECT count(*), (SELECT count(*) - count(cost_usd) FROM model_calls), max(created_at) "
+            "FROM curations WHERE kind = 'batch'"
+        )
+        return (row[0], row[1], row[2]) if row else (0, 0, None)
+
+    async def lost_calls(self) -> tuple[int, float]:
+        """Return (paid calls without a curation, their known cost in US dollars)."""
+        row = await self._db.fetch_one("SELECT count(*), coalesce(sum(cost_usd), 0.0) FROM lost_calls")
+        return (int(row[0]), float(row[1])) if row else (0, 0.0)
+
+    async def total(self, since: float = 0.0) -> float:
+        """Return the known cost of curation since a time, in US dollars."""
+        return float(
+            await self._db.fetch_value(
+                "SELECT coalesce(sum(cost_usd), 0.0) FROM model_calls WHERE created_at >= ?", (since,)
+            )
+        )
+
+    async def tokens(self) -> tuple[int, int]:
+        """Return the total input and output tokens of curation, including cached ones."""
+        row = await self._db.fetch_one(
+            "SELECT coalesce(sum(coalesce(json_extract(usage_json, '$.input_tokens'), 0) "
+            "+ coalesce(json_extract(usage_json, '$.cache_creation_input_tokens'), 0) "
+            "+ coalesce(json_extract(usage_json, '$.cache_read_input_tokens'), 0)), 0), "
+            "coalesce(sum(json_extract(usage_json, '$.output_tokens')), 0) FROM model_calls "
+            "WHERE json_valid(usage_json)"
+        )
+        return (int(row[0]), int(row[1])) if row else (0, 0)
+
+    async def by_day(self, days: int) -> list[DaySpend]:
+        """Return the cost of the newest days (UTC) with model calls, newest first."""
+        return await self._db.fetch_as(
+            DaySpend,
+            "SELECT date(created_at, 'unixepoch') AS day, coalesce(sum(cost_usd), 0.0), count(*) FROM model_calls "
+            "GROUP BY day ORDER BY day DESC LIMIT ?",
+            (days,),
+        )
+
+    async def by_session(self, sessions: int) -> list[SessionSpend]:
+        """Return the cost of the newest sessions, newest first.
+
+        The cost of a batch over several sessions is divided among its turns.
+        """
+        return await self._db.fetch_as(
+            SessionSpend,
+            "WITH newest AS (SELECT id, started_at, observation_count FROM sessions ORDER BY started_at DESC LIMIT ?) "
+            "SELECT n.id, n.started_at, n.observation_count, coalesce((SELECT sum(c.cost_usd * 1.0 / (SELECT count(*) "
+            "FROM observations b WHERE b.id BETWEEN c.first_observation_id AND c.last_observation_id)) "
+            "FROM observations o JOIN curations c ON c.kind = 'batch' "
+            "AND o.id BETWEEN c.first_observation_id AND c.last_observation_id WHERE o.session_id = n.id), 0.0) "
+            "FROM newest n ORDER BY n.started_at DESC",
+            (sessions,),
+        )
+
+
+CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift", "action"]
+_ROW = (
+    "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
+    "usage_json, cost_usd, seen_curation_id, generation, decision_json"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewCuration:
+    """An event that changes memory, not yet logged. `response` is the raw answer, or JSON of an edit.
+
+    `seen_curation_id` is the state of memory that the curator was shown.
+    """
+
+    kind: CurationKind
+    response: str
+    first_observation_id: int | None = None
+    last_observation_id: int | None = None
+    model: str | None = None
+    prompt_sha256: str | None = None
+    usage: Mapping[str, Any] | None = None
+    cost_usd: float | None = None
+    seen_curation_id: int | None = None
+    #: The extraction of the log that it belongs to: 0 is the first, each re-extraction adds one.
+    generation: int = 0
+    #: The decision about it (see `Curation`), and its time; by default the time of logging.
+    decision: str | None = None
+    created_at: float | None = None
+    #: The row that counts the answer as lost until it is logged (see `LostCalls`).
+    lost_call: int | None = None
+
+    def at(self, moment: float) -> Curation:
+        """Return it as a log row of that moment, for a decision before it is logged."""
+        usage = None if self.usage is None else to_json(self.usage)
+        return Curation(
+            id=0,
+            created_at=moment,
+            kind=self.kind,
+            first_observation_id=self.first_observation_id,
+            last_observation_id=self.last_observation_id,
+            model=self.model,
+            prompt_sha256=self.prompt_sha256,
+            response=self.response,
+            usage_json=usage,
+            cost_usd=self.cost_usd,
+            seen_curation_id=self.seen_curation_id,
+            generation=self.generation,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Curation:
+    """A logged event that changed memory."""
+
+    id: int
+    created_at: float
+    kind: str
+    first_observation_id: int | None
+    last_observation_id: int | None
+    model: str | None
+    prompt_sha256: str | None
+    response: str
+    usage_json: str | None
+    cost_usd: float | None
+    seen_curation_id: int | None
+    generation: int
+    #: Its effect on memory.db, without words forgotten since (see `projection/decision.py`). Answers, changes of
+    #: actions and activations of an extraction have a decision. Other rows are facts, stated by `response`.
+    decision_json: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """New content of a memory file on disk that waits for the person's decision.
+
+    It appeared while the agent worked, or by an import (`source`). `was` is the former content, for a file that no
+    curation makes.
+    """
+
+    curation_id: int
+    name: str
+    found_at: float
+    content: str
+    was: str | None
+    source: Literal["disk", "import"] = "disk"
+
+    @property
+    def happened(self) -> str:
+        """Origin of the change, as text for people."""
+        return what_happened(self.name, self.source)
+
+
+def what_happened(name: str, source: str) -> str:
+    """Return how a pending change came about, as text for people."""
+    return f"{name} {'would be added to by an import' if source == 'import' else 'changed while the agent was at work'}"
+
+
+class Curations(Tables):
+    """Read and append the log's curations."""
+
+    async def append_batch(self, curation: NewCuration) -> int:
+        """Log a batch's curation and mark its turns in one transaction, so that each turn is curated exactly once.
+
+        Raises ValueError if any turn of the range is already curated.
+        """
+        span = (curation.first_observation_id, curation.last_observation_id)
+        _, generation = await self.activation()
+        current = dataclasses.replace(curation, generation=generation)
+
+        def write(tx: sqlite3.Connection) -> int:
+            curation_id = append(tx, current)
+            marked = tx.execute(
+                "UPDATE observations SET processed = 1 WHERE processed = 0 AND id BETWEEN ? AND ?", span
+            ).rowcount
+            inside = tx.execute("SELECT count(*) FROM observations WHERE id BETWEEN ? AND ?", span).fetchone()[0]
+            if marked != inside:
+                raise ValueError(f"turns {span[0]} to {span[1]} are already curated, at least in part")
+            return curation_id
+
+        return await self._db.transact(write)
+
+    async def append_event(self, curation: NewCuration) -> Curation:
+        """Log a change of an action, or a batch of a re-extraction. Memory changes when all its batches are done."""
+        curation_id = await self._db.transact(lambda tx: append(tx, curation))
+        return (await self._select("WHERE id = ?", (curation_id,)))[0]
+
+    async def append_said(self, kind: Literal["edit", "drift"], response: Mapping[str, Any]) -> int:
+        """Log a person's change to memory, or a file's drift; return the curation's id.
+
+        A drift has `name` and `content`; its end has `name`, and the drift's id in `accepted` or `rejected`.
+        """
+        return (await self.append_event(NewCuration(kind=kind, response=to_json(response)))).id
+
+    async def has_note_of(self, mission_id: str) -> bool:
+        """Return whether an action's history contains the end of this schedule's mission."""
+        found = await self._db.fetch_value(
+            "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'action' AND json_valid(response) "
+            "AND json_extract(response, '$.op') = 'noted' AND json_extract(response, '$.mission') = ?)",
+            (mission_id,),
+        )
+        return bool(found)
+
+    async def open_drift(self) -> dict[str, Drift]:
+        """Return the drift of each file that no person has accepted or rejected."""
+        rows = await self._db.fetch_all(
+            "SELECT id, created_at, response FROM curations c WHERE kind = 'drift' AND id IN (SELECT max(id) "
+            "FROM curations WHERE kind = 'drift' GROUP BY json_extract(response, '$.name')) "
+            "AND json_type(response, '$.content') = 'text' AND NOT EXISTS (SELECT 1 FROM curations e "
+            "WHERE e.id > c.id AND e.kind = 'edit' AND json_valid(e.response) "
+            "AND json_extract(e.response, '$.drift') = c.id) ORDER BY id"
+        )
+        found = [(row["id"], row["created_at"], json.loads(row["response"])) for row in rows]
+        return {
+            said["name"]: Drift(
+                id_,
+                said["name"],
+                at,
+                said["content"],
+                said.get("was"),
+                source="import" if said.get("source") == "import" else "disk",
+            )
+            for id_, at, said in found
+        }
+
+    async def proposed(self) -> set[str]:
+        """Return the digests of all proposed file changes, whatever the person decided."""
+        rows = await self._db.fetch_all(
+            "SELECT d.value FROM curations c, json_each(c.response, '$.proposed') d WHERE c.kind = 'drift'"
+        )
+        return {row[0] for row in rows}
+
+    async def after(self, curation_id: int, limit: int = 100) -> list[Curation]:
+        """Return the events above a cursor of every generation, oldest first."""
+        return await self._select("WHERE id > ? ORDER BY id LIMIT ?", (curation_id, limit))
+
+    async def before(self, curation_id: int | None, limit: int) -> list[Curation]:
+        """Return the newest events (below an id) of every generation, newest first."""
+        return await self._select("WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (curation_id, limit))
+
+    async def activation(self, until: int = LARGEST_ROW_ID) -> tuple[int, int]:
+        """Return (curation, generation) of the extraction in use at an event: (0, 0) for the first."""
+        row = await self._db.fetch_one(
+            "SELECT id, json_extract(response, '$.generation') FROM curations WHERE kind = 'edit' AND id <= ? "
+            "AND json_valid(response) AND json_type(response, '$.generation') = 'integer' ORDER BY id DESC LIMIT 1",
+            (until,),
+        )
+        return (int(row[0]), int(row[1])) if row else (0, 0)
+
+    async def activations(self) -> list[Curation]:
+        """Return the rows that activated re-extractions, oldest first."""
+        return await self._select("WHERE kind = 'edit' AND decision_json IS NOT NULL ORDER BY id", ())
+
+    async def fold(self, above: int, until: int, generation: int, limit: int = 100) -> list[Curation]:
+        """Return the events in (above, until] that memory is made of, oldest first."""
+        return await self._select(
+            "WHERE id > ? AND id <= ? AND (kind <> 'batch' OR generation = ?) ORDER BY id LIMIT ?",
+            (above, until, generation, limit),
+        )
+
+    async def newest_event(self, at: float) -> int:
+        """Return the last event that had changed memory by a time, 0 if none had."""
+        return int(
+            await self._db.fetch_value("SELECT coalesce(max(id), 0) FROM curations WHERE created_at <= ?", (at,))
+        )
+
+    async def extraction(self, generation: int, before: int = LARGEST_ROW_ID) -> list[Curation]:
+        """Return the answers of a re-extraction below a row, oldest first, each dated by its last turn."""
+        rows = await self._db.fetch_all(
+            f"SELECT {_ROW}, (SELECT timestamp FROM observations o WHERE o.id = c.last_observation_id) AS ended "  # noqa: S608
+            "FROM curations c WHERE kind = 'batch' AND generation = ? AND id < ? ORDER BY id",
+            (generation, before),
+        )
+        dated = [{**dict(row), "created_at": row["ended"]} for row in rows]
+        return [Curation(**{name: value for name, value in row.items() if name != "ended"}) for row in dated]
+
+    async def peoples_changes(self, before: int = LARGEST_ROW_ID) -> list[Curation]:
+        """Return the edits of files and the changes of actions below a row, oldest first."""
+        # An edit with a decision is the activation of an extraction.
+        return await self._select(
+            "WHERE id < ? AND (kind = 'action' OR (kind = 'edit' AND decision_json IS NULL)) ORDER BY id", (before,)
+        )
+
+    async def batches(self, generation: int) -> list[tuple[int, int]]:
+        """Return the inclusive ranges of turns that an extraction has curated."""
+        rows = await self._db.fetch_all(
+            "SELECT first_observation_id, last_observation_id FROM curations WHERE kind = 'batch' AND generation = ?",
+            (generation,),
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    async def newest_generation(self) -> int:
+        """Return the newest extraction, finished or not."""
+        return int(await self._db.fetch_value("SELECT coalesce(max(generation), 0) FROM curations"))
+
+    async def forgotten_after(self, curation_id: int) -> bool:
+        """Return whether something was forgotten after a curation."""
+        found = await self._db.fetch_value(
+            "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'forget' AND id > ?)", (curation_id,)
+        )
+        return bool(found)
+
+    async def newest_forget(self) -> int | None:
+        """Return the id of the newest forget."""
+        newest: int | None = await self._db.fetch_value("SELECT max(id) FROM curations WHERE kind = 'forget'")
+        return newest
+
+    async def count(self) -> int:
+        """Return the number of events that changed memory."""
+        return int(await self._db.fetch_value("SELECT count(*) FROM curations"))
+
+    async def _select(self, where: str, parameters: Sequence[Any]) -> list[Curation]:
+        sql = f"SELECT {_ROW} FROM curations {where}"  # noqa: S608 - our columns, our clause
+        return await self._db.fetch_as(Curation, sql, parameters)
+
+
+def append(tx: sqlite3.Connection, curation: NewCuration) -> int:
+    """Write one curation inside the caller's transaction; return its id."""
+    cursor = tx.execute(
+        f"INSERT INTO curations ({_ROW}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
+        (
+            time.time() if curation.created_at is None else curation.created_at,
+            curation.kind,
+            curation.first_observation_id,
+            curation.last_observation_id,
+            curation.model,
+            curation.prompt_sha256,
+            curation.response,
+            None if curation.usage is None else to_json(curation.usage),
+            curation.cost_usd,
+            curation.seen_curation_id,
+            curation.generation,
+            curation.decision,
+        ),
+    )
+    tx.execute("DELETE FROM lost_calls WHERE id = ?", (curation.lost_call,))
+    return row_id(cursor.lastrowid)

@@ -1,0 +1,166 @@
+"""The person's files as known to the log: the entries of the last scan, and the person's deeds since a turn.
+
+The tables are in transcript.db, because a scan's turn and its entries are written in one transaction. Times are
+Unix seconds unless they say nanoseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sprite.storage.connection import Tables, in_transaction
+
+#: A change that a person made to a file without the agent.
+Deed = Literal["uploaded", "deleted"]
+
+#: Limit for deeds stored between two turns.
+MOST_DEEDS: Final = 1_000
+
+USER_FILES: Final = """
+    -- The person's files as of the last look that the log has, and what people did to files that no turn has yet.
+    CREATE TABLE disk_entries (
+        path BLOB PRIMARY KEY,
+        size INTEGER NOT NULL,
+        modified_ns INTEGER NOT NULL,
+        changed_ns INTEGER NOT NULL,
+        inode INTEGER NOT NULL
+    );
+    CREATE TABLE disk_look (id INTEGER PRIMARY KEY CHECK (id = 1), at REAL NOT NULL, more INTEGER NOT NULL);
+    CREATE TABLE file_deeds (
+        id INTEGER PRIMARY KEY,
+        at REAL NOT NULL,
+        what TEXT NOT NULL CHECK (what IN ('uploaded', 'deleted')),
+        path BLOB NOT NULL,
+        size INTEGER NOT NULL
+    );
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file, or (if `path` ends with a slash) a folder whose contents are not listed.
+
+    `path` is relative to the workspace, as Python decodes it from the disk. Times are in nanoseconds: of the
+    content, and of the inode, which a move changes, too.
+    """
+
+    path: str
+    size: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFiles:
+    """The last scan: its entries by path, its time, and the number of omitted entries; empty and 0 before the first.
+
+    `nameless` are the traces of files whose names a person had forgotten: see `trace_of`.
+    """
+
+    entries: dict[str, Entry]
+    at: float
+    more: int
+    nameless: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class FileDeed:
+    """A change that a person made to a file; `size` in bytes."""
+
+    id: int
+    what: Deed
+    path: str
+    size: int
+
+
+class UserFilesLog(Tables):
+    """Read and write the known files and the person's deeds."""
+
+    async def known(self) -> KnownFiles:
+        """Return the last scan."""
+        look = await self._db.fetch_one("SELECT at, more FROM disk_look")
+        rows = await self._db.fetch_all("SELECT path, size, modified_ns, changed_ns, inode FROM disk_entries")
+        named = [Entry(os.fsdecode(row[0]), *row[1:]) for row in rows if not _is_trace(row[0])]
+        nameless = frozenset(row[0] for row in rows if _is_trace(row[0]))
+        at, more = (look[0], look[1]) if look else (0.0, 0)
+        return KnownFiles({entry.path: entry for entry in named}, at, more, nameless)
+
+    async def keep(self, entries: Sequence[Entry], at: float, more: int) -> None:
+        """Replace the last scan if it need not be reported."""
+        await self._db.transact(lambda tx: keep_look(tx, entries, at, more))
+
+    @in_transaction
+    def add_deed(self, tx: sqlite3.Connection, what: Deed, path: str, size: int) -> None:
+        """Record a person's deed; above the limit the oldest are deleted."""
+        tx.execute(
+            "INSERT INTO file_deeds (at, what, path, size) VALUES (?, ?, ?, ?)",
+            (time.time(), what, os.fsencode(path), size),
+        )
+        tx.execute("DELETE FROM file_deeds WHERE id <= (SELECT max(id) FROM file_deeds) - ?", (MOST_DEEDS,))
+
+    async def deeds(self) -> list[FileDeed]:
+        """Return the deeds that no turn contains yet, oldest first."""
+        rows = await self._db.fetch_all("SELECT id, what, path, size FROM file_deeds ORDER BY id")
+        return [FileDeed(row[0], row[1], os.fsdecode(row[2]), row[3]) for row in rows]
+
+    async def drop_deeds(self, up_to: int) -> None:
+        """Delete deeds that a turn contains."""
+        await self._db.execute("DELETE FROM file_deeds WHERE id <= ?", (up_to,))
+
+    async def forget(self, is_there: Callable[[str], bool], is_forgotten: Callable[[str], bool]) -> None:
+        """Delete the names of files that no longer exist, and of those to be forgotten.
+
+        An existing file leaves a trace, or the next scan would report its name again.
+        """
+        paths = {*(await self.known()).entries, *(deed.path for deed in await self.deeds())}
+        gone = {path for path in paths if not is_there(path)}
+        forgotten = {path for path in paths - gone if is_forgotten(path)}
+        unsaid = [(os.fsencode(path),) for path in gone | forgotten]
+        traces = [(trace_of(path), os.fsencode(path)) for path in forgotten]
+
+        def write(tx: sqlite3.Connection) -> None:
+            # Not REPLACE, because it deletes without running the triggers.
+            tx.executemany("DELETE FROM disk_entries WHERE path = ?", [(trace,) for trace, _ in traces])
+            tx.executemany("UPDATE disk_entries SET path = ? WHERE path = ?", traces)
+            tx.executemany("DELETE FROM disk_entries WHERE path = ?", unsaid)
+            tx.executemany("DELETE FROM file_deeds WHERE path = ?", unsaid)
+
+        await self._db.transact(write)
+
+
+def trace_of(path: str) -> bytes:
+    """Return the trace of a forgotten name: a hash that recognises the file without containing its name."""
+    return b"\0" + hashlib.sha256(os.fsencode(path)).digest()
+
+
+def _is_trace(path: bytes) -> bool:
+    # No path contains this byte.
+    return path.startswith(b"\0")
+
+
+def keep_look(tx: sqlite3.Connection, entries: Sequence[Entry], at: float, more: int) -> None:
+    """Replace the last scan in the caller's transaction."""
+    columns = "path, size, modified_ns, changed_ns, inode"
+    before = {row[0]: tuple(row) for row in tx.execute(f"SELECT {columns} FROM disk_entries")}  # noqa: S608 - ours
+    now = {
+        (path := trace if (trace := trace_of(each.path)) in before else os.fsencode(each.path)): (
+            *(path, each.size, each.modified_ns, each.changed_ns, each.inode),
+        )
+        for each in entries
+    }
+    # Write only differences, because every written row is replicated.
+    tx.executemany("DELETE FROM disk_entries WHERE path = ?", [(path,) for path in before if path not in now])
+    tx.executemany(
+        f"INSERT INTO disk_entries ({columns}) VALUES (?, ?, ?, ?, ?) "  # noqa: S608 - ours
+        "ON CONFLICT (path) DO UPDATE SET (size, modified_ns, changed_ns, inode) = "
+        "(excluded.size, excluded.modified_ns, excluded.changed_ns, excluded.inode)",
+        [row for path, row in now.items() if before.get(path) != row],
+    )
+    tx.execute("INSERT OR REPLACE INTO disk_look VALUES (1, ?, ?)", (at, more))

@@ -1,0 +1,275 @@
+"""Rows of kind `action` in the log: their JSON and their effect. Times are Unix seconds."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from sprite.common.due_times import due_words, moment_words, span_words
+from sprite.common.recurrence import DEFAULT_ZONE, LATEST, MAX_RULE_CHARS, known_zone, next_after, parse_rule
+from sprite.errors import PeerError
+from sprite.memory.apply import Action, Projected
+from sprite.memory.decision import Acted, Draft, Zone
+from sprite.memory.words import FORGOTTEN, content_words, said, share
+
+MAX_ACTION_CHARS = 2000
+MAX_NOTE_CHARS = 500
+LARGEST_PRIORITY = 100
+#: Limit of open actions with a due time, from all origins together.
+MOST_SCHEDULED = 50
+#: Authors of changes: `schedule` is the agent in a scheduled turn, `sprite` is the process.
+Maker = Literal["person", "agent", "schedule", "sprite"]
+Status = Literal["open", "done", "dismissed", "failed"]
+ACTION_STATUSES: frozenset[str] = frozenset(get_args(Status))
+
+_Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Content = Annotated[str, Meta(min_length=1, max_length=MAX_ACTION_CHARS)]
+_Note = Annotated[str, Meta(max_length=MAX_NOTE_CHARS)]
+_Priority = Annotated[int, Meta(ge=-LARGEST_PRIORITY, le=LARGEST_PRIORITY)]
+_Mission = Annotated[str, Meta(max_length=200)]
+_Rule = Annotated[str, Meta(max_length=MAX_RULE_CHARS)]
+
+
+class Known(Struct, omit_defaults=True):
+    """The identity of a learned action across extractions: its learning's text and source turn."""
+
+    content: str
+    turn: _Id | None = None
+
+
+class ActionRecord(Struct, tag_field="op", omit_defaults=True):
+    """One change of an action, as logged."""
+
+
+class Added(ActionRecord, tag="add"):
+    """A new action; its number is the row's."""
+
+    by: Maker
+    content: _Content
+    due: float | None = None
+    rrule: _Rule | None = None
+    tz: str | None = None
+    priority: _Priority = 0
+    mission: _Mission | None = None
+
+
+class Changed(ActionRecord):
+    """A change of an existing action."""
+
+    action: _Id
+    by: Maker
+    of: Known | None = None
+    mission: _Mission | None = None
+
+
+class Updated(Changed, tag="update"):
+    """New values; unset fields stay."""
+
+    content: _Content | UnsetType = UNSET
+    due: float | UnsetType | None = UNSET
+    rrule: _Rule | UnsetType | None = UNSET
+    tz: str | UnsetType | None = UNSET
+    priority: _Priority | UnsetType = UNSET
+
+
+class Resolved(Changed, tag="resolve", kw_only=True):
+    """A new status. `once`: only this occurrence of a repeat is done, and the action stays open."""
+
+    status: Status
+    note: _Note = ""
+    once: bool = False
+
+
+class Fired(Changed, tag="fired", kw_only=True):
+    """The action fired: `due` began the mission, `next` is the next time. `late_by` is in seconds."""
+
+    due: float
+    next: float | None = None
+    late_by: float = 0.0
+
+
+class Noted(Changed, tag="noted", kw_only=True):
+    """A history entry: the end of its mission, why it waits, a status, or a retry time."""
+
+    what: _Note
+    status: Status | UnsetType = UNSET
+    due: float | UnsetType | None = UNSET
+
+
+class Zoned(ActionRecord, tag="zone"):
+    """The user's time zone from here on."""
+
+    tz: str
+    by: Maker = "person"
+
+
+AnyRecord = Added | Updated | Resolved | Fired | Noted | Zoned
+_DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
+
+
+def write_record(record: AnyRecord) -> str:
+    """Return a row's JSON."""
+    return msgspec.json.encode(record).decode()
+
+
+def read_record(response: str) -> AnyRecord:
+    """Parse a logged row. ValueError with a description if it is invalid."""
+    try:
+        record = _DECODER.decode(response)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    for moment in (getattr(record, name, None) for name in ("due", "next", "late_by")):
+        if isinstance(moment, float) and not (math.isfinite(moment) and 0 <= moment <= LATEST):
+            raise ValueError(f"{moment!r} is no time")
+    try:
+        if isinstance(zone := getattr(record, "tz", None), str):
+            known_zone(zone)
+        if isinstance(rule := getattr(record, "rrule", None), str):
+            parse_rule(rule)
+    except PeerError as error:
+        raise ValueError(str(error)) from error
+    return record
+
+
+#: Minimum word overlap to recognise a relearned action: in the same turn, and in another one.
+ALIKE_IN_TURN, ALIKE = 0.5, 0.8
+#: Mention a delay from this length on.
+LATE_SECONDS = 60
+_DID = {"open": "opened again", "done": "done", "dismissed": "dismissed", "failed": "failed"}
+
+
+def decide_action(draft: Draft) -> None:
+    """Decide about one row. Refuse an unreadable row, or one without its action."""
+    try:
+        record = read_record(draft.curation.response)
+    except ValueError as error:
+        draft.refuse("damaged", f"a change of an action could not be read: {str(error)[:300]}")
+        return
+    if isinstance(record, Zoned):
+        draft.put(Zone(record.tz))
+    elif isinstance(record, Added):
+        if record.content != FORGOTTEN:
+            draft.put(_added(record))
+    elif (action := find_action(draft.tx, record.action, record.of)) is not None:
+        _change(draft, record, action)
+    elif record.of is None or FORGOTTEN not in record.of.content:
+        draft.refuse("action_missing", f"there is no action {record.action} any more")
+
+
+def pass_over(draft: Draft) -> None:
+    """Advance due times that have passed: actions of another extraction must not fire for them again."""
+    at = draft.curation.created_at
+    for action in draft.tx.actions.open():
+        if not action.is_made and action.due is not None and action.due <= at:
+            draft.put(Acted(action=action.id, due=_next(action, at)))
+
+
+def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
+    """Return the action that a row names: by number if it still matches, else by its known words."""
+    action = tx.actions.get(number)
+    if of is None or (action is not None and action.is_made):
+        return action
+    if action is not None and tx.actions.taught_as(action) == of.content:
+        return action
+    saying = said(of.content)
+    best: tuple[float, Action] | None = None
+    for each, content, turn in tx.actions.learned():
+        alike = 1.0 if said(content) == saying else alikeness(content, of.content)
+        wanted = ALIKE_IN_TURN if of.turn is not None and turn == of.turn else ALIKE
+        if alike >= wanted and (best is None or alike > best[0]):
+            best = (alike, each)
+    return best[1] if best else None
+
+
+def alikeness(one: str, other: str) -> float:
+    """Return the smaller of the two shares of common words, from 0 to 1."""
+    words, others = content_words(one), content_words(other)
+    return min(share(words, others), share(others, words))
+
+
+def status_words(status: str) -> str:
+    """Return the history entry for a new status."""
+    return _DID[status]
+
+
+def made_words(due: float | None, rrule: str | None, tz: str | None) -> str:
+    """Return the first history entry of an action: what was asked for."""
+    asked = due_words(due, rrule, tz)
+    return f"made: {asked}" if asked else "made"
+
+
+def _added(record: Added) -> Acted:
+    return Acted(
+        is_new=True,
+        by=record.by,
+        note=made_words(record.due, record.rrule, record.tz),
+        content=record.content,
+        priority=record.priority,
+        due=record.due,
+        rrule=record.rrule,
+        tz=record.tz,
+        origin=record.by,
+        first_due=record.due,
+        mission_id=record.mission,
+    )
+
+
+def _change(draft: Draft, record: Changed, action: Action) -> None:
+    at = draft.curation.created_at
+    match record:
+        case Updated():
+            columns, what = _updated(action, record)
+        case Resolved():
+            columns, what = _resolved(action, record, at)
+        case Fired():
+            columns, what = _fired(action, record, at)
+        case Noted(what=what):
+            columns = {} if record.status is UNSET else {"status": record.status}
+            columns |= {} if record.due is UNSET else {"due": record.due}
+    draft.put(Acted(action=action.id, by=record.by, note=what, **columns))
+
+
+def _updated(action: Action, record: Updated) -> tuple[dict[str, Any], str]:
+    given = {name: getattr(record, name) for name in ("content", "due", "rrule", "tz", "priority")}
+    columns = {name: value for name, value in given.items() if value is not UNSET}
+    if "due" in columns:
+        columns["first_due"] = columns["due"]
+    words = []
+    if "content" in columns:
+        words.append("its words changed")
+    if {"due", "rrule", "tz"} & set(columns):
+        now = {"due": action.due, "rrule": action.rrule, "tz": action.tz} | columns
+        words.append(due_words(now["due"], now["rrule"], now["tz"]) or "no time any more")
+    if "priority" in columns:
+        words.append(f"priority {columns['priority']}")
+    return columns, "changed: " + ", ".join(words)
+
+
+def _resolved(action: Action, record: Resolved, at: float) -> tuple[dict[str, Any], str]:
+    note = f": {record.note}" if record.note else ""
+    if record.once:
+        return {}, f"done this time{note}"
+    columns: dict[str, Any] = {"status": record.status}
+    if record.status == "open" and action.due is not None and action.due <= at:
+        # Its time passed while it was closed, so it must not fire now.
+        columns["due"] = _next(action, at)
+    return columns, f"{status_words(record.status)}{note}"
+
+
+def _fired(action: Action, record: Fired, at: float) -> tuple[dict[str, Any], str]:
+    columns: dict[str, Any] = {"fired_at": at}
+    if action.due is not None and action.due <= record.due:
+        # Otherwise it was changed meanwhile, and the change stands.
+        columns["due"] = record.next
+    late = f", {span_words(record.late_by)} late" if record.late_by >= LATE_SECONDS else ""
+    when = moment_words(record.due, action.tz or DEFAULT_ZONE)
+    return columns, f"fired{late} (was due {when})"
+
+
+def _next(action: Action, at: float) -> float | None:
+    if action.rrule is None or action.first_due is None:
+        return None
+    return next_after(action.rrule, action.first_due, action.tz or DEFAULT_ZONE, at)

@@ -1,0 +1,393 @@
+"""The writes of one curation to memory.db, in one transaction that ends with the cursor.
+
+Synchronous: everything runs on the database's own thread (`MemoryDB.apply`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sprite.protocol.rows import LearningRow
+from sprite.storage.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, spaced_sql
+
+LEARNING_INDEX = f"""
+CREATE VIEW learnings_text AS SELECT id, {spaced_sql("content")} AS content, type FROM learnings;
+CREATE VIRTUAL TABLE learnings_fts USING fts5 (
+    content, type, content = 'learnings_text', content_rowid = 'id', tokenize = '{TOKENIZER}'
+);
+CREATE TRIGGER learnings_indexed AFTER INSERT ON learnings BEGIN
+    INSERT INTO learnings_fts (rowid, content, type)
+    SELECT id, content, type FROM learnings_text WHERE id = NEW.id;
+END;
+"""  # noqa: S608 - our own tables
+
+LEARNING_COLUMNS = ", ".join(LearningRow.__struct_fields__)
+
+#: Words that type names consist of: only these must be searched in the content alone, which costs a third more.
+_TYPE_WORD = re.compile(r'"(?:fact|pattern|correct|prefer|action|tool|instal|digest)')
+#: Up to this many learnings, words are counted one by one, as in turns; above, FTS5 ranks.
+MAX_POSTINGS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class LearningsLooked:
+    """The result of one lookup: postings by word if they are few, else the best with scores, best first."""
+
+    postings: list[list[int]] | None
+    best: list[tuple[int, float]]
+    learnings: int
+
+
+class LearningLook:
+    """Query the index on the reader's own thread, for the duration of one question."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def look_up(self, needles: Sequence[Sequence[str]], filters: Filters, sure: int, limit: int) -> LearningsLooked:
+        """Return the learnings with the needles: all postings if they are few, else the best (`Index.best`)."""
+        connection, index = self._connection, _filtered(filters)
+        total = int(connection.execute("SELECT coalesce(max(id), 0) FROM learnings").fetchone()[0])
+        postings: list[list[int]] = []
+        left = MAX_POSTINGS
+        for needle in needles:
+            postings.append(index.newest(connection, any_of([_in_content(form) for form in needle]), left + 1))
+            left -= len(postings[-1])
+            if left < 0:
+                # With this many, a word's other forms (`needle[1:]`) are not worth their time.
+                words = [_in_content(needle[0]) for needle in needles]
+                return LearningsLooked(None, index.best(connection, words, total, sure, limit), total)
+        return LearningsLooked(postings, [], total)
+
+    def learnings(self, ids: Collection[int]) -> dict[int, LearningRow]:
+        """Return those of these learnings that exist."""
+        rows = self._connection.execute(
+            f"SELECT {LEARNING_COLUMNS} FROM learnings "  # noqa: S608 - our columns
+            "WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(ids)),),
+        )
+        return {row[0]: LearningRow(*row) for row in rows}
+
+    def newest(self, filters: Filters, limit: int) -> list[int]:
+        """Return the ids of the newest learnings that pass the filters."""
+        where, parameters = filters.sql("created_at", "session_id", "type", _of_projects("project"))
+        sql = f"SELECT id FROM learnings WHERE {where} ORDER BY id DESC LIMIT ?"  # noqa: S608 - our clause
+        return [row[0] for row in self._connection.execute(sql, (*parameters, limit))]
+
+
+def _of_projects(column: str) -> ProjectSql:
+    def condition(keys: int, own: bool) -> str:
+        parts = [f"{column} IN ({', '.join('?' * keys)})"] if keys else []
+        return f"({' OR '.join([*parts, *([f'{column} IS NULL'] if own else [])]) or '0'})"
+
+    return condition
+
+
+def _in_content(phrase: str) -> str:
+    return f"{{content}} : {phrase}" if _TYPE_WORD.match(phrase) else phrase
+
+
+def _filtered(filters: Filters) -> Index:
+    where, parameters = filters.sql("l.created_at", "l.session_id", "l.type", _of_projects("l.project"))
+    joined = "" if where == "1" else "CROSS JOIN learnings l ON l.id = learnings_fts.rowid"
+    return Index("learnings_fts", joined, where, parameters)
+
+
+#: Actions without a learning have their log row's number above this value. So they keep their id after every rebuild
+#: and re-extraction, and no learning ever has it.
+MADE_IDS = 1_000_000
+#: History entries kept per action: the first and the newest. The history of a repeat would otherwise grow without
+#: limit.
+HISTORY_KEPT = 40
+
+ACTION_COLUMNS = (
+    "id, created_at, content, priority, status, source_learning_id, due, rrule, tz, fired_at, origin, history_json, "
+    "first_due, mission_id, version"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A task; `status` is open, done, dismissed or failed.
+
+    `due` is the next time, `first_due` the first and `fired_at` the last. `rrule` is the repeat (RFC 5545),
+    computed in `tz`. `mission_id` is the agent's turn that created it. `history_json` is a list of {at, by, what},
+    oldest first.
+    """
+
+    id: int
+    created_at: float
+    content: str
+    priority: int
+    status: str
+    source_learning_id: int | None
+    due: float | None = None
+    rrule: str | None = None
+    tz: str | None = None
+    fired_at: float | None = None
+    origin: str = "curator"
+    history_json: str = "[]"
+    first_due: float | None = None
+    mission_id: str | None = None
+    #: Grows with each change, so that changes based on an older version are refused.
+    version: int = 1
+
+    @property
+    def is_made(self) -> bool:
+        """Whether a person or the agent created it; otherwise the curator learned it."""
+        return self.id > MADE_IDS
+
+
+class ProjectedActions:
+    """Write actions inside a curation's transaction."""
+
+    def __init__(self, tx: sqlite3.Connection) -> None:
+        self._tx = tx
+
+    def get(self, action_id: int) -> Action | None:
+        """Return an action, or None."""
+        found = self._select("WHERE id = ?", (action_id,))
+        return found[0] if found else None
+
+    def learned(self) -> list[tuple[Action, str, int | None]]:
+        """Return each learned action with the learning's text and the turn that is its source."""
+        rows = self._tx.execute(
+            f"SELECT {', '.join(f'a.{name}' for name in ACTION_COLUMNS.split(', '))}, "  # noqa: S608 - our columns
+            "l.content AS learned, l.source_observation_id AS turn FROM pending_actions a "
+            "JOIN learnings l ON l.id = a.source_learning_id WHERE a.id <= ? ORDER BY a.id",
+            (MADE_IDS,),
+        )
+        found = [dict(row) for row in rows]
+        return [
+            (Action(**row), content, turn) for row in found for content, turn in [(row.pop("learned"), row.pop("turn"))]
+        ]
+
+    def taught_as(self, action: Action) -> str | None:
+        """Return the text of the learning behind an action."""
+        row = self._tx.execute("SELECT content FROM learnings WHERE id = ?", (action.source_learning_id,)).fetchone()
+        return str(row[0]) if row else None
+
+    def open(self) -> list[Action]:
+        """Return the open actions."""
+        return self._select("WHERE status = 'open' ORDER BY id")
+
+    def standing_for(self, learning_id: int) -> list[Action]:
+        """Return the open actions of a learning."""
+        return self._select("WHERE source_learning_id = ? AND status = 'open' ORDER BY id", (learning_id,))
+
+    def made_in(self, mission_id: str) -> list[Action]:
+        """Return the actions that the agent created in a turn."""
+        return self._select("WHERE mission_id = ? ORDER BY id", (mission_id,))
+
+    def scheduled(self) -> int:
+        """Return the number of open actions with a due time."""
+        row = self._tx.execute(
+            "SELECT count(*) FROM pending_actions WHERE status = 'open' AND due IS NOT NULL"
+        ).fetchone()
+        return int(row[0])
+
+    def _select(self, where: str, parameters: Iterable[Any] = ()) -> list[Action]:
+        rows = self._tx.execute(
+            f"SELECT {ACTION_COLUMNS} FROM pending_actions {where}",  # noqa: S608 - our columns, our clause
+            tuple(parameters),
+        )
+        return [Action(**dict(row)) for row in rows]
+
+    def add(self, action: Action) -> None:
+        """Store a new action."""
+        values = [getattr(action, name) for name in ACTION_COLUMNS.split(", ")]
+        places = ", ".join("?" * len(values))
+        self._tx.execute(f"INSERT INTO pending_actions ({ACTION_COLUMNS}) VALUES ({places})", values)  # noqa: S608
+
+    def change(self, action_id: int, **columns: Any) -> None:
+        """Change columns of an action."""
+        sets = ", ".join(f"{name} = ?" for name in columns)
+        self._tx.execute(
+            f"UPDATE pending_actions SET {sets}, version = version + 1 WHERE id = ?",  # noqa: S608 - the fold's own names
+            (*columns.values(), action_id),
+        )
+
+    def note(self, action_id: int, at: float, by: str, what: str) -> None:
+        """Append an entry to an action's history."""
+        row = self._tx.execute("SELECT history_json FROM pending_actions WHERE id = ?", (action_id,)).fetchone()
+        history = [*json.loads(row[0]), {"at": at, "by": by, "what": what}]
+        if len(history) > HISTORY_KEPT:
+            history = [history[0], *history[-HISTORY_KEPT + 1 :]]
+        self.change(action_id, history_json=json.dumps(history, ensure_ascii=False))
+
+    def zone(self) -> str | None:
+        """Return the person's time zone at this point of the log; None until it is known."""
+        value: str | None = self._tx.execute("SELECT tz FROM projection").fetchone()[0]
+        return value
+
+    def set_zone(self, tz: str) -> None:
+        """Set the person's time zone from here on."""
+        self._tx.execute("UPDATE projection SET tz = ?", (tz,))
+
+
+class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="did", tag="learn"):
+    """A new learning of an answer, with its number, as stored in the log.
+
+    `turn` and `quote` are its evidence, `origin` is the author of those words. `said` is the content without
+    fillers, used to detect repeats.
+    """
+
+    number: int
+    created_at: float
+    type: str
+    content: str
+    said: str
+    origin: str
+    confidence: float
+    turn: int | None = None
+    session: str | None = None
+    quote: str | None = None
+    project: str | None = None
+
+
+class Projected:
+    """Write one curation's changes in one transaction that ends with the cursor."""
+
+    def __init__(self, tx: sqlite3.Connection) -> None:
+        self.tx = tx
+        self.actions = ProjectedActions(tx)
+
+    def same_learning(self, type_: str, said: str, project: str | None) -> LearningRow | None:
+        """Return a valid learning of this type and text, of the project or else of the person's own, or None."""
+        return self._known(
+            "said = ? AND type = ? AND superseded_by IS NULL AND (project IS NULL OR project = ?) "
+            "ORDER BY project IS NULL, id LIMIT 1",
+            (said, type_, project),
+        )
+
+    def known(self, learning_id: int) -> LearningRow | None:
+        """Return a valid learning, or None."""
+        return self._known("id = ? AND superseded_by IS NULL", (learning_id,))
+
+    def nearest(self, match: str, limit: int) -> list[LearningRow]:
+        """Return the valid learnings that are most similar to a text; `match` is an FTS5 expression.
+
+        Digests are excluded: they repeat other learnings and prove nothing.
+        """
+        return self._nearest(match, "l.superseded_by IS NULL AND l.type <> 'DIGEST'", limit)
+
+    def _nearest(self, match: str, where: str, limit: int) -> list[LearningRow]:
+        if not match:
+            return []
+        rows = self.tx.execute(
+            f"SELECT l.{LEARNING_COLUMNS.replace(', ', ', l.')} FROM learnings_fts f "  # noqa: S608 - our clause
+            f"JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND {where} "
+            "ORDER BY f.rank, l.id LIMIT ?",
+            (f"{{content}} : ({match})", limit),
+        )
+        return [LearningRow(*row) for row in rows]
+
+    def nearest_replaced(self, match: str, limit: int) -> list[LearningRow]:
+        """Return the superseded learnings that are most similar to a text."""
+        return self._nearest(match, "l.superseded_by IS NOT NULL", limit)
+
+    def _known(self, where: str, parameters: Sequence[Any]) -> LearningRow | None:
+        row = self.tx.execute(
+            f"SELECT {LEARNING_COLUMNS} FROM learnings WHERE {where}",  # noqa: S608 - our clause
+            parameters,
+        ).fetchone()
+        return LearningRow(*row) if row else None
+
+    def digests_of(self, session_id: str) -> list[int]:
+        """Return the ids of a session's valid digests."""
+        rows = self.tx.execute(
+            "SELECT id FROM learnings WHERE type = 'DIGEST' AND superseded_by IS NULL AND session_id = ? ORDER BY id",
+            (session_id,),
+        )
+        return [int(row[0]) for row in rows]
+
+    def numbered(self) -> int:
+        """Return the number of learnings that have a number."""
+        return int(self.tx.execute("SELECT numbered FROM projection").fetchone()[0])
+
+    def number(self, count: int) -> None:
+        """Number this many more learnings."""
+        self.tx.execute("UPDATE projection SET numbered = numbered + ?", (count,))
+
+    def add_learning(self, learning: NewLearning, curation_id: int) -> None:
+        """Store a learning."""
+        self.tx.execute(
+            "INSERT INTO learnings (id, created_at, session_id, type, content, source_observation_id, "
+            "confidence, curation_id, origin, evidence, last_seen, said, project) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                learning.number,
+                learning.created_at,
+                learning.session,
+                learning.type,
+                learning.content,
+                learning.turn,
+                learning.confidence,
+                curation_id,
+                learning.origin,
+                learning.quote,
+                learning.created_at,
+                learning.said,
+                learning.project,
+            ),
+        )
+
+    def count_again(self, learning_id: int, at: float) -> None:
+        """Record that a learning was stated again."""
+        self.tx.execute("UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?", (at, learning_id))
+
+    def corroborate(self, learning_id: int, new: NewLearning) -> None:
+        """Replace a learning's evidence by the better evidence of `new`, which says the same."""
+        self.tx.execute(
+            "UPDATE learnings SET origin = ?, confidence = ?, evidence = ?, source_observation_id = ?, "
+            "session_id = ? WHERE id = ?",
+            (new.origin, new.confidence, new.quote, new.turn, new.session, learning_id),
+        )
+
+    def make_own(self, learning_id: int) -> None:
+        """Make a learning the person's own instead of a project's."""
+        self.tx.execute("UPDATE learnings SET project = NULL WHERE id = ?", (learning_id,))
+
+    def supersede(self, learning_id: int, by: int) -> None:
+        """Mark a valid learning as replaced."""
+        self.tx.execute(
+            "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND id <> ?1 AND superseded_by IS NULL",
+            (by, learning_id),
+        )
+
+    def add_version(self, name: str, content: str, *, curation_id: int, at: float, source: str) -> None:
+        """Store the next version of a curated file."""
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        self.tx.execute(
+            "INSERT INTO file_versions (name, version, curation_id, created_at, source, content, sha256) "
+            "VALUES (?1, (SELECT coalesce(max(version), 0) + 1 FROM file_versions WHERE name = ?1), "
+            "?2, ?3, ?4, ?5, ?6)",
+            (name, curation_id, at, source, content, digest),
+        )
+
+    def latest_content(self, name: str) -> str | None:
+        """Return a curated file's current content; None while it is as shipped."""
+        row = self.tx.execute(
+            "SELECT content FROM file_versions WHERE name = ? ORDER BY version DESC LIMIT 1", (name,)
+        ).fetchone()
+        return str(row[0]) if row else None
+
+    def changed_by_a_person(self, name: str, since: int) -> bool:
+        """Return whether a person changed a curated file in a later curation than this one."""
+        row = self.tx.execute(
+            "SELECT 1 FROM file_versions WHERE name = ? AND source = 'person' AND curation_id > ? LIMIT 1",
+            (name, since),
+        ).fetchone()
+        return row is not None
+
+    def report(self, curation_id: int, kind: str, detail: str) -> None:
+        """Store the reason why a part of a curation was refused."""
+        self.tx.execute("INSERT INTO reports (curation_id, kind, detail) VALUES (?, ?, ?)", (curation_id, kind, detail))

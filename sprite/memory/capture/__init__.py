@@ -1,1 +1,0 @@
-"""Capture: write every turn to the log, from the CLI's hooks and stream."""

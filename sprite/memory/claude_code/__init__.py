@@ -1,1 +1,0 @@
-"""Parse Claude Code's session logs into turns."""

@@ -1,0 +1,235 @@
+"""Decisions about curator answers and action changes: their parts, their JSON, and applying them.
+
+The log keeps each decision beside its answer, and memory is a fold of decisions. Applying one reads no turn and calls
+no guard: the same log gives the same memory, even after a guard has changed. A `Draft` collects the parts of a new
+decision. It applies each part at once, so that it affects the next part; the caller rolls the transaction back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from sprite.log.curations import Curation
+from sprite.memory.apply import MADE_IDS, Action, NewLearning, Projected
+
+
+@dataclass(slots=True)
+class Change:
+    """The result of one curation: the rewritten files, the added learnings and the changed actions by id.
+
+    `is_of_memory` is False if it only changed the action list, without curation of turns.
+    """
+
+    curation_id: int
+    files: list[str] = field(default_factory=list)
+    learnings: list[int] = field(default_factory=list)
+    actions: list[int] = field(default_factory=list)
+    is_of_memory: bool = True
+
+
+class _Part(Struct, frozen=True, omit_defaults=True, tag_field="did"):
+    """One effect of a decision on memory.db."""
+
+
+class Numbered(_Part, frozen=True, tag="number"):
+    """The number of learnings in the answer. Each has a number, also if it was refused."""
+
+    count: int
+
+
+class Repeated(_Part, frozen=True, tag="repeat"):
+    """The learning `of` was taught again, as `new`, whose number stays unused.
+
+    It `counts` unless it may only be an echo. If the new evidence is `better`, it replaces the old evidence.
+    """
+
+    of: int
+    new: NewLearning
+    counts: bool = False
+    better: bool = False
+
+
+class Heard(_Part, frozen=True, tag="hear"):
+    """A learning was taught again, in words that were forgotten since."""
+
+    learning: int
+
+
+class Superseded(_Part, frozen=True, tag="supersede"):
+    """One learning replaces another."""
+
+    learning: int
+    by: int
+
+
+class MadeOwn(_Part, frozen=True, tag="own"):
+    """A learning of a project became the person's own."""
+
+    learning: int
+
+
+class Written(_Part, frozen=True, tag="file"):
+    """A curated file has this content."""
+
+    name: str
+    content: str
+
+
+class Refusal(_Part, frozen=True, tag="refuse"):
+    """A part of the answer that was refused, and the reason."""
+
+    kind: str
+    detail: str
+
+
+class Acted(_Part, frozen=True, tag="act", kw_only=True):
+    """A new action, or a change of one.
+
+    Columns that are unset stay. Without a number, it is the action that the row itself made. `note` is the entry in its
+    history, and `by` its author.
+    """
+
+    action: int | None = None
+    is_new: bool = False
+    by: str = "curator"
+    note: str = ""
+    created_at: float | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    source_learning_id: int | UnsetType | None = UNSET
+    due: float | UnsetType | None = UNSET
+    rrule: str | UnsetType | None = UNSET
+    tz: str | UnsetType | None = UNSET
+    fired_at: float | UnsetType = UNSET
+    origin: str | UnsetType = UNSET
+    first_due: float | UnsetType | None = UNSET
+    mission_id: str | UnsetType | None = UNSET
+
+
+class Zone(_Part, frozen=True, tag="zone"):
+    """The user's time zone from here on."""
+
+    tz: str
+
+
+class Again(_Part, frozen=True, tag="again"):
+    """The next change of a file or an action in a re-extraction, with its effect on an action there."""
+
+    row: int
+    parts: list[Part] = []
+
+
+Part = NewLearning | Numbered | Repeated | Heard | Superseded | MadeOwn | Written | Refusal | Acted | Zone | Again
+_DECODER: msgspec.json.Decoder[list[Part]] = msgspec.json.Decoder(list[Part])
+_NO_COLUMNS = frozenset({"action", "is_new", "by", "note"})
+
+
+def write_decision(parts: Iterable[Part]) -> str:
+    """Write a decision as JSON."""
+    return msgspec.json.encode(list(parts)).decode()
+
+
+def read_decision(decision: str) -> list[Part]:
+    """Read the JSON of a decision. ValueError if it is not one."""
+    return _DECODER.decode(decision)
+
+
+def in_order(rows: Iterable[Curation], changes: Iterable[Curation]) -> Iterator[Curation]:
+    """Yield the rows of a re-extraction, and between them people's changes with the decisions made there."""
+    known = {change.id: change for change in changes}
+    for row in rows:
+        for part in read_decision(row.decision_json or "[]"):
+            if isinstance(part, Again) and (change := known.get(part.row)) is not None:
+                decision = write_decision(part.parts) if change.kind == "action" else None
+                yield replace(change, decision_json=decision)
+        yield row
+
+
+class Fold:
+    """Apply parts of a decision to memory.db, inside the transaction of their curation."""
+
+    def __init__(self, tx: Projected, curation: Curation) -> None:
+        self.tx = tx
+        self.curation = curation
+        self.change = Change(curation.id, is_of_memory=curation.kind != "action")
+
+    def put(self, part: Part) -> None:
+        """Apply one part."""
+        match part:
+            case Written(name, content):
+                at = self.curation.created_at
+                self.tx.add_version(name, content, curation_id=self.curation.id, at=at, source="curator")
+                if name not in self.change.files:
+                    self.change.files.append(name)
+            case Refusal(kind, detail):
+                self.tx.report(self.curation.id, kind, detail)
+            case Zone(tz):
+                self.tx.actions.set_zone(tz)
+            case Acted():
+                self._act(part)
+            case _:
+                self._learn(part)
+
+    def _learn(self, part: Part) -> None:
+        tx, at = self.tx, self.curation.created_at
+        match part:
+            case NewLearning():
+                tx.add_learning(part, self.curation.id)
+                self.change.learnings.append(part.number)
+            case Numbered(count):
+                tx.number(count)
+            case Repeated(of, new, counts, better):
+                if counts:
+                    tx.count_again(of, at)
+                if better:
+                    tx.corroborate(of, new)
+            case Heard(learning):
+                tx.count_again(learning, at)
+            case Superseded(learning, by):
+                tx.supersede(learning, by)
+            case MadeOwn(learning):
+                tx.make_own(learning)
+
+    def _act(self, part: Acted) -> None:
+        number = MADE_IDS + self.curation.id if part.action is None else part.action
+        given = {name: value for name, value in msgspec.structs.asdict(part).items() if name not in _NO_COLUMNS}
+        columns = {name: value for name, value in given.items() if value is not UNSET}
+        at = self.curation.created_at
+        if part.is_new:
+            new: dict[str, Any] = {"created_at": at, "priority": 0, "status": "open", "source_learning_id": None}
+            new |= columns
+            self.tx.actions.add(Action(id=number, **new))
+            at = new["created_at"]
+        elif columns:
+            self.tx.actions.change(number, **columns)
+        if part.note:
+            self.tx.actions.note(number, at, part.by, part.note)
+        if part.is_new or part.note or "status" in columns:
+            self.change.actions.append(number)
+
+
+class Draft(Fold):
+    """A new decision: each part is applied and kept."""
+
+    def __init__(self, tx: Projected, curation: Curation) -> None:
+        super().__init__(tx, curation)
+        self.parts: list[Part] = []
+
+    def put(self, part: Part) -> None:
+        """Apply one part, and keep it."""
+        super().put(part)
+        self.parts.append(part)
+
+    def refuse(self, kind: str, detail: str) -> None:
+        """Refuse a part of the answer, with a reason."""
+        self.put(Refusal(kind, detail[:REPORT_CHARS]))
+
+
+#: The longest reason of a refusal.
+REPORT_CHARS = 2000

@@ -1,1 +1,0 @@
-"""Forgetting: remove words from every store that holds them."""

@@ -1,0 +1,174 @@
+"""Log changes on disk: a person's edit, or drift if the agent was at work.
+
+Drift has no effect until a person accepts or rejects it: memory keeps its content, and the file on disk stays. An edit
+during open drift is drift, too, because it may contain unreviewed text.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sprite.errors import PeerError
+from sprite.log.curations import Drift
+from sprite.log.transcript import TranscriptDB
+from sprite.memory.database import MemoryDB
+from sprite.memory.files import CURATED, DEPLOYED, MemoryFiles, over_limit, sha256, template
+
+log = logging.getLogger(__name__)
+
+
+class HandChanges:
+    """Detect changes that the runtime did not write, and log a person's decisions on drift."""
+
+    def __init__(
+        self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles, tell: Callable[[str], None]
+    ) -> None:
+        self._tell = tell
+        self._curations = transcript.curations
+        self._memory = memory
+        self._files = files
+        #: Open drift by file, as of the last check.
+        self.drift: dict[str, Drift] = {}
+
+    async def log(self) -> bool:
+        """Log every file that differs from the runtime's last write. Return whether there was one."""
+        self.drift = await self._curations.open_drift()
+        before = self._files.before_work()
+        found = [await self._look(name, at_work=before is not None) for name in CURATED]
+        found += [await self._look_at_deployed(name, before) for name in DEPLOYED]
+        if any(found):
+            self.drift = await self._curations.open_drift()
+        return any(found)
+
+    def waiting(self, name: str) -> Drift:
+        """Return the open drift of a file. PeerError if there is none."""
+        drift = self.drift.get(name)
+        if drift is None:
+            raise PeerError(f"No change of {name[:80]!r} waits for a decision.", code="not_found")
+        return drift
+
+    async def propose(self, contents: Mapping[str, str], digests: Mapping[str, Sequence[str]]) -> None:
+        """Write contents into curated files as drift; `digests` are of each one's sources.
+
+        After a crash the contents on disk still count as drift, because the agent's marker is set.
+        """
+        is_alone = self._files.before_work() is None
+        if is_alone:
+            self._files.note_work({name: self._files.read(name) for name in DEPLOYED})
+        for name, content in contents.items():
+            self._files.write(name, content)
+            before = self.drift.get(name)
+            # Text that the agent may have written becomes part of it and must be reviewed as such.
+            said = {"name": name, "source": "import" if before is None else before.source}
+            await self._curations.append_said(
+                "drift", {**said, "content": content, "proposed": list(digests.get(name, ()))}
+            )
+            await self._memory.mark_written(name, sha256(content))
+        if is_alone:
+            self._files.note_rest()
+
+    async def accept(self, drift: Drift) -> None:
+        """Log the content on disk as accepted by a person."""
+        if drift.name in DEPLOYED:
+            if (before := self._files.before_work()) is not None:
+                self._files.note_work({**before, drift.name: drift.content})
+            await self._curations.append_said("drift", {"name": drift.name, "accepted": drift.curation_id})
+        else:
+            await self._log_edit(drift.name, drift.content, source="accepted", drift=drift.curation_id)
+
+    async def reject(self, drift: Drift) -> None:
+        """Log that the file keeps its old content; restore a deployed file at once."""
+        if drift.was is not None:
+            self._files.write(drift.name, drift.was)
+        await self._curations.append_said("drift", {"name": drift.name, "rejected": drift.curation_id})
+
+    async def _look(self, name: str, *, at_work: bool) -> bool:
+        if (words := self._files.set_aside_the_unusable(name)) is not None:
+            self._tell(words)
+        if not self._files.exists(name):
+            return False
+        content, waiting = self._files.on_disk(name), self.drift.get(name)
+        if waiting is None:
+            if await self.knows(name, content):
+                return False
+        elif content == waiting.content:
+            return False
+        if waiting is not None and content == await in_memory(self._memory, name):
+            await self._curations.append_said(
+                "drift", {"name": name, "rejected": waiting.curation_id, "source": "disk"}
+            )
+        elif waiting is not None or at_work:
+            await self._log_drift({"name": name, "content": content})
+        else:
+            log.info("%s was edited by hand", name)
+            await self._log_edit(name, content, source="disk")
+        await self._memory.mark_written(name, sha256(content))
+        return True
+
+    async def _look_at_deployed(self, name: str, before: dict[str, str] | None) -> bool:
+        """Log drift of a deployed file. Changes outside the agent's work belong to the deployer."""
+        if (words := self._files.set_aside_the_unusable(name)) is not None:
+            self._tell(words)
+            if before is None:
+                self._files.write(name, template(name))
+        waiting = self.drift.get(name)
+        was = waiting.was if waiting is not None else (before or {}).get(name)
+        if was is not None and before is not None and not self._files.exists(name):
+            self._files.write(name, was)
+        content = self._files.on_disk(name)
+        if waiting is not None and content == waiting.content:
+            return False
+        if was is not None and before is not None and content not in {was, template(name)}:
+            await self._log_drift({"name": name, "content": content, "was": was})
+        elif waiting is not None:
+            await self._curations.append_said(
+                "drift", {"name": name, "rejected": waiting.curation_id, "source": "disk"}
+            )
+        else:
+            return False
+        return True
+
+    async def _log_drift(self, response: dict[str, Any]) -> None:
+        log.warning("%s changed while the agent was at work; it waits for a person's word", response["name"])
+        await self._curations.append_said("drift", {**response, "source": "disk"})
+
+    async def _log_edit(self, name: str, content: str, **more: Any) -> None:
+        over = over_limit(name, content)
+        reported = {} if over is None else {"over": over}
+        if over is not None:
+            log.warning("%s; it stays as it was written, and prompts have what is within the limits", over)
+            self._tell(f"{over}. It stays as you wrote it, and the agent is shown what is within the limits.")
+        await self._curations.append_said("edit", {"name": name, "content": content, **more, **reported})
+
+    async def knows(self, name: str, content: str) -> bool:
+        """Return whether the runtime wrote this content, or could have written it."""
+        digest = sha256(content)
+        if digest == await self._memory.written(name):
+            return True
+        # A crash between the rename and its mark, or a rebuilt memory.db, leaves no mark. Any version that the runtime
+        # could have written then counts as its own.
+        latest = await self._memory.latest_version(name)
+        if latest is None:
+            return content == template(name)
+        if digest == latest.sha256:
+            return True
+        if await self._memory.written(name) is not None:
+            return False
+        return content == template(name) or any(
+            digest == version.sha256 for version in await self._memory.versions(name)
+        )
+
+
+async def in_memory(memory: MemoryDB, name: str) -> str:
+    """Return a curated file as memory has it."""
+    latest = await memory.latest_version(name)
+    return template(name) if latest is None else latest.content
+
+
+async def held_back(memory: MemoryDB, drift: dict[str, Drift]) -> dict[str, str]:
+    """Return the contents to read in place of files with open drift."""
+    return {
+        name: await in_memory(memory, name) if waiting.was is None else waiting.was for name, waiting in drift.items()
+    }

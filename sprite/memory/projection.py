@@ -1,0 +1,323 @@
+"""Fold logged decisions into memory.db and the four curated files, without a model or guards.
+
+The same log gives the same rows, ids and times on every replay. Each curation is applied in one transaction with the
+cursor. Files follow by atomic rename; after a crash in between, the next `settle` repairs them. `hand_changes.py`
+handles manual changes on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from sprite.errors import PeerError
+from sprite.log.curations import Curation, Drift, NewCuration
+from sprite.log.transcript import TranscriptDB
+from sprite.memory.action_rows import AnyRecord, decide_action, write_record
+from sprite.memory.apply import Projected
+from sprite.memory.database import MemoryDB
+from sprite.memory.decision import Change, Draft, Fold, Part, in_order, read_decision, write_decision
+from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
+from sprite.memory.hand_changes import HandChanges, held_back, in_memory
+from sprite.storage.connection import LARGEST_ROW_ID
+
+
+@dataclass(frozen=True, slots=True)
+class _FileEdit:
+    """A person's content for a curated file, as logged."""
+
+    name: str
+    content: str
+    #: The limit that the content exceeds: a person may exceed it, a curator may not.
+    over: str | None
+
+
+def fold(tx: Projected, curation: Curation) -> Change:
+    """Apply one curation."""
+    folding = Fold(tx, curation)
+    try:
+        if curation.decision_json is not None or curation.kind in {"batch", "action"}:
+            for part in read_decision(curation.decision_json or ""):
+                folding.put(part)
+        elif curation.kind == "edit":
+            _fold_edit(folding)
+        elif curation.kind not in {"forget", "quarantine", "drift"}:
+            # A newer Sprite may have written it. Report it and go on.
+            tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        # One damaged row must not stop memory. Report it and go on.
+        words = "an edit" if curation.kind == "edit" else f"a curation of kind {curation.kind!r}"
+        tx.report(curation.id, "damaged", f"{words} could not be read")
+    return folding.change
+
+
+def _fold_edit(folding: Fold) -> None:
+    curation, tx = folding.curation, folding.tx
+    edit = _read_edit(curation.response)
+    tx.add_version(edit.name, edit.content, curation_id=curation.id, at=curation.created_at, source="person")
+    if edit.over is not None:
+        tx.report(curation.id, "over_limit", f"{edit.over}; a person wrote it so, and it stands")
+    folding.change.files.append(edit.name)
+
+
+def _read_edit(response: str) -> _FileEdit:
+    """Read an edit of the log. ValueError, KeyError or TypeError if it is damaged."""
+    edit = json.loads(response)
+    name, content = edit["name"], edit["content"]
+    if name not in CURATED:
+        raise ValueError(f"{name!r} is no curated file")
+    if not isinstance(content, str):
+        raise TypeError("the content is no text")
+    content.encode()
+    over = edit.get("over")
+    return _FileEdit(name, content, over if isinstance(over, str) else None)
+
+
+log = logging.getLogger(__name__)
+
+
+class Projection:
+    """Keep memory.db and the files up to date with the log; `tell` receives notes about files for people."""
+
+    def __init__(
+        self,
+        transcript: TranscriptDB,
+        memory: MemoryDB,
+        files: MemoryFiles,
+        tell: Callable[[str], None] = lambda _words: None,
+    ) -> None:
+        self._transcript = transcript
+        self._memory = memory
+        self.files = self._files = files
+        self._hands = HandChanges(transcript, memory, files, tell)
+        self._lock = asyncio.Lock()
+        #: Fingerprint of the files at the last complete update.
+        self._settled: tuple[object, ...] | None = None
+
+    async def settle(self) -> list[Change]:
+        """Bring everything up to date: manual edits into the log, the log into memory.db, then into files.
+
+        Safe at any time and after any crash. Returns the changes, one per curation.
+        """
+        async with self._lock:
+            return await self._settle()
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[Callable[[], Awaitable[list[Change]]]]:
+        """Prevent edits while the block runs; yield a function that settles inside it."""
+        async with self._lock:
+            yield self._settle
+
+    async def edit(self, name: str, content: str, base: int | None = None) -> list[Change]:
+        """Log and apply a person's new content for a curated file. PeerError if it is refused.
+
+        `base` is the version that was edited. If it is outdated, the edit is a conflict.
+        """
+        if name not in CURATED:
+            raise PeerError(f"{name[:80]!r} cannot be edited here; curated files are {', '.join(CURATED)}.")
+        if reason := over_limit(name, content):
+            raise PeerError(f"Not saved: {reason}.", code="over_limit")
+        async with self._lock:
+            # Log a manual change on disk first, or it would seem newer than this edit.
+            changes = await self._settle()
+            if name in self._hands.drift:
+                raise PeerError(f"{self._hands.drift[name].happened}: accept or reject that first.", code="drift")
+            if reason := over_together(name, content, {other: self._files.read(other) for other in CURATED}):
+                raise PeerError(f"Not saved: {reason}. Shorten one of them first.", code="over_limit")
+            latest = await self._memory.latest_version(name)
+            if base is not None and base != (latest.version if latest else 0):
+                raise PeerError(
+                    f"{name} has changed since you opened it: look at the newest version first.", code="conflict"
+                )
+            await self._transcript.curations.append_said("edit", {"name": name, "content": content})
+            return changes + await self._settle()
+
+    async def accept(self, name: str, seen: int | None = None) -> list[Change]:
+        """Accept a file's drift for a person: log it as their edit, and apply it.
+
+        `seen` is the curation of the drift that they saw, by default the newest one shown. If it is outdated, the
+        decision is a conflict.
+        """
+        return await self._decide(name, seen, self._hands.accept)
+
+    async def reject(self, name: str, seen: int | None = None) -> list[Change]:
+        """Reject a file's drift for a person: log it, and restore the file on disk."""
+        return await self._decide(name, seen, self._hands.reject)
+
+    async def propose(
+        self, change: Callable[[dict[str, str]], tuple[Mapping[str, str], Mapping[str, Sequence[str]]]]
+    ) -> list[Change]:
+        """Propose changes of the curated files. A person accepts or rejects each file.
+
+        `change` receives the four current contents, with open drift applied. It returns the new contents and, by file,
+        the digests of their sources.
+        """
+        async with self._lock:
+            changes = await self._settle()
+            waiting = {name: drift.content for name, drift in self._hands.drift.items() if drift.was is None}
+            now = {name: waiting.get(name) or await in_memory(self._memory, name) for name in CURATED}
+            contents, digests = change(now)
+            if contents:
+                await self._hands.propose(contents, digests)
+                changes += await self._settle()
+            return changes
+
+    async def _decide(self, name: str, seen: int | None, decide: Callable[[Drift], Awaitable[None]]) -> list[Change]:
+        async with self._lock:
+            if seen is None:
+                shown = (await self._transcript.curations.open_drift()).get(name)
+                seen = None if shown is None else shown.curation_id
+            changes = await self._settle()
+            drift = self._hands.waiting(name)
+            if drift.curation_id != seen:
+                raise PeerError(f"{name} has changed once more: look at it again first.", code="conflict")
+            await decide(drift)
+            return changes + await self._settle()
+
+    # --- the agent at work ---
+
+    async def agent_begins(self) -> list[Change]:
+        """Begin the agent's work. Earlier changes on disk count as the person's, later ones as drift."""
+        async with self._lock:
+            changes = await self._settle_changed()
+            self._files.note_work({name: self._files.read(name) for name in DEPLOYED})
+            self._files.hold({name: self._files.read(name) for name in BOOT_ORDER})
+            return changes
+
+    async def agent_rests(self) -> list[Change]:
+        """End the agent's work. Changes on disk since its begin are drift."""
+        async with self._lock:
+            changes = await self._settle_changed()
+            self._files.note_rest()
+            self._files.hold({name: self._files.read(name) for name in self._hands.drift})
+            return changes
+
+    async def _settle_changed(self) -> list[Change]:
+        # This runs at each begin and end of a turn. Without a changed file, it does no database work.
+        return [] if self._files.state() == self._settled else await self._settle()
+
+    async def log_batch(self, decided: Callable[[], Awaitable[NewCuration]]) -> list[Change]:
+        """Bring everything up to date, log the answer that `decided` returns with its decision, and apply it.
+
+        ValueError if any turn of its range is already curated.
+        """
+        async with self._lock:
+            changes = await self._settle()
+            await self._transcript.curations.append_batch(await decided())
+            return changes + await self._settle()
+
+    async def log_action(self, ask: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> tuple[int, list[Change]]:
+        """Bring everything up to date, log the action change that `ask` returns, and apply it.
+
+        `ask` returns the row and the turn that taught the action, or raises. Returns the row's number and all changes.
+        """
+        async with self._lock:
+            changes = await self._settle()
+            record, turn = await ask()
+            row = NewCuration("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
+            now = time.time()
+            parts = await self._memory.rehearse(lambda tx: _decided_action(Draft(tx, row.at(now))))
+            row = replace(row, decision=write_decision(parts), created_at=now)
+            curation_id = (await self._transcript.curations.append_event(row)).id
+            return curation_id, changes + await self._settle()
+
+    async def retry(self, turn_id: int) -> list[Change]:
+        """Release a turn from quarantine. PeerError if it is not quarantined."""
+        _, generation = await self._transcript.curations.activation()
+        async with self._lock:
+            if not await self._transcript.quarantine.retry(turn_id, generation):
+                raise PeerError(f"Turn {turn_id} is not quarantined.", code="not_found")
+            return await self._settle()
+
+    async def _settle(self) -> list[Change]:
+        changes = await self._apply_all()
+        if await self._hands.log():
+            changes += await self._apply_all()
+        await self.write_files()
+        await self._hold()
+        self._settled = self._files.state()
+        return changes
+
+    async def _hold(self) -> None:
+        held = await held_back(self._memory, self._hands.drift)
+        if (before := self._files.before_work()) is not None:
+            held = {**before, **{name: await in_memory(self._memory, name) for name in CURATED}, **held}
+        self._files.hold(held)
+
+    async def replay(self, on_change: Callable[[Change], None], *, until: int = LARGEST_ROW_ID) -> None:
+        """Apply the curations after the cursor, up to and including `until`. Files are not touched."""
+        cursor = await self._memory.settled_cursor()
+        activation, generation = await self._transcript.curations.activation(until)
+        # Start over if rows below the cursor changed: words were forgotten, or another extraction took over.
+        if cursor < activation or (cursor and await self._transcript.curations.forgotten_after(cursor)):
+            await self._memory.start_over()
+            cursor = 0
+        if cursor < activation:
+            (activated,) = await self._transcript.curations.after(activation - 1, 1)
+            answers = await self._transcript.curations.extraction(generation, activation)
+            changes = await self._transcript.curations.peoples_changes(activation)
+            for curation in in_order([*answers, activated], changes):
+                # The cursor stays at 0 until all is applied, so an interrupted run begins again.
+                on_change(await self.apply(curation, cursor=activation if curation is activated else 0))
+        while curations := await self._transcript.curations.fold(await self._memory.cursor(), until, generation):
+            for curation in curations:
+                on_change(await self.apply(curation, cursor=curation.id))
+        if (mark := await self._transcript.mark(await self._memory.cursor())) != await self._memory.log_seen():
+            await self._memory.note_log(mark)
+
+    async def is_settled(self) -> bool:
+        """Return whether memory.db has all of the log, without changing either."""
+        cursor = await self._memory.cursor()
+        activation, generation = await self._transcript.curations.activation()
+        if cursor < activation or (cursor and await self._transcript.curations.forgotten_after(cursor)):
+            return False
+        return not await self._transcript.curations.fold(cursor, LARGEST_ROW_ID, generation, limit=1)
+
+    async def _apply_all(self) -> list[Change]:
+        changes: list[Change] = []
+        await self.replay(changes.append)
+        return changes
+
+    async def apply(self, curation: Curation, *, cursor: int) -> Change:
+        """Apply one curation and its cursor in one transaction, in one hop to the database thread.
+
+        It runs to its end even if the caller is cancelled; a `replay` waits for it there.
+        """
+        return await self._memory.apply(lambda tx: fold(tx, curation), cursor=cursor)
+
+    # --- files ---
+
+    async def write_files(self) -> None:
+        """Write each curated file as memory.db has it, atomically. Drifted files stay.
+
+        Manual changes since the last check also stay: the next `settle` logs them.
+        """
+        for name in CURATED:
+            if (drift := self._hands.drift.get(name)) is not None:
+                if not self._files.exists(name):
+                    self._files.write(name, drift.content)
+                continue
+            if self._files.exists(name) and not await self._hands.knows(name, self._files.on_disk(name)):
+                continue
+            latest = await self._memory.latest_version(name)
+            written = await self._memory.written(name)
+            if latest is None:
+                # The shipped version. A mark exists only if a forget removed every version.
+                if written is not None or not self._files.exists(name):
+                    self._files.write(name, template(name))
+                    await self._memory.mark_written(name, None)
+                continue
+            if not self._files.exists(name) or self._files.on_disk(name) != latest.content:
+                self._files.write(name, latest.content)
+            if written != latest.sha256:
+                await self._memory.mark_written(name, latest.sha256)
+
+
+def _decided_action(draft: Draft) -> list[Part]:
+    decide_action(draft)
+    return draft.parts

@@ -1,1 +1,0 @@
-"""Projection: fold logged curations into memory.db and the four curated files, with evidence checks and guards."""

@@ -1,0 +1,446 @@
+"""Parse a search in natural language into an FTS5 expression and filters (pure). No input is an error.
+
+Filters are part of the query: `type:PREFERENCE`, `since:2026-11-01`, `before:2026-12-01`, `session:ID`, `around:31`
+(the conversation around turn 31), `project:web` (a folder's name or a whole key; `project:"/a/my web"` with spaces).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
+from typing import Literal
+
+from sprite.storage.full_text import UNSPACED, Filters, phrase
+
+_MONTHS = "january february march april may june july august september october november december".split()
+_DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+_NUMBERS = {"a": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "a couple of": 2, "a few": 3}
+_NUMBER = rf"(\d{{1,3}}|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})"
+_MONTH = rf"({'|'.join(_MONTHS)})"
+_DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
+
+_ISO = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
+_DAY_MONTH = re.compile(rf"\b{_DAY}(?: of)? {_MONTH}\b(?:,? (\d{{4}}))?", re.IGNORECASE)
+_MONTH_DAY = re.compile(rf"\b{_MONTH} {_DAY}\b(?:,? (\d{{4}}))?", re.IGNORECASE)
+#: "may" and "march" are months only after such a word.
+_IN_MONTH = re.compile(rf"\b(?:in|during|of|since|last|this) {_MONTH}\b(?:,? (\d{{4}}))?", re.IGNORECASE)
+_IN_YEAR = re.compile(r"\b(?:in|during|of) (\d{4})\b", re.IGNORECASE)
+_ON_DAY = re.compile(rf"\b(?:on|last|this) ({'|'.join(_DAYS)})\b", re.IGNORECASE)
+_RELATIVE = re.compile(r"\b(today|yesterday|last night|this morning)\b", re.IGNORECASE)
+_UNIT = re.compile(r"\b(this|last|past|previous) (week|weekend|month|year)\b", re.IGNORECASE)
+_AGO = re.compile(rf"\b{_NUMBER} (day|week|month|year)s? ago\b", re.IGNORECASE)
+_LAST_N = re.compile(rf"\b(?:last|past|previous) {_NUMBER} (day|week|month|year)s?\b", re.IGNORECASE)
+_FIRST = re.compile(r"\b(?:first time|earliest|originally|initially|at first|the first)\b", re.IGNORECASE)
+#: "As we said last time" does not ask for the latest; "the last time we" does.
+_LATEST = re.compile(
+    r"\b(?:most recent(?:ly)?|latest|newest|(?<!from )(?<!like )last time (?:that )?(?:i|we|you|he|she|they))\b",
+    re.IGNORECASE,
+)
+
+_UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A period from `since` up to `before` (Unix seconds), if named; `words` name it relative to today.
+
+    `end` is set if the question asks for the first or the latest item.
+    """
+
+    since: float | None = None
+    before: float | None = None
+    words: frozenset[str] = frozenset()
+    end: Literal["first", "latest"] | None = None
+
+
+NO_TIME = When()
+
+
+def when_asked(text: str, now: datetime) -> When:
+    """Parse the time in a question; `now` has the user's zone, or none for the computer's."""
+    end: Literal["first", "latest"] | None = None
+    if _FIRST.search(text):
+        end = "first"
+    elif _LATEST.search(text):
+        end = "latest"
+    try:
+        start, stop, named = next(_periods(text, now))
+        since, before = start.timestamp(), stop.timestamp()
+    # No period, the 31st of February, a thousand years ago, or the year 1, which is out of range in some zones.
+    except (StopIteration, ValueError, OverflowError):
+        return When(end=end)
+    return When(since, before, frozenset(re.findall(r"\w+", named.casefold())), end)
+
+
+def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
+    """Yield all named periods, the most exact first, with their purely relative words."""
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    if found := _ISO.search(text):
+        yield *_day(today, int(found[1]), int(found[2]), int(found[3])), ""
+    if found := _DAY_MONTH.search(text):
+        yield *_dated(today, found[3], _month(found[2]), int(found[1])), ""
+    if found := _MONTH_DAY.search(text):
+        yield *_dated(today, found[3], _month(found[1]), int(found[2])), ""
+    if found := _IN_MONTH.search(text):
+        month = _month(found[1])
+        year = int(found[2]) if found[2] else today.year - (month > today.month)
+        start = today.replace(year=year, month=month, day=1)
+        yield start, _next_month(start), ""
+    if found := _IN_YEAR.search(text):
+        start = today.replace(year=int(found[1]), month=1, day=1)
+        yield start, start.replace(year=start.year + 1), ""
+    yield from _relative(text, today)
+
+
+def _relative(text: str, today: datetime) -> Iterator[tuple[datetime, datetime, str]]:
+    if found := _RELATIVE.search(text):
+        start = today - timedelta(days=found[1].casefold() in {"yesterday", "last night"})
+        yield start, start + timedelta(days=1), found[0]
+    if found := _LAST_N.search(text):
+        yield today - timedelta(days=_number(found[1]) * _UNIT_DAYS[found[2].casefold()]), _tomorrow(today), found[0]
+    if found := _AGO.search(text):
+        unit = _UNIT_DAYS[found[2].casefold()]
+        start = today - timedelta(days=_number(found[1]) * unit)
+        # "Two months ago" allows half a month on each side.
+        yield start - timedelta(days=unit // 2), start + timedelta(days=1 + unit // 2), found[0]
+    if found := _UNIT.search(text):
+        start, stop = _unit(today, found[2].casefold())
+        if found[1].casefold() != "this":
+            start, stop = _unit(start - timedelta(days=6), found[2].casefold())
+        yield start, stop, found[0]
+    if found := _ON_DAY.search(text):
+        back = (today.weekday() - _DAYS.index(found[1].casefold())) % 7 or 7
+        yield today - timedelta(days=back), today - timedelta(days=back - 1), ""
+
+
+def _unit(day: datetime, unit: str) -> tuple[datetime, datetime]:
+    """Return the week, weekend, month or year of a day."""
+    if unit == "month":
+        start = day.replace(day=1)
+        return start, _next_month(start)
+    if unit == "year":
+        start = day.replace(month=1, day=1)
+        return start, start.replace(year=start.year + 1)
+    monday = day - timedelta(days=day.weekday())
+    return monday + timedelta(days=5 if unit == "weekend" else 0), monday + timedelta(days=7)
+
+
+def _day(today: datetime, year: int, month: int, day: int) -> tuple[datetime, datetime]:
+    start = today.replace(year=year, month=month, day=day)
+    return start, start + timedelta(days=1)
+
+
+def _dated(today: datetime, year: str | None, month: int, day: int) -> tuple[datetime, datetime]:
+    """Return a day of a month, in the last twelve months if no year is named."""
+    return _day(today, int(year) if year else today.year - ((month, day) > (today.month, today.day)), month, day)
+
+
+def _next_month(start: datetime) -> datetime:
+    return (start + timedelta(days=32)).replace(day=1)
+
+
+def _tomorrow(today: datetime) -> datetime:
+    return today + timedelta(days=1)
+
+
+def _month(name: str) -> int:
+    return _MONTHS.index(name.casefold()) + 1
+
+
+def _number(word: str) -> int:
+    return _NUMBERS.get(word.casefold()) or int(word)
+
+
+_IRREGULAR = """become became|begin began begun|bend bent|bite bit bitten|blow blew blown|break broke broken|
+bring brought|build built|burn burnt|buy bought|catch caught|choose chose chosen|come came|deal dealt|dig dug|
+draw drew drawn|dream dreamt|drink drank drunk|drive drove driven|eat ate eaten|fall fell fallen|feed fed|feel felt|
+fight fought|find found|fly flew flown|forget forgot forgotten|forgive forgave forgiven|freeze froze frozen|
+get got gotten|give gave given|go went gone|grow grew grown|hang hung|hear heard|hide hid hidden|hold held|keep kept|
+know knew known|lay laid|lead led|learn learnt|leave left|lend lent|lie lay lain|light lit|lose lost|make made|
+mean meant|meet met|pay paid|ride rode ridden|ring rang rung|rise rose risen|run ran|say said|see saw seen|
+seek sought|sell sold|send sent|shake shook shaken|shine shone|shoot shot|show shown|shrink shrank|sing sang sung|
+sink sank sunk|sit sat|sleep slept|speak spoke spoken|spend spent|stand stood|steal stole stolen|stick stuck|
+strike struck|swear swore sworn|sweep swept|swim swam swum|swing swung|take took taken|teach taught|tear tore torn|
+tell told|think thought|throw threw thrown|understand understood|wake woke woken|wear wore worn|win won|
+write wrote written|child children|man men|woman women|person people|foot feet|tooth teeth|mouse mice|wife wives|
+knife knives|leaf leaves|shelf shelves|half halves|thief thieves|wolf wolves"""
+#: Short and long forms of words from home and from software development.
+_SHORT = """mother mom mum mama|father dad papa|grandmother grandma|grandfather grandpa|child kid|
+photo photograph picture pic|favorite favourite fave|business biz|television tv|bicycle bike|movie film|doctor doc|
+information info|application app|telephone phone|refrigerator fridge|veterinarian vet|advertisement ad|
+examination exam|laboratory lab|gymnasium gym|vegetable veggie|brother bro|sister sis|husband hubby|
+birthday bday|university uni|airplane plane|repository repo|configuration config|database db|documentation docs|
+directory folder dir|environment env|message msg|package pkg|authentication auth|administrator admin|
+javascript js|typescript ts|kubernetes k8s|postgresql postgres"""
+_ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
+_SUFFIXES = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
+_LAST_DAY = 31
+#: The same words recur: a fold looks up each a thousand times.
+_REMEMBERED = 16_384
+
+
+@lru_cache(_REMEMBERED)
+def forms(word: str) -> tuple[str, ...]:
+    """Return the other forms of a lower-case word: none for most words."""
+    if ordinal := _ORDINAL.fullmatch(word):
+        return (ordinal[1],)
+    if word.isascii() and word.isdecimal() and 1 <= int(word) <= _LAST_DAY:
+        return (f"{int(word)}{_SUFFIXES.get(int(word), 'th')}",)
+    groups = _groups()
+    return next((groups[base] for base in _bases(word) if base in groups), ())
+
+
+def _bases(word: str) -> list[str]:
+    """Return the possible bases of a regular form: buying, buys -> buy; making -> make; running -> run."""
+    bases = [word]
+    if word.endswith("s"):
+        bases += [word[:-1], word[:-2]]
+    if word.endswith("ing"):
+        bases += [word[:-3], f"{word[:-3]}e", word[:-4]]
+    return bases
+
+
+@cache
+def _groups() -> dict[str, tuple[str, ...]]:
+    groups: dict[str, list[str]] = {}
+    for line in f"{_IRREGULAR}|{_SHORT}".split("|"):
+        words = line.split()
+        for word in words:
+            others = groups.setdefault(word, [])
+            others += [other for other in words if other != word and other not in others]
+    return {word: tuple(others) for word, others in groups.items()}
+
+
+#: Bounds the expression, whatever is pasted into a search.
+MAX_TERMS = 32
+MAX_TERM_CHARS = 64
+#: Scripts without spaces are searched by character pairs: 32 would truncate a question in Chinese.
+MAX_NEEDLES = 64
+#: Only the beginning of a question, up to this length, is searched for a time.
+MAX_TIMED_CHARS = 1000
+
+_FILTER = re.compile(r'(?<!\S)(type|since|before|session|project|around):("[^"\n]+"(?!\S)|\S+)', re.IGNORECASE)
+_WORD = re.compile(r"\w+")
+_UNSPACED = re.compile(f"([{UNSPACED}]+)")
+
+#: This many words of a sentence, each at most this many tokens from the next, identify the sentence.
+NEAR_TERMS, NEAR_DISTANCE = 4, 6
+#: Words without information for a search: the usual English function words and question words.
+STOP_WORDS = frozenset(
+    """a about after again all also am an and any are as at be because been before being but by can could did do
+    does doing done down during each else ever every few for from further had has have having he her here hers him
+    his how i if in into is it its itself just let like me might more most must my no nor not now of off on once only
+    or other our out over own please same she should so some such tell than that the their them then there these they
+    this those through to too under until up us very was we were what when where which while who whom why will with
+    would you your""".split()
+)
+
+#: Words about a conversation and its speakers. They occur in questions on any subject.
+ASKING_WORDS = frozenset(
+    """chat chats conversation conversations describe described detail details discuss discussed discussion
+    discussions earlier explain explained list listed mention mentioned mentioning mentions order previous previously
+    provide provided recall remember said say says summarise summarize summary talk talked talking told user""".split()
+)
+#: "don't" leaves no search word; "Ada's" and "they've" leave the part before the apostrophe.
+_CONTRACTED = re.compile(r"\b\w+n['\u2019]t\b|(?<=\w)['\u2019](?:s|ve|ll|re|d|m)\b", re.IGNORECASE)
+#: The user's name in user.md. "The user is Dutch" is no name, "The user is Ana Lindqvist" is.
+_NAME = r"[^\W\d_a-z][\w'\u2019-]*"
+_CALLED = re.compile(
+    rf"(?:\b[Uu]ser['\u2019]s(?: \w+)? name is|\b[Mm]y name is|\bName:) ({_NAME}(?: {_NAME})*)"
+    rf"|\b[Uu]ser is ({_NAME}(?: {_NAME})+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A parsed search: `terms` in order, and the filters (times in Unix seconds).
+
+    `also` are other spellings with the terms that they replace; `names` are the user's own.
+    """
+
+    terms: tuple[str, ...]
+    types: tuple[str, ...] = ()
+    since: float | None = None
+    before: float | None = None
+    session: str | None = None
+    around: int | None = None
+    when: When = NO_TIME
+    also: tuple[tuple[str, str], ...] = ()
+    names: frozenset[str] = field(default=frozenset(), compare=False)
+    #: The project as typed, and the keys that it can mean (see `search`).
+    project: str | None = None
+    projects: tuple[str, ...] | None = None
+
+    @property
+    def filters(self) -> Filters:
+        """Return the conditions that every hit must meet."""
+        return Filters(self.since, self.before, self.session, self.types, self.projects)
+
+    @property
+    def needles(self) -> list[tuple[str, ...]]:
+        """Return the FTS5 phrases for each word, the word itself first."""
+        return [needle for needle, _ in self._looked_for]
+
+    @property
+    def asking(self) -> list[bool]:
+        """Return for each needle whether it only refers to the conversation, not to the subject."""
+        return [term in ASKING_WORDS or term in self.names for _, term in self._looked_for]
+
+    @property
+    def _looked_for(self) -> list[tuple[tuple[str, ...], str]]:
+        """Return each needle with its term."""
+        others: dict[str, tuple[str, ...]] = {}
+        for term, other in self.also:
+            others[term] = (*others.get(term, ()), phrase(other))
+        return [(needle + others.get(term, ()), term) for term in self._named for needle in _needles(term)][
+            :MAX_NEEDLES
+        ]
+
+    @property
+    def _named(self) -> tuple[str, ...]:
+        """Return the terms without time words such as "last week", which turns of that week do not contain."""
+        return tuple(term for term in self.terms if term not in self.when.words)
+
+    def unknown(self, having: Sequence[int]) -> list[str]:
+        """Return the terms without a match; `having` is the number of turns for each needle."""
+        known = {term for (_, term), turns in zip(self._looked_for, having, strict=True) if turns}
+        return [term for term in self._named if term not in known]
+
+    @property
+    def empty(self) -> bool:
+        """Return whether the query has neither words nor filters."""
+        return self == Query(())
+
+
+def own_names(profile: str) -> frozenset[str]:
+    """Return the words of the user's name in user.md. They do not distinguish turns."""
+    found = (match[1] or match[2] for match in _CALLED.finditer(profile))
+    return frozenset(word.casefold() for name in found for word in _WORD.findall(name))
+
+
+def parse_query(text: str, now: datetime | None = None, names: frozenset[str] = frozenset()) -> Query:
+    """Parse a query; an invalid filter is searched for as words.
+
+    `now` is as in `when_asked`, `names` are the words of the user's name.
+    """
+    types: list[str] = []
+    since: float | None = None
+    before: float | None = None
+    session: str | None = None
+    around: int | None = None
+    project: str | None = None
+    words: list[str] = []
+    text = text.encode("utf-8", "replace").decode()  # SQLite cannot search for half of a surrogate pair
+    end = 0
+    for found in _FILTER.finditer(text):
+        words.append(text[end : found.start()])
+        end = found.end()
+        name, value = found[1].lower(), found[2]
+        if name == "type":
+            types.append(value.upper())
+        elif name == "session":
+            session = value
+        elif name == "project" and value.strip('"'):
+            project = value.strip('"')
+        elif name == "around" and value.lstrip("tT").isdecimal():
+            around = int(value.lstrip("tT")[:15])
+        elif name == "since" and (moment := _moment(value)) is not None:
+            since = moment
+        elif name == "before" and (moment := _moment(value)) is not None:
+            before = moment
+        else:
+            words.append(found[0])
+    words.append(text[end:])
+    kinds = tuple(dict.fromkeys(types))[:MAX_TERMS]
+    said = " ".join(words)
+    terms = significant(_CONTRACTED.sub(" ", said)) or significant(said)
+    when = NO_TIME if now is None else when_asked(said[:MAX_TIMED_CHARS], now)
+    return Query(terms, kinds, since, before, session, around, when, names=names, project=project)
+
+
+def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
+    """Return the distinct search words of a text; all words if it has only function words."""
+    words = list(dict.fromkeys(word.casefold()[:MAX_TERM_CHARS] for word in _WORD.findall(text)))
+    return tuple(word for word in words if word not in STOP_WORDS)[:limit] or tuple(words[:limit])
+
+
+def any_term(terms: Iterable[str]) -> str:
+    """Return an FTS5 expression that matches any of the terms, quoted against syntax."""
+    return " OR ".join(phrase(term) for term in terms)
+
+
+def near_each_other(texts: Iterable[str]) -> str:
+    """Return an FTS5 expression for rows that contain consecutive words of any of the texts."""
+    groups: dict[str, None] = {}
+    for text in texts:
+        terms = significant(text)
+        for start in range(0, len(terms) - NEAR_TERMS + 1, NEAR_TERMS // 2):
+            near = " ".join(phrase(term) for term in terms[start : start + NEAR_TERMS])
+            groups[f"NEAR({near}, {NEAR_DISTANCE})"] = None
+    return " OR ".join(groups)
+
+
+def _needles(term: str) -> Iterable[tuple[str, ...]]:
+    for place, part in enumerate(_UNSPACED.split(term)):
+        if place % 2:
+            # Without spaces, word ends are unknown. Texts that share two neighbouring characters have about the same
+            # subject.
+            yield from ((phrase(part[at : at + 2]),) for at in range(max(1, len(part) - 1)))
+        elif part:
+            yield tuple(phrase(form) for form in (part, *forms(part)))
+
+
+def _moment(value: str) -> float | None:
+    """Parse a date or a date and time to Unix seconds; UTC by default."""
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+#: Shorter words are close to too many others; words of the second length may have two mistakes.
+LEAST_LETTERS = 4
+TWO_MISTAKES = 8
+MOST_NEAR = 2
+
+
+def may_be_misspelled(word: str) -> bool:
+    """Return whether a misspelling of the word can be recognised."""
+    return len(word) >= LEAST_LETTERS and word.isascii() and word.isalpha()
+
+
+def near_spellings(word: str, wanted: str, vocabulary: Iterable[tuple[str, int]]) -> list[str]:
+    """Return the nearest stems of the vocabulary, then the most frequent; it has (stem, text count) pairs.
+
+    `wanted` is the word's own stem by the same rules, so the distance between stems is that of the mistake.
+    """
+    most = 2 if len(word) >= TWO_MISTAKES else 1
+    letters = set(wanted)
+    near = [
+        (mistakes, -count, term)
+        for term, count in vocabulary
+        # Exclude most terms without a letter by letter comparison.
+        if abs(len(term) - len(wanted)) <= most
+        and len(letters ^ set(term)) <= 2 * most
+        and (mistakes := distance(wanted, term)) <= most
+    ]
+    return [term for _, _, term in sorted(near)[:MOST_NEAR]]
+
+
+def distance(one: str, other: str) -> int:
+    """Return the edit distance: missing, extra, wrong or swapped letters."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for place, letter in enumerate(one, start=1):
+        last, row, older = row, [place], before
+        for column, other_letter in enumerate(other, start=1):
+            cost = min(last[column] + 1, row[-1] + 1, last[column - 1] + (letter != other_letter))
+            if older and column > 1 and letter == other[column - 2] and one[place - 2] == other_letter:
+                cost = min(cost, older[column - 2] + 1)
+            row.append(cost)
+        before = last
+    return row[-1]

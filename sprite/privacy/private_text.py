@@ -1,0 +1,152 @@
+"""Private words of a person since this process began, removed from all text that is stored.
+
+`redaction` recognises a secret by its shape or place. The agent repeats it without either ("I used hunter2", "so
+you leave the company in May"). So private text is recognised here by any three consecutive words, and a password by
+itself. This state is in memory only; after a restart only shape and place remain.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import OrderedDict
+
+from sprite.privacy.redaction import PRIVATE, private_spans, redact, secrets_in, without_private
+from sprite.privacy.secret_formats import Rule, WishFile, one_of, read
+
+#: Shorter words occur in too many texts by chance.
+_SHORTEST = 6
+#: Three consecutive words with at least this many letters rarely occur by chance ("I want to" has seven).
+_SHORTEST_RUN = 10
+_RUN = 3
+#: The oldest are evicted: each word costs every text a search, and runs take memory.
+_MOST_WORDS = 200
+_MOST_RUNS = 20_000
+_WORD = re.compile(r"\w+")
+_TAG = re.compile(r"\A<[^>]*>|<[^>]*>\Z")
+#: A word that does not occur by chance: letters mixed with digits or signs.
+_MADE_WORD = re.compile(r"(?=\S*[A-Za-z])(?=\S*[\d@#$%^&*_-]\S)[^\s\"'`,;()<>]{6,}")
+
+_Run = tuple[str, ...]
+
+
+class Confidences:
+    """Remember private words of missions, and remove them from every text that is stored."""
+
+    def __init__(self) -> None:
+        self._words: OrderedDict[str, str] = OrderedDict()
+        self._runs: OrderedDict[_Run, None] = OrderedDict()
+        #: Grows with each new private word. Text redacted at another version may have to be redacted again.
+        self.version = 0
+
+    def hear(self, mission: str, *, by_person: bool = True) -> None:
+        """Remember the words of a mission that must not be stored anywhere.
+
+        A mission that is not `by_person` has secrets like any other, but no private passages.
+        """
+        for start, end in private_spans(mission) if by_person else ():
+            self._hear_private(_TAG.sub("", mission[start:end]).strip())
+        said = without_private(mission) if by_person else mission
+        for start, end, kind in secrets_in(said):
+            if _MADE_WORD.fullmatch(said, start, end):
+                self._remember(said[start:end], f"[redacted:{kind}]")
+
+    def person(self, message: str) -> str:
+        """Return a person's message without secrets and private passages."""
+        return self.others(without_private(message))
+
+    def others(self, text: str) -> str:
+        """Return other text without secrets and without the person's private words.
+
+        Only the person can mark text as private. Otherwise a web page could have its text read but not logged.
+        """
+        # A long text is processed in a thread, while another mission may add words.
+        for words, mark in tuple(self._words.items()):
+            if words in text:
+                text = text.replace(words, mark)
+        return redact(self._without_runs(text) if self._runs else text)
+
+    def _hear_private(self, passage: str) -> None:
+        self.version += 1
+        for run, _, _ in _runs(passage):
+            if sum(map(len, run)) >= _SHORTEST_RUN:
+                self._runs[run] = None
+        while len(self._runs) > _MOST_RUNS:
+            self._runs.popitem(last=False)
+        if len(_WORD.findall(passage)) < _RUN:
+            self._remember(passage, PRIVATE)
+        for word in _MADE_WORD.finditer(passage):
+            self._remember(word[0].rstrip(".:!?"), PRIVATE)
+
+    def _remember(self, words: str, mark: str) -> None:
+        if len(words) >= _SHORTEST and words not in self._words:
+            self._words[words] = mark
+            self.version += 1
+        if len(self._words) > _MOST_WORDS:
+            self._words.popitem(last=False)
+
+    def _without_runs(self, text: str) -> str:
+        parts: list[str] = []
+        at = 0
+        for run, start, end in _runs(text):
+            if run not in self._runs:
+                continue
+            # A run that overlaps the one before it is part of the same passage.
+            if not parts or start > at:
+                parts += [text[at:start], PRIVATE]
+            at = max(at, end)
+        return "".join([*parts, text[at:]]) if parts else text
+
+
+def _runs(text: str) -> list[tuple[_Run, int, int]]:
+    """Return every three consecutive words in lower case, with their positions."""
+    words = list(_WORD.finditer(text))
+    return [
+        (tuple(word[0].lower() for word in words[i : i + _RUN]), words[i].start(), words[i + _RUN - 1].end())
+        for i in range(len(words) - _RUN + 1)
+    ]
+
+
+#: Shown, quoted or pasted text is not the person's statement: code, quoted mail, and text in quotation marks.
+_SHOWN = re.compile(
+    r"```.*?(?:```|\Z)|`[^`\n]{1,400}`|^[ \t]*>.*$"
+    r"|\"[^\"\n]{1,400}\"|\u201c[^\u201d\n]{1,400}\u201d|«[^»\n]{1,400}»|„[^“”\n]{1,400}[“”]"
+    r"|(?<!\w)'[^'\n]{1,400}'(?!\w)",
+    re.DOTALL | re.MULTILINE,
+)
+_CURLED = str.maketrans("\u2018\u2019", "''")
+#: A longer message is a paste with text around it: only its first and its last paragraph are the person's.
+_LONGEST_SAID = 1500
+_PARAGRAPH = re.compile(r"\n\s*\n")
+#: Every such wish contains one of these in lower case, so most messages are decided here.
+_MARKERS = re.compile(
+    r"off[ -]the[ -]record|remember|mem|m\u00e9mo|record|notes|\blogs?\b|merk|ged\u00e4chtnis|reti?en|esto\b"
+    r"|lembre|guarde|ricord|onthoud|geheugen"
+)
+
+
+def is_off_record(message: str) -> bool:
+    """Return whether the person asks not to remember this message and its results."""
+    said = message.lower().translate(_CURLED)
+    if not _MARKERS.search(said):
+        return False
+    said = _SHOWN.sub(" … ", said)
+    if len(said) <= _LONGEST_SAID:
+        return _wish().search(said) is not None
+    paragraphs = _PARAGRAPH.split(said.strip())
+    ends = (paragraphs[0][:_LONGEST_SAID], paragraphs[-1][-_LONGEST_SAID:])
+    return any(_wish().search(end) for end in ends)
+
+
+@functools.cache
+def _wish() -> re.Pattern[str]:
+    rules = read("wishes.toml", WishFile)
+    return compiled_wishes(rules, rules.wish)
+
+
+def compiled_wishes(file: WishFile, rules: tuple[Rule, ...]) -> re.Pattern[str]:
+    """Return one pattern that matches any of these wishes of a file."""
+    pattern = one_of(f"(?:{rule.regex})" for rule in rules)
+    for name in ("start", "end", "memory"):
+        pattern = pattern.replace(f"{{{name}}}", getattr(file, name))
+    return re.compile(pattern)

@@ -1,0 +1,60 @@
+"""The person's files on the wire (pure): folders, names and upload messages."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterator
+
+from sprite.protocol.messages import UPLOAD_CHUNK_BYTES, FileUpload
+
+#: Folders with the person's files: listed, shown, downloaded and deleted.
+FILE_FOLDERS = ("documents", "artifacts", "ocr", "extractions")
+
+#: Limit for a name in messages.
+MAX_SHOWN_CHARS = 200
+#: Python's characters for invalid bytes (PEP 383), and their distance from the wire's characters.
+_FIRST_ODD, _LAST_ODD = 0xDC80, 0xDCFF
+_APART = 0xF780 - _FIRST_ODD
+_TO_WIRE = {odd: odd + _APART for odd in range(_FIRST_ODD, _LAST_ODD + 1)}
+_TO_DISK = {wired: odd for odd, wired in _TO_WIRE.items()}
+
+
+def on_wire(path: str) -> str:
+    """Return a path, as Python decodes it from the disk, in characters that UTF-8 can encode."""
+    return path.translate(_TO_WIRE)
+
+
+def on_disk(path: str) -> tuple[str, ...]:
+    """Return the possible names on disk of a path from the wire, likeliest first: both readings are valid."""
+    odd = path.translate(_TO_DISK)
+    return (path,) if odd == path else (path, odd)
+
+
+def is_below_folders(path: str) -> bool:
+    """Return whether a path names something in one of the folders, without parts that lead elsewhere."""
+    folder, *parts = path.split("/")
+    return (
+        folder in FILE_FOLDERS
+        and parts != []
+        and all(part not in {"", ".", ".."} and "\0" not in part for part in parts)
+    )
+
+
+def shown(path: str, most: int = MAX_SHOWN_CHARS) -> str:
+    """Return a path for display: one line, no invisible characters, at most about `most` characters."""
+    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    if len(text) > most:
+        half = most // 2
+        text = f"{text[:half]}…{text[-half:]}"
+    return text
+
+
+def upload_chunks(name: str, data: bytes) -> Iterator[FileUpload]:
+    """Yield the messages in order, at least one. The answer to the last contains the file's path."""
+    upload_id = str(uuid.uuid4())
+    last = max(0, (len(data) - 1) // UPLOAD_CHUNK_BYTES)
+    for index in range(last + 1):
+        chunk = data[index * UPLOAD_CHUNK_BYTES : (index + 1) * UPLOAD_CHUNK_BYTES]
+        yield FileUpload(upload_id, name, index, index == last, base64.b64encode(chunk).decode())

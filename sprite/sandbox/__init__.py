@@ -1,0 +1,1 @@
+"""Where the agent's programs run, and what they can reach."""

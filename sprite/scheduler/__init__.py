@@ -1,0 +1,1 @@
+"""Recurrence (pure), and firing of due actions."""

@@ -1,0 +1,358 @@
+"""The scheduler: fire each due action once as its own mission, and record the outcome.
+
+The mission's id derives from the action and its due time, and the inbox on disk accepts an id once. Then the log
+records that it fired, which advances the due time. After a kill in between, the next check finds the mission and
+records it. Only one schedule mission runs at a time, so that a person's mission that arrived meanwhile is next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from msgspec import UNSET
+
+from sprite.agent.runtime import AgentRuntime
+from sprite.common.due_times import moment_words, repeat_words, span_words
+from sprite.common.recurrence import DEFAULT_ZONE, missed
+from sprite.config import Settings
+from sprite.errors import PeerError, SpriteError
+from sprite.log.curations import SECONDS_PER_DAY, Curations
+from sprite.memory.action_rows import MOST_SCHEDULED
+from sprite.memory.actions import Actions
+from sprite.memory.apply import Action
+from sprite.protocol.messages import NextDue, ScheduleUpdate
+from sprite.workspace.database import ScheduledMission, WorkspaceDB
+from sprite.workspace.feed import Feed
+
+_MISSIONS = uuid.UUID("0b6f3f6e-5a0e-5a3c-9d0c-6f1f4f6c7f5e")
+#: Lateness from which it is mentioned.
+LATE_SECONDS = 60.0
+#: Our tag inside an action's text, in any form that a model would still read as one.
+_TAG = re.compile(r"<(?=\s*/?\s*due_action\b)", re.IGNORECASE)
+_WHOSE = {
+    "person": "It is the person's own standing request.",
+    "curator": "It was noted from a conversation with the person.",
+    "agent": "You set it up yourself, in a conversation with the person: its words are your note of what they wanted.",
+    "schedule": (
+        "You set it up yourself, in a turn that a schedule had begun: its words are a note of yours, and nobody's wish."
+    ),
+}
+
+
+def mission_id_of(action_id: int, due: float) -> str:
+    """Return the id of an action's only mission for a due time, so that accepting it twice creates one."""
+    return str(uuid.uuid5(_MISSIONS, f"{action_id} {due!r}"))
+
+
+def mission_text(action: Action, due: float, now: float) -> str:
+    """Return the agent's message for an action that is due at `due`."""
+    zone = action.tz or DEFAULT_ZONE
+    facts = [f"due {moment_words(due, zone)}"]
+    if lateness := late_words(due, now):
+        facts.append(lateness)
+    if action.rrule:
+        facts.append(f"repeats {repeat_words(action.rrule)}")
+        first = due if action.first_due is None else action.first_due
+        if more := missed(action.rrule, first, zone, due, now):
+            facts.append(f"missed {more} more {'time' if more == 1 else 'times'} since: this turn is for all of them")
+    content = _TAG.sub(r"<\\", action.content)
+    return f"""\
+A schedule began this turn: action {action.id} is due. Nobody has typed anything now, and perhaps nobody is watching.
+
+<due_action id="{action.id}">
+{content}
+</due_action>
+({"; ".join(facts)})
+
+{_WHOSE.get(action.origin, _WHOSE["agent"])} Do what it says as far as it can be done now; a reminder you only say, in a
+sentence or two. What you answer stands in the chat, and the person is told that it is there. What became of this time
+is noted by itself when the turn ends."""
+
+
+def chat_line(action: Action, due: float, now: float) -> str:
+    """Return the action's line in the chat."""
+    lateness = late_words(due, now)
+    if not lateness:
+        return action.content
+    return f"{action.content}\n\n(Was due {moment_words(due, action.tz or DEFAULT_ZONE)}, {lateness}.)"
+
+
+def late_words(due: float, now: float) -> str:
+    """Return the lateness as text, empty if it is on time."""
+    return f"{span_words(now - due)} late" if now - due >= LATE_SECONDS else ""
+
+
+#: Delays before each retry; together they extend from one day's budget into the next.
+TRIED_AGAIN_SECONDS = (900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0)
+#: Temporary errors of the model or the connection to it.
+PASSING = frozenset(
+    {"budget_used_up", "rate_limited", "overloaded", "model_error", "agent_error", "shortage"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A note for the action's history; `status` and `due` only if they change."""
+
+    what: str
+    status: Literal["done", "failed"] | None = None
+    due: float | None = None
+
+
+def verdict(action: Action, mission: ScheduledMission, failures: Sequence[str | None], now: float) -> Verdict | None:
+    """Return the effect of an ended mission on its action; None if there is none.
+
+    `failures` are the error codes of the action's newest missions, newest first, including this one; None for those
+    without an error.
+    """
+    if action.status != "open":
+        # It was closed meanwhile: by the agent in the turn itself, or by a person, which withdrew the mission.
+        return None
+    goes_on = action.due is not None
+    if mission.status == "complete":
+        return Verdict("ran") if goes_on else Verdict("done", "done")
+    if mission.status == "error" and mission.error_code in PASSING:
+        return _tried_again(action, mission, failures, now)
+    what = _words(mission)
+    return Verdict(what) if goes_on else Verdict(what, "failed")
+
+
+def _tried_again(
+    action: Action, mission: ScheduledMission, failures: Sequence[str | None], now: float
+) -> Verdict | None:
+    what = _words(mission)
+    tries = next((at for at, code in enumerate(failures) if code not in PASSING), len(failures))
+    if tries > len(TRIED_AGAIN_SECONDS):
+        if action.due is not None:
+            return Verdict(f"{what}; given up for this time after {tries} tries")
+        return Verdict(f"{what}; given up after {tries} tries", "failed")
+    again = now + TRIED_AGAIN_SECONDS[max(tries, 1) - 1]
+    if action.due is not None and action.due <= again:
+        return Verdict(what)
+    return Verdict(f"{what}; tried again {moment_words(again, action.tz or DEFAULT_ZONE)}", due=again)
+
+
+def _words(mission: ScheduledMission) -> str:
+    if mission.status == "interrupted":
+        return "stopped before it had ended"
+    if mission.error_code == "crashed":
+        return "the sprite was stopped in the middle of it"
+    return f"did not work: {mission.error or 'it ended with an error'}"
+
+
+#: The share of the daily limit that schedules may use.
+_SHARE = 0.25
+
+
+class Allowance:
+    """Check the budget before each firing; `clock` returns Unix seconds."""
+
+    def __init__(self, settings: Settings, workspace: WorkspaceDB, clock: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._workspace = workspace
+        self._clock = clock
+
+    async def refusal(self) -> str | None:
+        """Return why no more actions may fire today, as text; None if they may."""
+        cap = self._settings.daily_usd
+        if cap is None or self._settings.is_offline:
+            return None
+        share = cap * _SHARE
+        spent = await self._workspace.spent_by_schedules(self._day_began())
+        if spent < share:
+            return None
+        return (
+            f"schedules have used their part of the day's budget (${spent:.2f} of ${share:.2f}, "
+            f"{_SHARE:.0%} of SPRITE_DAILY_USD)"
+        )
+
+    def next_day(self) -> float:
+        """Return the time of the next budget."""
+        return self._day_began() + SECONDS_PER_DAY
+
+    def _day_began(self) -> float:
+        now = self._clock()
+        return now - now % SECONDS_PER_DAY
+
+
+log = logging.getLogger(__name__)
+
+#: Maximum sleep: clocks are changed, and machines sleep through their timers.
+LOOK_SECONDS = 30.0
+
+
+class Scheduler:
+    """Check when an action is due, when one changes, and every half minute. `clock` returns Unix seconds."""
+
+    def __init__(
+        self,
+        actions: Actions,
+        curations: Curations,
+        workspace: WorkspaceDB,
+        feed: Feed,
+        runtime: AgentRuntime,
+        allowance: Allowance,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._actions = actions
+        self._curations = curations
+        self._workspace = workspace
+        self._feed = feed
+        self._runtime = runtime
+        self._allowance = allowance
+        self._clock = clock
+        self._looking = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._closing = False
+        #: The next due time that clients know.
+        self._told: NextDue | None = None
+        runtime.when_scheduled_ends(self.changed)
+
+    def changed(self) -> None:
+        """Trigger a check because an action or a mission changed; return at once."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Check repeatedly until `stop`."""
+        while not self._closing:
+            self._changed.clear()
+            seconds = await self.try_look()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._closing = True
+        self._changed.set()
+
+    async def try_look(self) -> float:
+        """Check; return the seconds until the next check. A failed check is retried."""
+        try:
+            await self.look()
+            next_due = await self._actions.next_due()
+        except SpriteError as error:
+            log.warning("the schedule could not be looked at: %s", error)
+            return LOOK_SECONDS
+        except Exception:
+            # A fault with one action must not end all schedules. It is a bug, so log its traceback.
+            log.exception("the schedule could not be looked at")
+            return LOOK_SECONDS
+        left = LOOK_SECONDS if next_due is None else next_due.at - self._clock()
+        # A due action that waits is waiting for a mission's end, which triggers a check.
+        return min(left, LOOK_SECONDS) if left > 0 else LOOK_SECONDS
+
+    async def look(self) -> None:
+        """Record the outcome of missions, and fire the next due action if none is running."""
+        async with self._looking:
+            # Afterwards the ends of missions are on disk.
+            await self._feed.drain()
+            under_way = [mission for mission in await self._missions() if not await self._settled(mission)]
+            if not under_way:
+                await self._fire_next()
+            await self._tell_next()
+
+    async def run_due(self) -> None:
+        """Run everything that is due; return when it and the missions before it have ended."""
+        for _ in range(MOST_SCHEDULED + 1):
+            await self.look()
+            await self._runtime.heartbeat()
+            next_due = await self._actions.next_due()
+            if not await self._missions() and (next_due is None or next_due.at > self._clock()):
+                return
+
+    async def _missions(self) -> list[ScheduledMission]:
+        return await self._workspace.scheduled_missions()
+
+    # --- firing ---
+
+    async def _fire_next(self) -> None:
+        for action in await self._actions.scheduled():
+            now = self._clock()
+            if action.due is None or action.due > now:
+                return
+            refusal = await self._allowance.refusal()
+            if refusal is None:
+                await self._fire(action, action.due, now)
+                return
+            await self._hold(action, refusal)
+
+    async def _fire(self, action: Action, due: float, now: float) -> None:
+        mission_id = mission_id_of(action.id, due)
+        try:
+            await self._runtime.submit_scheduled(
+                mission_id, action.id, due, text=mission_text(action, due, now), said=chat_line(action, due, now)
+            )
+        except PeerError as error:
+            log.info("action %d is due and waits: %s", action.id, error)
+            return
+        await self._note_fired(action, mission_id, due, now)
+
+    async def _note_fired(self, action: Action, mission_id: str, due: float, at: float) -> Action:
+        fired = await self._actions.fired(action.id, due=due, mission_id=mission_id, late_by=max(0.0, at - due))
+        if fired.status != "open":
+            # It was closed at the moment when it became due.
+            self._runtime.take_back(mission_id)
+        return fired
+
+    async def _hold(self, action: Action, refusal: str) -> None:
+        again = self._allowance.next_day()
+        words = f"waits until {moment_words(again, action.tz or DEFAULT_ZONE)}: {refusal}"
+        await self._actions.noted(action.id, words, due=again)
+        self._feed.warn("schedule_budget", f"Action {action.id} {words}.")
+
+    # --- what became of it ---
+
+    async def _settled(self, mission: ScheduledMission) -> bool:
+        """Return whether a mission has ended and its action's history contains the end."""
+        action = await self._action(mission.action_id)
+        if action is not None and action.status == "open" and action.due == mission.due:
+            # Killed after the mission was stored and before the log recorded it.
+            action = await self._note_fired(action, mission.id, mission.due, mission.received_at)
+        if mission.status in {"queued", "running"}:
+            if action is None or action.status != "open" or _is_moved(action):
+                self._runtime.take_back(mission.id)
+            return False
+        if action is not None and not await self._curations.has_note_of(mission.id):
+            await self._note_end(action, mission)
+        await self._workspace.mark_told(mission.id)
+        return True
+
+    async def _note_end(self, action: Action, mission: ScheduledMission) -> None:
+        failures = await self._workspace.failures_of(action.id, len(TRIED_AGAIN_SECONDS) + 1)
+        said = verdict(action, mission, failures, self._clock())
+        if said is not None:
+            await self._actions.noted(
+                action.id,
+                said.what,
+                status=said.status or UNSET,
+                due=UNSET if said.due is None else said.due,
+                mission_id=mission.id,
+            )
+
+    async def _action(self, action_id: int) -> Action | None:
+        try:
+            return await self._actions.action(action_id)
+        except PeerError:
+            # It was forgotten meanwhile.
+            return None
+
+    async def _tell_next(self) -> None:
+        next_due = await self._actions.next_due()
+        if next_due != self._told:
+            self._told = next_due
+            self._feed.publish(ScheduleUpdate(next_due))
+
+
+def _is_moved(action: Action) -> bool:
+    """Return whether a one-time action was rescheduled while its mission waited."""
+    return action.rrule is None and action.due is not None

@@ -1,1 +1,0 @@
-"""Due times of actions: moments, time zones and repeats."""

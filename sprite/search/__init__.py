@@ -1,0 +1,1 @@
+"""Search in memory: query, ranking, passages, and the timeline."""

@@ -1,0 +1,356 @@
+"""Rank turns and learnings by the question's words in them and their counts (pure).
+
+A turn has two sides with separate lengths: the user's words and the reply. A word's weight is its rarity (Lucene's
+inverse document frequency, never negative). Its count in a turn is saturated by BM25's formula. Neighbouring turns add
+a smaller count: one turn names a subject, and the next one refers to it as "it". The shorter a turn, the more its
+neighbours count, since a page stands alone.
+
+The same round numbers serve conversations between people and with an assistant. None is tuned to one set of questions
+alone (benchmarks/bench_retrieval.py --leave-one-out). Tried without gain: passages, best sentence, adjacent words,
+prefixes, rarity by side, co-occurring words, recency, diversity, scores of whole sessions.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sprite.log.turn_index import Counts, Means, Outline, Postings
+from sprite.storage.full_text import UNSPACED
+
+#: BM25's parameters. B is below the usual 0.75, since long turns do contain more.
+K1 = 1.2
+B = 0.4
+#: Weight of a word by its distance in turns of the same session: before (-) or after (+).
+NEIGHBOURS = {-3: 0.1, -2: 0.25, -1: 0.5, 1: 0.4, 2: 0.2}
+REACH = 3
+#: Words at which a turn needs its neighbours only by 1/e. An exchange between people has 20, an assistant's page 700.
+STANDS_ALONE = 300.0
+#: Neighbours with a smaller share are not counted exactly.
+COUNTED_SHARE = 0.05
+#: Weight of a word in tool output only: files and pages contain every word sooner or later.
+TOOL_WORD = 0.3
+#: Weight of a word that matches the turn's date only.
+DATED = 0.5
+#: Weight of a word about the conversation ("mentioned", "list"), which is not the subject of the question.
+ASKING = 0.5
+#: The conversation's subject: words within this many turns on each side, their weight and their saturation.
+SUBJECT_TURNS = 10
+SUBJECT_WEIGHT = 0.25
+SUBJECT_SATURATION = 2.0
+#: Factor for a turn whose speaker the question names.
+NAMED_SPEAKER = 1.5
+#: Exponent for length: longer turns contain slightly more.
+LENGTH_POWER = 0.2
+#: Factor for turns of the question's period. Also for the first or latest of similar turns, if asked.
+IN_TIME = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The places of the question's words: weight and turns of each; `reply` is the weight of a reply's word."""
+
+    weights: list[float]
+    places: list[Postings]
+    means: Means
+    reply: float
+
+    @property
+    def total(self) -> float:
+        """Return the weight of the whole question."""
+        return sum(self.weights) or 1.0
+
+
+def weigh(postings: Sequence[Postings], turns: int, means: Means, asking: Sequence[bool]) -> Words:
+    """Return weights and places of a question's words among all turns."""
+    weights = [
+        weight(turns, found.turns) * (ASKING if asks else 1.0) for found, asks in zip(postings, asking, strict=True)
+    ]
+    # Words count less on the more verbose side. Between people both sides count the same.
+    return Words(weights, list(postings), means, min(1.0, means.person / means.reply) if means.reply else 1.0)
+
+
+def weight(texts: int, having: int) -> float:
+    """Return the weight of a word that occurs in `having` of the texts."""
+    return math.log1p((max(texts - having, 0) + 0.5) / (having + 0.5))
+
+
+def seeds(words: Words) -> dict[int, float]:
+    """Return the weight that each turn has from the presence of words."""
+    own: dict[int, float] = {}
+    reply = words.reply
+    for word_weight, found in zip(words.weights, words.places, strict=True):
+        both = found.person & found.reply
+        other = (found.tools | found.dated) - found.person - found.reply
+        for turns, count in (
+            (found.person - both, 1.0),
+            (found.reply - both, reply),
+            (both, 1.0 + reply),
+            (other, TOOL_WORD * reply),
+        ):
+            worth = word_weight * count / (count + K1)
+            for turn in turns:
+                own[turn] = own.get(turn, 0.0) + worth
+    return own
+
+
+def best(scores: Mapping[int, float], number: int) -> list[int]:
+    """Return the keys with the highest scores; the newest among equals."""
+    return [key for _, key in heapq.nlargest(number, zip(scores.values(), scores.keys(), strict=True))]
+
+
+def own_shares(words: Words, turns: Collection[int]) -> dict[int, float]:
+    """Return each turn's own share of the question."""
+    shares, total = dict.fromkeys(turns, 0.0), words.total
+    for word_weight, found in zip(words.weights, words.places, strict=True):
+        spoken = found.person | found.reply | found.dated
+        for turn in spoken & shares.keys():
+            shares[turn] += word_weight / total
+        for turn in (found.tools - spoken) & shares.keys():
+            shares[turn] += word_weight * TOOL_WORD / total
+    return shares
+
+
+def lifts(cited: Mapping[int, float], own: Mapping[int, float]) -> dict[int, float]:
+    """Return what learnings add to the turns that they cite, scaled by the missing share of the question.
+
+    The turn's own share does not count twice. Otherwise it would displace equal turns without a learning, such as most
+    replies of the agent.
+    """
+    return {turn: cited.get(turn, 0.0) * (1 - share) for turn, share in own.items()}
+
+
+def with_neighbours(turns: Iterable[int], reach: int) -> set[int]:
+    """Return the turns and all ids within reach."""
+    return {turn + step for turn in turns for step in range(-reach, reach + 1)}
+
+
+def presence(words: Words, turns: Collection[int]) -> list[Counts]:
+    """Return counts of 0 and 1, from the places of words alone."""
+    wanted = set(turns)
+    return [
+        {
+            turn: (float(turn in found.person), float(turn in found.reply))
+            for turn in (found.person | found.reply) & wanted
+        }
+        for found in words.places
+    ]
+
+
+def needs_others(outline: Outline) -> float:
+    """Return how much a turn needs its neighbours, from 1 (almost empty) to 0."""
+    return math.exp(-(outline.person + outline.reply) / STANDS_ALONE)
+
+
+def worth_counting(turns: Iterable[int], outlines: Mapping[int, Outline]) -> set[int]:
+    """Return the turns and those neighbours that affect their scores."""
+    found = set()
+    for turn in turns:
+        found.add(turn)
+        needs, session = needs_others(outlines[turn]), outlines[turn].session_id
+        for step, share in NEIGHBOURS.items():
+            other = outlines.get(turn + step)
+            if other is not None and other.session_id == session and share * needs >= COUNTED_SHARE:
+                found.add(turn + step)
+    return found
+
+
+def score_turns(
+    words: Words, counts: Sequence[Counts], turns: Collection[int], outlines: Mapping[int, Outline]
+) -> dict[int, float]:
+    """Return each turn's share of the question, with its neighbours; `outlines` has both."""
+    scores = {turn: 0.0 for turn in turns if turn in outlines}
+    needs = {turn: needs_others(outlines[turn]) for turn in scores}
+    session_of, steps = {turn: outlines[turn].session_id for turn in scores}.get, list(NEIGHBOURS.items())
+    for word_weight, amounts in zip(words.weights, _amounts(words, counts, outlines), strict=True):
+        near: dict[int, float] = {}
+        # Iterate over the turns with the word, not over all neighbours: most words occur in few turns.
+        for turn, amount in amounts.items():
+            session = outlines[turn].session_id
+            for step, share in steps:
+                if session_of(turn - step) == session:
+                    near[turn - step] = near.get(turn - step, 0.0) + share * amount
+        for turn in scores.keys() & (amounts.keys() | near.keys()):
+            count = amounts.get(turn, 0.0) + needs[turn] * near.get(turn, 0.0)
+            scores[turn] += word_weight * (K1 + 1) * count / (count + K1)
+    total = words.total
+    return {turn: score / total for turn, score in scores.items()}
+
+
+def _amounts(words: Words, counts: Sequence[Counts], outlines: Mapping[int, Outline]) -> list[dict[int, float]]:
+    """Return each word's length-normalised count in its turns."""
+    person_mean, reply_mean = words.means.person or 1.0, words.means.reply or 1.0
+    amounts = []
+    for found, counted in zip(words.places, counts, strict=True):
+        amount: dict[int, float] = {}
+        for turn in counted.keys() | ((found.tools | found.dated) & outlines.keys()):
+            if turn not in outlines:
+                continue
+            outline = outlines[turn]
+            person, reply = counted.get(turn, (0.0, 0.0))
+            if turn in found.tools:
+                reply += TOOL_WORD
+            amount[turn] = (
+                person / (1 - B + B * outline.person / person_mean)
+                + words.reply * reply / (1 - B + B * outline.reply / reply_mean)
+                + (DATED if turn in found.dated else 0.0)
+            )
+        amounts.append(amount)
+    return amounts
+
+
+def score_subject(words: Words, turns: Sequence[int], outlines: Mapping[int, Outline]) -> dict[int, float]:
+    """Return the weighted share of the question in the conversation around each turn."""
+    scores = dict.fromkeys(turns, 0.0)
+    for word_weight, found in zip(words.weights, words.places, strict=True):
+        ordered = sorted(found.person | found.reply)
+        if not ordered:
+            continue
+        for turn in turns:
+            count = bisect_right(ordered, turn + SUBJECT_TURNS) - bisect_left(ordered, turn - SUBJECT_TURNS)
+            scores[turn] += word_weight * count / (count + SUBJECT_SATURATION)
+    factor = SUBJECT_WEIGHT * (K1 + 1) / words.total
+    return {turn: factor * needs_others(outlines[turn]) ** 3 * score for turn, score in scores.items()}
+
+
+def standing(outline: Outline, means: Means, *, named: bool) -> float:
+    """Return a turn's factor for length and named speaker, independent of the question's words."""
+    share = max(1, outline.person + outline.reply) / ((means.person + means.reply) or 1.0)
+    length: float = share ** (LENGTH_POWER * needs_others(outline))
+    return length * (NAMED_SPEAKER if named else 1.0)
+
+
+def by_time(turns: Mapping[int, float], at: Mapping[int, float], *, first: bool) -> dict[int, float]:
+    """Return a factor per turn that grows towards the first or the latest of the similar ones."""
+    most = max(turns.values(), default=0.0)
+    fitting = sorted((turn for turn, score in turns.items() if score >= most / 2), key=lambda turn: at[turn])
+    ordered = fitting[::-1] if first else fitting
+    step = (IN_TIME - 1) / max(1, len(ordered) - 1)
+    return {turn: 1 + step * place for place, turn in enumerate(ordered)}
+
+
+def score_texts(postings: Sequence[Sequence[int]], lengths: Mapping[int, int], texts: int) -> dict[int, float]:
+    """Return each short text's share of the question, by BM25."""
+    weights = [weight(texts, len(found)) for found in postings]
+    average = sum(lengths.values()) / max(1, len(lengths)) or 1.0
+    scores = dict.fromkeys(lengths, 0.0)
+    for word_weight, found in zip(weights, postings, strict=True):
+        for text in found:
+            if text in lengths:
+                scores[text] += word_weight * (K1 + 1) / (1 + K1 * (1 - B + B * lengths[text] / average))
+    return {text: score / (sum(weights) or 1.0) for text, score in scores.items()}
+
+
+def have_most(postings: Sequence[Sequence[int]], texts: int, number: int) -> list[int]:
+    """Return the short texts with the most weight of the question; the newest among equals."""
+    own: dict[int, float] = {}
+    for found in postings:
+        word_weight = weight(texts, len(found))
+        for text in found:
+            own[text] = own.get(text, 0.0) + word_weight
+    return best(own, number)
+
+
+#: About three sentences: enough to judge whether the rest is worth reading.
+PASSAGE_WORDS = 60
+CUT = "…"
+
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
+_SIGN = re.compile(f"[{UNSPACED}]")
+_ENDING = re.compile(r"(?<=...)(?:ings?|ied|ies|i?ly|ed|e?s|y|e)$")
+_DOUBLED = re.compile(r"([bdfglmnprt])\1$")
+#: Where a sentence or a line may begin.
+_BEGINS = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
+#: Words by which a window may move back to the begin of a sentence.
+BACK_WORDS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A part of a text, from `start` to `end`."""
+
+    start: int
+    end: int
+
+
+@lru_cache(maxsize=4096)
+def stem(word: str) -> str:
+    """Return a word without accents and ending, close to the index's own stemming."""
+    plain = word.casefold()
+    if not plain.isascii():
+        plain = "".join(c for c in unicodedata.normalize("NFD", plain) if not unicodedata.combining(c))
+    return _DOUBLED.sub(r"\1", _ENDING.sub("", plain))
+
+
+def stems(phrases: Iterable[str]) -> list[str]:
+    """Return the stems for FTS5 phrases: of a word, or of a character pair."""
+    return [stem(phrase.strip('"').replace(" ", "")) for phrase in phrases]
+
+
+def stems_in(text: str) -> set[str]:
+    """Return the stems of all words and all pairs of adjacent characters."""
+    found = list(_WORD.finditer(text))
+    return {_key(found, place) for place in range(len(found))}
+
+
+def best_passage(text: str, weights: Mapping[str, float], words: int = PASSAGE_WORDS) -> Passage:
+    """Return the window of this many words with the most weight; each stem counts once."""
+    found = list(_WORD.finditer(text))
+    if len(found) <= words:
+        return Passage(0, len(text))
+    # The first letter excludes nearly every word without computing its stem.
+    initials = {initial for key in weights for initial in (key[:1], key[:1].upper())}
+    hits = [
+        (place, key)
+        for place, match in enumerate(found)
+        if ((word := match[0])[0] in initials or not word.isascii()) and (key := _key(found, place)) in weights
+    ]
+    first, last = _best_run(hits, weights, words)
+    # A third of the remaining room stands before the hits, because an answer follows.
+    start = max(0, min(first - (words - 1 - last + first) // 3, len(found) - words))
+    begin = _sentence_begin(text, found, start, first)
+    end = min(len(found), max(start + words, last + 1)) - 1
+    return Passage(begin, len(text) if end == len(found) - 1 else found[end].end())
+
+
+def _key(found: Sequence[re.Match[str]], place: int) -> str:
+    """Return the stem of a word, or a character of a script without spaces with the next one."""
+    word, following = found[place][0], found[place + 1] if place + 1 < len(found) else None
+    if following is not None and _SIGN.fullmatch(word) and following.start() == found[place].end():
+        return word + following[0]
+    return stem(word)
+
+
+def _best_run(hits: Sequence[tuple[int, str]], weights: Mapping[str, float], words: int) -> tuple[int, int]:
+    """Return the first and last hit of the best window, or the beginning without hits."""
+    inside: dict[str, int] = {}
+    worth = best = 0.0
+    left = 0
+    run = (0, 0)
+    for place, key in hits:
+        inside[key] = inside.get(key, 0) + 1
+        worth += weights[key] if inside[key] == 1 else 0.0
+        while hits[left][0] <= place - words:
+            gone = hits[left][1]
+            inside[gone] -= 1
+            worth -= 0.0 if inside[gone] else weights[gone]
+            left += 1
+        if worth > best + 1e-9:
+            best, run = worth, (hits[left][0], place)
+    return run
+
+
+def _sentence_begin(text: str, found: Sequence[re.Match[str]], start: int, first: int) -> int:
+    """Return the begin of the window's sentence, or of the first sentence before the first hit."""
+    if start == 0:
+        return 0
+    earliest = found[max(0, start - BACK_WORDS)].start()
+    begins = [match.end() for match in _BEGINS.finditer(text, earliest, found[first].start())]
+    near = [begin for begin in begins if begin <= found[start].start()]
+    return near[-1] if near else begins[0] if begins else found[start].start()

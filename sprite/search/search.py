@@ -1,0 +1,503 @@
+"""search_memory: learnings and raw turns in one ranked list, and how far the learnings reach.
+
+The module reads memory.db and transcript.db and writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sprite.log.transcript import Observation, TranscriptDB
+from sprite.log.turn_index import MAX_POSTINGS, Opening, TurnLook
+from sprite.memory.apply import LearningLook
+from sprite.memory.database import MemoryDB
+from sprite.memory.query import Query, may_be_misspelled, near_spellings, parse_query
+from sprite.protocol.framing import set_in
+from sprite.protocol.rows import LearningRow, SearchHit
+from sprite.search import ranking
+from sprite.search.ranking import CUT, PASSAGE_WORDS, best_passage, stems, stems_in
+from sprite.storage.full_text import OWN, Filters, index_stems
+
+#: Turns up to this length are shown whole, longer ones by their best passage. `around:` widens it.
+SNIPPET_CHARS = 600
+#: Characters and words shown of the turn that `around:` names.
+AROUND_CHARS = 6000
+AROUND_WORDS = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
+
+    `notes` name additional search words, or the filter that excluded all hits.
+    """
+
+    hits: list[SearchHit]
+    indexed_through: int
+    waiting: int
+    notes: tuple[str, ...] = ()
+
+
+def learning_hit(learning: LearningRow) -> SearchHit:
+    """Convert a learning to a hit."""
+    return SearchHit(
+        kind="learning",
+        id=learning.id,
+        type=learning.type,
+        at=learning.created_at,
+        session_id=learning.session_id,
+        turn_id=learning.source_observation_id,
+        text=learning.content,
+        superseded_by=learning.superseded_by,
+        origin=learning.origin,
+        project=learning.project,
+    )
+
+
+def turn_hit(turn: Observation, weights: Mapping[str, float] | None = None, *, wide: bool = False) -> SearchHit:
+    """Convert a turn to a hit. Long turns show the passage with the most weight (by stems), longer if `wide`."""
+    return SearchHit(
+        kind="turn",
+        id=turn.id,
+        type="TURN",
+        at=turn.timestamp,
+        session_id=turn.session_id,
+        turn_id=turn.id,
+        text=_shown(turn, weights or {}, wide=wide),
+        project=turn.project,
+    )
+
+
+def _shown(turn: Observation, weights: Mapping[str, float], *, wide: bool) -> str:
+    text = ""
+    begins: list[tuple[int, str]] = []
+    asker = "User" if turn.asked_by is None else f"Program {turn.asked_by}"
+    for name, part in ((asker, turn.user_message), ("Agent", turn.agent_response), ("Tools", _tools(turn))):
+        if part:
+            text += "\n" if text else ""
+            begins.append((len(text), name))
+            # JSON can hold half of a surrogate pair, the wire format cannot.
+            text += f"{name}: {set_in(part.encode('utf-8', 'replace').decode())}"
+    chars, words = (AROUND_CHARS, AROUND_WORDS) if wide else (SNIPPET_CHARS, PASSAGE_WORDS)
+    if len(text) <= chars:
+        return text
+    passage = best_passage(text, weights, words)
+    end = min(passage.end, passage.start + chars)
+    # Name the speaker of a cut passage, too.
+    start, name = max(begin for begin in begins if begin[0] <= passage.start)
+    whose = f"{name}: {CUT}" if passage.start > start else ""
+    return f"{whose}{text[passage.start : end].strip()}{CUT if end < len(text) else ''}"
+
+
+def _tools(turn: Observation) -> str:
+    logged: Any = turn.tool_calls  # any JSON, if another program wrote it
+    calls = [call for call in logged if isinstance(call, dict)] if isinstance(logged, list) else []
+    return "; ".join(
+        " ".join(_plain(call[key]) for key in ("name", "input", "result") if call.get(key)) for call in calls
+    )
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+DEFAULT_LIMIT = 10
+MAX_LIMIT = 100
+#: Turns shown on each side of `around:<turn>`.
+AROUND = 5
+#: Multiple of the limit that is ranked in full. On LoCoMo the 50 turns with most of the words, with their neighbours,
+#: contained every result of a full ranking.
+POOL = 3
+MIN_POOL = 30
+#: A learning with this share of its turn's match counts as equal: a turn has more words for the same.
+SAYS_AS_MUCH = 0.7
+#: Distance within which a turn without the question's words may be the answer to one that has them.
+NEAR = 2
+#: A learning without evidence (confidence 0.1) counts 0.64, one that quotes the user (0.9) counts 0.96.
+CONFIDENCE = 0.4
+#: Factor for a superseded learning, relative to its replacement.
+SUPERSEDED = 0.4
+#: From this many words on it is a question, which a turn may answer without any of them. Fewer words must occur in the
+#: turn.
+QUESTION_WORDS = 3
+#: The speaker stands before the first colon of a turn, within this many characters.
+OPENING_CHARS = 80
+#: A learning replaces its turn if it lacks at most this share of the turn's match. Checked among this multiple of the
+#: limit.
+LEFT_OUT = 0.1
+TOLD_AMONG = 2
+RELIABLE = 0.5
+
+#: Projects compared with a folder's name, and projects listed if none matches.
+MOST_PROJECTS, PROJECTS_NAMED = 1_000, 8
+
+#: Below this many hits, unused words are tried in other spellings, up to this many words.
+FEW = 3
+MAX_RESPELLED = 4
+
+#: Scores are compared to nine digits.
+TIE_BREAK = 2e-9
+
+TURN = "TURN"
+
+
+async def search(
+    transcript: TranscriptDB,
+    memory: MemoryDB,
+    text: str,
+    limit: int = DEFAULT_LIMIT,
+    names: frozenset[str] = frozenset(),
+    *,
+    project: str | None = None,
+    own_project: str | None = None,
+) -> Found:
+    """Return hits for a question in natural language, best first; `limit` is clamped to 1 to 100.
+
+    `names` are the words of the user's name. `project` is a filter as in the question. `own_project` is the key that
+    means the user's own memory.
+    """
+    limit = max(1, min(limit, MAX_LIMIT))
+    # Without a fixed offset each date gets its own. With November's offset, July would begin an hour late.
+    query = parse_query(text, datetime.now(), names)  # noqa: DTZ005
+    if project is not None:
+        query = replace(query, project=project)
+    notes: tuple[str, ...] = ()
+    if query.project is not None:
+        known = [key for key, _, _ in await transcript.projects(MOST_PROJECTS)]
+        query = replace(query, projects=projects_meant(query.project, known, own_project))
+        if not query.projects and query.around is None:
+            through, waiting = await transcript.reach()
+            return Found([], through, waiting, (_no_such_project(query.project or "", known),))
+    if query.around is not None:
+        weights = {stem: 1.0 for needle in query.needles for stem in stems(needle)}
+        around = await transcript.conversation(query.around, AROUND, AROUND)
+        hits = [turn_hit(turn, weights, wide=turn.id == query.around) for turn in around]
+        if not hits:
+            notes = (f"There is no turn {query.around}.",)
+    else:
+        hits = await _hits(transcript, memory, query, limit)
+        if len(hits) < FEW and query.needles:
+            nearer = await _with_near_spellings(transcript, query)
+            if nearer.also:
+                hits = await _hits(transcript, memory, nearer, limit)
+                notes = (f"also: {', '.join(dict.fromkeys(other for _, other in nearer.also))}",) if hits else ()
+        if not hits:
+            notes = await _emptying(transcript, memory, query)
+    through, waiting = await transcript.reach()
+    return Found(hits, through, waiting, notes)
+
+
+def projects_meant(given: str, known: Sequence[str], own: str | None) -> tuple[str, ...]:
+    """Return the keys that a name can mean: the exact key, else all projects with that folder name."""
+    wanted = given.rstrip("/\\") or given
+    if wanted == own:
+        return (OWN,)
+    if wanted in known:
+        return (wanted,)
+    keys = [*known, *([own] if own is not None else [])]
+    meant = [key for key in keys if _folder(key) == wanted.casefold()]
+    return tuple(OWN if key == own else key for key in meant)
+
+
+def _folder(key: str) -> str:
+    return re.split(r"[/\\:]", key)[-1].removesuffix(".git").casefold()
+
+
+def _no_such_project(given: str, known: Sequence[str]) -> str:
+    named = ", ".join(known[:PROJECTS_NAMED]) + (", …" if len(known) > PROJECTS_NAMED else "")
+    return f"Nothing is known of a project {given[:200]!r}; {f'there are {named}' if known else 'there is none yet'}."
+
+
+async def _hits(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
+    if query.needles:
+        return await _fitting(transcript, memory, query, limit)
+    if query.empty:
+        return []
+    if query.when.since is not None:  # the question has no words except a time
+        query = replace(query, since=query.since or query.when.since, before=query.before or query.when.before)
+    return await _newest(transcript, memory, query, limit)
+
+
+async def _with_near_spellings(transcript: TranscriptDB, query: Query) -> Query:
+    """Return the query with similar words of the log for the unknown ones."""
+
+    def look_near(look: TurnLook) -> tuple[tuple[str, str], ...]:
+        looked = look.look_up(query.needles, Filters())
+        also: list[tuple[str, str]] = []
+        unknown = query.unknown([found.turns for found in looked.postings])[:MAX_RESPELLED]
+        misspelled = [term for term in unknown if may_be_misspelled(term)]
+        for term, stem in zip(misspelled, index_stems(misspelled), strict=True):
+            near = near_spellings(term, stem, look.vocabulary(term[0]))
+            also += [(term, look.as_written(other)) for other in near]
+        return tuple(also)
+
+    return replace(query, also=await transcript.ask(look_near))
+
+
+async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) -> tuple[str, ...]:
+    """Return notes on the filter, or the combination, without which there are hits."""
+    named = [
+        (query.types, " ".join(f"type:{name}" for name in query.types), replace(query, types=())),
+        (query.session, f"session:{query.session}", replace(query, session=None)),
+        (query.project, f"project:{query.project}", replace(query, project=None, projects=None)),
+        (query.since, "since:", replace(query, since=None)),
+        (query.before, "before:", replace(query, before=None)),
+    ]
+    filters = [(name, without) for value, name, without in named if value]
+    found = [name for name, without in filters if await _hits(transcript, memory, without, 1)]
+    if found:
+        return tuple(f"The filter {name} leaves nothing; without it there are hits." for name in found)
+    bare = replace(query, types=(), session=None, since=None, before=None, project=None, projects=None)
+    if len(filters) > 1 and await _hits(transcript, memory, bare, 1):
+        return (f"The filters {', '.join(name for name, _ in filters)} leave nothing; without them there are hits.",)
+    return ()
+
+
+async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
+    """Return the newest items that pass the filters, for a query without words."""
+    turns, learnings = _wanted(query)
+    hits: list[SearchHit] = []
+    if learnings is not None:
+        learned = await memory.ask(lambda look: look.learnings(look.newest(learnings, limit)))
+        hits += map(learning_hit, learned.values())
+    if turns is not None:
+        newest = await transcript.ask(lambda look: look.newest(turns, limit))
+        hits += map(turn_hit, (await transcript.observations_of(newest)).values())
+    return sorted(hits, key=lambda hit: (-hit.at, hit.kind, -hit.id))[:limit]
+
+
+def _wanted(query: Query) -> tuple[Filters | None, Filters | None]:
+    """Return the filters for (turns, learnings); None if that kind is not wanted."""
+    kinds = tuple(kind for kind in query.types if kind != TURN)
+    turns = query.filters if not query.types or TURN in query.types else None
+    learnings = replace(query.filters, types=kinds) if not query.types or kinds else None
+    return turns, learnings
+
+
+async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
+    turns, learnings = _wanted(query)
+    pool = max(MIN_POOL, POOL * limit)
+    # A learning leads to its turn even if only turns are wanted.
+    fitting = learnings or replace(query.filters, types=())
+    learned, scores = await memory.ask(lambda look: _learnings(look, query, fitting, limit, pool))
+    said = Said({}, {}, {}, {})
+    if turns is not None:
+        cited = _cited(learned, scores)
+        said = await transcript.ask(lambda look: _turns(look, query, cited, pool))
+    ranked = [Ranked(score, False, said.at[turn], turn, turn) for turn, score in said.scores.items()]
+    if learnings is not None:
+        ranked += [_ranked(learning, scores[learning.id], said) for learning in learned.values()]
+    ranked.sort(key=lambda hit: (-round(hit.score, 9), not hit.learned, -hit.at, -hit.id))
+    if learnings is not None:
+        ranked = await _once(transcript, learned, ranked, said, limit)
+    chosen = _one_a_turn(ranked, limit)
+    shown = await transcript.observations_of([hit.id for hit in chosen if not hit.learned])
+    return [
+        learning_hit(learned[hit.id]) if hit.learned else turn_hit(shown[hit.id], said.weights)
+        for hit in chosen
+        if hit.learned or hit.id in shown
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Matching turns: their scores, the question's share in their own words, and their times.
+
+    `weights` are the weights of the question's words by stem.
+    """
+
+    scores: dict[int, float]
+    own: dict[int, float]
+    at: dict[int, float]
+    weights: dict[str, float]
+
+
+class Ranked(NamedTuple):
+    """A matching learning or turn; `turn` is the turn that it is or comes from."""
+
+    score: float
+    learned: bool
+    at: float
+    id: int
+    turn: int | None
+
+
+def _cited(learned: Mapping[int, LearningRow], scores: Mapping[int, float]) -> dict[int, float]:
+    """Return the turns that learnings cite, each with the score of its best learning."""
+    cited: dict[int, float] = {}
+    for learning in learned.values():
+        turn = learning.source_observation_id
+        if turn is not None:
+            cited[turn] = max(cited.get(turn, 0.0), scores[learning.id])
+    return cited
+
+
+def _ranked(learning: LearningRow, score: float, said: Said) -> Ranked:
+    """Rank a learning with its turn if its match is as good, else below it in proportion.
+
+    It summarises the turn, so it shares the score that the turn gains from its conversation.
+    """
+    turn = learning.source_observation_id
+    if turn in said.scores and turn is not None and learning.superseded_by is None:
+        share = score / (SAYS_AS_MUCH * said.own[turn] or 1e-9)
+        score = max(score, said.scores[turn] * min(1.0, share))
+    return Ranked(score, True, learning.created_at, learning.id, turn)
+
+
+async def _once(
+    transcript: TranscriptDB, learned: Mapping[int, LearningRow], ranked: Sequence[Ranked], said: Said, limit: int
+) -> list[Ranked]:
+    """Replace each turn by a learning with nearly its whole match, at the higher of both ranks."""
+    head = ranked[: TOLD_AMONG * limit]
+    turns = {hit.id for hit in head if not hit.learned}
+    telling = [hit for hit in head if hit.learned and hit.turn in turns and _reliable(learned[hit.id])]
+    shown = await transcript.observations_of([hit.turn for hit in telling if hit.turn is not None])
+    told: dict[int, Ranked] = {}
+    for hit in telling:
+        turn = hit.turn
+        if turn in shown and turn is not None and turn not in told:
+            words = stems_in(f"{shown[turn].user_message}\n{shown[turn].agent_response}")
+            of_turn = {stem for stem in said.weights if stem in words}
+            missing = of_turn - stems_in(learned[hit.id].content)
+            if sum(said.weights[stem] for stem in missing) <= LEFT_OUT * sum(said.weights[stem] for stem in of_turn):
+                told[turn] = hit
+    once = [hit if hit.learned else told.get(hit.id, hit) for hit in ranked]
+    return list(dict.fromkeys(once))
+
+
+def _reliable(learning: LearningRow) -> bool:
+    """Return whether a learning may replace its turn: not superseded, and based on the user or the agent."""
+    said = learning.origin in {"user", "assistant"}
+    return said and learning.superseded_by is None and learning.confidence >= RELIABLE
+
+
+def _one_a_turn(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
+    """Return the best hits; if room is short, repeats of a turn give way to other turns."""
+    seen: set[int] = set()
+    again: list[bool] = []
+    for hit in ranked:
+        again.append(hit.turn in seen)
+        if hit.turn is not None:
+            seen.add(hit.turn)
+    places = sorted(range(len(ranked)), key=lambda place: again[place])[:limit]
+    return [ranked[place] for place in sorted(places)]
+
+
+# --- learnings ---
+
+
+def _learnings(
+    look: LearningLook, query: Query, filters: Filters, limit: int, pool: int
+) -> tuple[dict[int, LearningRow], dict[int, float]]:
+    """Return matching learnings and their scores."""
+    looked = look.look_up(query.needles, filters, limit, pool)
+    if looked.postings is None:
+        # Equal scores keep FTS5's order, which already decided between so many.
+        scores = {key: score - place * TIE_BREAK for place, (key, score) in enumerate(looked.best)}
+        learned = look.learnings(scores)
+    else:
+        learned = look.learnings(ranking.have_most(looked.postings, looked.learnings, pool))
+        lengths = {key: len(learning.content) for key, learning in learned.items()}
+        scores = ranking.score_texts(looked.postings, lengths, looked.learnings)
+    if filters == Filters():
+        _add_replacements(look, learned)
+    sure = {
+        key: scores.get(key, 0.0) * (1 - CONFIDENCE + CONFIDENCE * learning.confidence)
+        for key, learning in learned.items()
+    }
+    return learned, _valid_first(learned, sure)
+
+
+def _add_replacements(look: LearningLook, learned: dict[int, LearningRow]) -> None:
+    """Add the replacements of superseded learnings: they answer the question in any words."""
+    while (
+        missing := {learning.superseded_by for learning in learned.values() if learning.superseded_by is not None}
+        - learned.keys()
+    ):
+        found = look.learnings(missing)
+        if not found:
+            return
+        learned |= found
+
+
+def _valid_first(learned: Mapping[int, LearningRow], scores: Mapping[int, float]) -> dict[int, float]:
+    """Return scores in which a replacement ranks at least as high, and its old learning below."""
+    ranked = dict(scores)
+    # A replacement has a higher id than the learning it replaces.
+    for key in sorted(learned):
+        by = learned[key].superseded_by
+        if by in learned and by is not None:
+            ranked[by] = max(ranked[by], ranked[key])
+    for key in sorted(learned, reverse=True):
+        by = learned[key].superseded_by
+        if by is not None:
+            ranked[key] = SUPERSEDED * min(ranked[key], ranked.get(by, ranked[key]))
+    return ranked
+
+
+# --- turns ---
+
+
+def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) -> Said:
+    """Return the matching turns."""
+    needles = query.needles
+    looked = look.look_up(needles, query.filters)
+    words = ranking.weigh(looked.postings, looked.turns, looked.means, query.asking)
+    own_words = ranking.seeds(words)
+    anchors = ranking.with_neighbours(ranking.best(own_words, pool), NEAR)
+    when = query.when
+    if when.since is not None:
+        period = set(look.newest(Filters(when.since, when.before), MAX_POSTINGS))
+        anchors.update(ranking.best({turn: own_words[turn] for turn in own_words.keys() & period}, pool))
+    anchors.update(ranking.best(cited, pool))
+    outlines = look.outlines(ranking.with_neighbours(anchors, ranking.REACH), query.filters)
+    counts = ranking.presence(words, outlines)
+    scores = ranking.score_turns(words, counts, anchors, outlines)
+    own = ranking.own_shares(words, scores)
+    lifts = ranking.lifts(cited, own)
+    asked = len(looked.postings) >= QUESTION_WORDS
+    fitting = [turn for turn in scores if scores[turn] + lifts[turn] and (asked or own[turn] or turn in cited)]
+    candidates = ranking.best({turn: scores[turn] + lifts[turn] for turn in fitting}, pool)
+    counted = look.counts(
+        needles, [found.turns for found in looked.postings], ranking.worth_counting(candidates, outlines)
+    )
+    near = {turn: outlines[turn] for turn in ranking.with_neighbours(candidates, ranking.REACH) & outlines.keys()}
+    counts = [present | exact for present, exact in zip(ranking.presence(words, near), counted, strict=True)]
+    scores = ranking.score_turns(words, counts, candidates, near)
+    subject = ranking.score_subject(words, candidates, outlines)
+    openings = look.openings(candidates, OPENING_CHARS)
+    named = _speakers_named(query, openings)
+    # Position does not change how well words match; among equals the newest comes first.
+    words_of = {o.id: (o.user_message, o.agent_response, outlines[o.id][3:]) for o in openings}
+    best: dict[tuple[str, str, tuple[int, int]], float] = {}
+    for turn, said in words_of.items():
+        best[said] = max(scores[turn] + subject[turn], best.get(said, 0.0))
+    ranked = {
+        turn: (best[said] + lifts[turn]) * ranking.standing(outlines[turn], looked.means, named=turn in named)
+        for turn, said in words_of.items()
+    }
+    if when.since is not None and when.before is not None:
+        for turn in ranked:
+            ranked[turn] *= ranking.IN_TIME if when.since <= outlines[turn].at < when.before else 1.0
+    if when.end is not None:
+        at = {turn: outlines[turn].at for turn in ranked}
+        factors = ranking.by_time(ranked, at, first=when.end == "first")
+        ranked |= {turn: ranked[turn] * factor for turn, factor in factors.items()}
+    weights = {stem: value for needle, value in zip(needles, words.weights, strict=True) for stem in stems(needle)}
+    return Said(ranked, own, {turn: outlines[turn].at for turn in ranked}, weights)
+
+
+def _speakers_named(query: Query, openings: Iterable[Opening]) -> set[int]:
+    """Return the turns whose speaker the question names, right before the turn's first colon."""
+    names = "|".join(re.escape(term) for term in query.terms)
+    speaks = re.compile(rf"(?<!\w)(?:{names})(?!\w)[^:\n.?!]{{0,20}}:(?![\w/])")
+    return {
+        opening.id
+        for opening in openings
+        if speaks.search(opening.user_message.casefold()) or speaks.search(opening.agent_response.casefold())
+    }

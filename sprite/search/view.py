@@ -1,0 +1,450 @@
+"""Read-only views of memory for people and programs: files, versions, learnings, actions, turns, health.
+
+The gateway, the command line and the client state use this module.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sprite.config import LEAST_TURNS
+from sprite.curation.rebuild import replay_aside
+from sprite.errors import PeerError
+from sprite.log.curations import Curation, Drift, seconds_since_midnight
+from sprite.log.quarantine import CURATED, OFF_RECORD, QUARANTINED
+from sprite.log.transcript import Observation, TranscriptDB
+from sprite.memory.apply import MADE_IDS, Action
+from sprite.memory.database import FileVersion, MemoryDB, open_memory
+from sprite.memory.files import (
+    BOOT_ORDER,
+    DEPLOYED,
+    LINE_LIMITS,
+    MemoryFiles,
+    line_count,
+    lines_shown,
+    managed_by,
+    over_limits,
+    template,
+)
+from sprite.memory.query import own_names
+from sprite.protocol.projects import others_project, project_or_name
+from sprite.protocol.rows import (
+    ActionChange,
+    ActionRow,
+    CurationRow,
+    Drifted,
+    Health,
+    LearningRow,
+    LoggedTurn,
+    MadeVersion,
+    Project,
+    Refusal,
+    Rejected,
+    TokenCount,
+    TurnRow,
+    VersionRow,
+)
+from sprite.protocol.shapes import FileState, MemoryState, QuarantinedTurn
+from sprite.search.search import DEFAULT_LIMIT, Found, search
+
+
+async def file_as_of(
+    transcript: TranscriptDB, memory: MemoryDB, scratch: Path, name: str, until: int
+) -> tuple[str, int]:
+    """Return (content, version) of a file after event `until`; `scratch` is a temporary folder."""
+    curations = transcript.curations
+    if await curations.activation(until) == await curations.activation():
+        found = await memory.version_after(name, until)
+    else:
+        # memory.db no longer has that history, but the log does.
+        with tempfile.TemporaryDirectory(dir=scratch, prefix="as-of-") as folder:
+            path = Path(folder) / "memory.db"
+            await replay_aside(transcript, path, lambda: None, until=until)
+            async with open_memory(path) as then:
+                found = await then.latest_version(name)
+    return (found.content, found.version) if found else (template(name), 0)
+
+
+#: Lists show the beginning of a turn; the turn itself has the rest.
+EXCERPT_CHARS = 400
+#: Fields of an event that a list may show, without any written or forgotten text. An action's text comes from its
+#: current state.
+_TOLD = (
+    "name",
+    "source",
+    "action_id",
+    "status",
+    "generation",
+    "drift",
+    "accepted",
+    "rejected",
+    "by",
+    "turns",
+    "learnings",
+    "curations",
+    "lines",
+    "cards",
+    "reason",
+    "retry",
+    *("op", "action", "once", "due", "rrule", "tz", "next", "late_by", "priority", "what"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The results of curations: learnings by curation, (curation, file, version), refusals, and action texts."""
+
+    learnings: Mapping[int, int]
+    versions: Sequence[tuple[int, str, int]]
+    reports: Sequence[Refusal]
+    actions: Mapping[int, str]
+
+
+def action_of(curation: Curation) -> int | None:
+    """Return the number of the action that a row is about, or None."""
+    if curation.kind not in {"action", "edit"}:
+        return None
+    said = _object(curation.response)
+    if said.get("op") == "add":
+        return MADE_IDS + curation.id
+    number = said.get("action", said.get("action_id"))
+    return number if isinstance(number, int) else None
+
+
+def curation_row(curation: Curation, made: Made, generation: int) -> CurationRow:
+    """Convert an event to a row."""
+    first, last = curation.first_observation_id, curation.last_observation_id
+    usage = _object(curation.usage_json)
+    return CurationRow(
+        id=curation.id,
+        at=curation.created_at,
+        kind=curation.kind,
+        model=curation.model,
+        first_turn=first,
+        last_turn=last,
+        turns=last - first + 1 if first is not None and last is not None else 0,
+        learnings=made.learnings.get(curation.id, 0),
+        files=[MadeVersion(name, version) for made_by, name, version in made.versions if made_by == curation.id],
+        cost_usd=curation.cost_usd,
+        tokens=TokenCount(usage.get("input_tokens"), usage.get("output_tokens")),
+        rejected=[Rejected(report.kind, report.detail) for report in made.reports if report.curation_id == curation.id],
+        detail=_detail(curation, made.actions),
+        active=curation.kind != "batch" or curation.generation == generation,
+    )
+
+
+def turn_row(turn: Observation) -> TurnRow:
+    """Convert a turn to a row: both sides cut, with the names of the tools."""
+    return TurnRow(
+        id=turn.id,
+        at=turn.timestamp,
+        session_id=turn.session_id,
+        sequence_num=turn.sequence_num,
+        user_message=_excerpt(turn.user_message),
+        agent_response=_excerpt(turn.agent_response),
+        tools=_tools(turn.tool_calls),
+        outcome=turn.outcome,
+        trigger=turn.trigger,
+        mission_id=turn.mission_id,
+        curated=turn.processed == CURATED,
+        quarantined=turn.processed == QUARANTINED,
+        off_record=turn.processed == OFF_RECORD,
+        project=turn.project,
+        source=turn.source,
+        asked_by=turn.asked_by,
+    )
+
+
+def logged_turn(turn: Observation) -> LoggedTurn:
+    """Convert a complete turn to its wire format."""
+    return LoggedTurn(
+        id=turn.id,
+        timestamp=turn.timestamp,
+        session_id=turn.session_id,
+        sequence_num=turn.sequence_num,
+        user_message=turn.user_message,
+        tool_calls=_list(turn.tool_calls),
+        agent_response=turn.agent_response,
+        processed=turn.processed == CURATED,
+        outcome=turn.outcome,
+        mission_id=turn.mission_id,
+        trigger=turn.trigger,
+        notice=turn.notice,
+        quarantined=turn.processed == QUARANTINED,
+        off_record=turn.processed == OFF_RECORD,
+        project=turn.project,
+        source=turn.source,
+        asked_by=turn.asked_by,
+    )
+
+
+def _detail(curation: Curation, actions: Mapping[int, str]) -> dict[str, Any]:
+    if curation.kind == "batch":
+        return {}
+    said = _object(curation.response)
+    told = {name: value for name, value in said.items() if name in _TOLD}
+    # A learned action's number varies between extractions, so its row contains its text.
+    of = said.get("of")
+    content = of.get("content") if isinstance(of, dict) else actions.get(action_of(curation) or 0)
+    return told | {"content": _excerpt(content)} if isinstance(content, str) else told
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    """Parse a JSON object; anything else gives an empty one."""
+    try:
+        found = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= EXCERPT_CHARS else f"{text[:EXCERPT_CHARS]}…"
+
+
+def _tools(calls: Any) -> list[str]:
+    """Return the names of the tools called."""
+    return [str(call["name"]) for call in _list(calls) if isinstance(call, dict) and call.get("name")][:50]
+
+
+def _list(calls: Any) -> list[Any]:
+    """Return a turn's tool calls. Other programs may have written any JSON."""
+    return calls if isinstance(calls, list) else []
+
+
+#: Rows per response; clients page with `after` or `before`.
+MAX_ROWS = 500
+#: Quarantined turns sent to each client; more follow as these are settled.
+MAX_QUARANTINED = 100
+DAYS_SHOWN = 7
+SESSIONS_SHOWN = 5
+REFUSALS_SHOWN = 5
+#: Thresholds for a warning: the age of a waiting turn, and the free disk space.
+LONGEST_WAIT_SECONDS = 86_400.0
+LEAST_FREE_BYTES = 256 * 2**20
+_HISTORY = msgspec.json.Decoder(list[ActionChange])
+
+
+class MemoryView:
+    """Read-only access to memory."""
+
+    def __init__(
+        self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles, own_project: str | None = None
+    ) -> None:
+        """`own_project` is the key of the sprite's workspace, whose items belong to the user."""
+        self._transcript = transcript
+        self._memory = memory
+        self._files = files
+        self._own_project = own_project
+
+    async def state(self) -> MemoryState:
+        """Return memory's key figures."""
+        turns, waiting, _ = await self._transcript.counts()
+        return MemoryState(
+            files=self.files(),
+            learnings=await self._memory.learning_count(),
+            turns=turns,
+            waiting=waiting,
+            spend_usd=await self._transcript.spending.total(),
+            quarantined=await self.quarantined(),
+            drift=list(await self.drift()),
+        )
+
+    async def quarantined(self) -> list[QuarantinedTurn]:
+        """Return the quarantined turns, oldest first."""
+        return await self._transcript.quarantine.turns(MAX_QUARANTINED)
+
+    def files(self) -> list[FileState]:
+        """Return the six files in the order of the boot prompt."""
+        return [
+            FileState(
+                name=name,
+                lines=lines_shown(name, self._files.read(name)),
+                limit=LINE_LIMITS[name],
+                managed=managed_by(name),
+                updated_at=self._files.modified_at(name),
+            )
+            for name in BOOT_ORDER
+        ]
+
+    async def file(self, name: str) -> tuple[str, int]:
+        """Return a file's content and version (0 for the shipped one). PeerError for an unknown name.
+
+        Both come from one row, so an edit based on this version overwrites no newer content.
+        """
+        if known_file(name) in DEPLOYED:
+            return self._files.read(name), 0
+        latest = await self._memory.latest_version(name)
+        return (latest.content, latest.version) if latest else (template(name), 0)
+
+    async def file_at(self, name: str, at: float, scratch: Path) -> tuple[str, int]:
+        """Return a file's content and version at a time in Unix seconds; `scratch` is a temporary folder."""
+        until = await self._transcript.curations.newest_event(at)
+        return await file_as_of(self._transcript, self._memory, scratch, known_file(name), until)
+
+    def project(self, given: str | None) -> str | None:
+        """Return a requested project's key; None for the user's own. PeerError if it is invalid."""
+        return others_project(given, self._own_project)
+
+    async def projects(self) -> list[Project]:
+        """Return the projects with turns, the most recent first."""
+        learned = await self._memory.learnings_by_project()
+        return [
+            Project(key, turns, learned.get(key, 0), last_at)
+            for key, turns, last_at in await self._transcript.projects(MAX_ROWS)
+        ]
+
+    async def around(self, turn_id: int, before: int, after: int) -> list[LoggedTurn]:
+        """Return a turn and its neighbours in the conversation, oldest first. PeerError if it does not exist."""
+        turns = await self._transcript.conversation(turn_id, before, after)
+        if not turns:
+            raise PeerError(f"There is no turn {turn_id}.", code="not_found")
+        return [logged_turn(turn) for turn in turns]
+
+    async def drift(self) -> dict[str, Drift]:
+        """Return the open drift by file, until a person decides."""
+        return await self._transcript.curations.open_drift()
+
+    async def file_version(self, name: str, version: int) -> FileVersion:
+        """Return one version of a file. PeerError if it does not exist."""
+        found = await self._memory.version(known_file(name), version)
+        if found is None:
+            raise PeerError(f"{name} has no version {version}.", code="not_found")
+        return found
+
+    async def history(self, name: str) -> list[VersionRow]:
+        """Return every version of a file, oldest first."""
+        return [
+            VersionRow(
+                version=version.version,
+                curation_id=version.curation_id,
+                at=version.created_at,
+                lines=line_count(version.content),
+                source=version.source,
+            )
+            for version in await self._memory.versions(known_file(name))
+        ]
+
+    async def search(self, query: str, limit: int = DEFAULT_LIMIT, project: str | None = None) -> Found:
+        """Search memory, optionally in one `project`, given by its key or its folder's name.
+
+        PeerError if the project is neither.
+        """
+        if project is not None:
+            project = project_or_name(project)
+        names = own_names(self._files.read("user.md"))
+        return await search(
+            self._transcript, self._memory, query, limit, names, project=project, own_project=self._own_project
+        )
+
+    async def learnings(self, after: int = 0, limit: int = 100) -> list[LearningRow]:
+        """Return learnings above an id as rows, oldest first."""
+        return await self._memory.learnings(after, max(1, min(limit, MAX_ROWS)))
+
+    async def newest_learnings(self, before: int | None = None, limit: int = 100) -> list[LearningRow]:
+        """Return learnings below an id as rows, newest first."""
+        return await self._memory.learnings_before(before, max(1, min(limit, MAX_ROWS)))
+
+    async def curations(self, before: int | None = None, limit: int = 100) -> list[CurationRow]:
+        """Return events that changed memory, below an id, newest first."""
+        curations = await self._transcript.curations.before(before, max(1, min(limit, MAX_ROWS)))
+        if not curations:
+            return []
+        span = (curations[-1].id, curations[0].id)
+        made = Made(
+            await self._memory.learning_counts(*span),
+            await self._memory.versions_made(*span),
+            await self._memory.reports_of(*span),
+            await self._memory.action_contents({number for each in curations if (number := action_of(each))}),
+        )
+        _, generation = await self._transcript.curations.activation()
+        return [curation_row(curation, made, generation) for curation in curations]
+
+    async def observations(self, before: int | None = None, limit: int = 100) -> list[TurnRow]:
+        """Return turns below an id as rows, newest first."""
+        turns = await self._transcript.observations_before(before, max(1, min(limit, MAX_ROWS)))
+        return [turn_row(turn) for turn in turns]
+
+    async def health(self, *, daily_cap_usd: float | None, last_error: str | None) -> Health:
+        """Return memory's figures and costs; the caller supplies the cap and the last error."""
+        state = await self.state()
+        spending = self._transcript.spending
+        calls, unpriced, newest = await spending.curation_counts()
+        curated = state.turns - state.waiting - await self._transcript.quarantine.count()
+        lost_calls, lost_usd = await spending.lost_calls()
+        tokens_read, tokens_written = await spending.tokens()
+        return Health(
+            sessions=await self._transcript.session_count(),
+            turns=state.turns,
+            waiting=state.waiting,
+            learnings=state.learnings,
+            unverified=await self._memory.unverified_count(),
+            open_actions=len(await self._memory.actions("open")),
+            curations=calls,
+            last_curation_at=newest,
+            files=state.files,
+            spend_today_usd=await spending.total(since=time.time() - seconds_since_midnight()),
+            spend_usd=state.spend_usd,
+            usd_per_100_turns=state.spend_usd / curated * 100 if curated else None,
+            calls_of_unknown_price=unpriced,
+            lost_calls=lost_calls,
+            lost_usd=lost_usd,
+            tokens_read=tokens_read,
+            tokens_written=tokens_written,
+            spend_by_day=await spending.by_day(DAYS_SHOWN),
+            spend_by_session=await spending.by_session(SESSIONS_SHOWN),
+            refusals=await self._memory.reports(REFUSALS_SHOWN),
+            drift=[drifted(drift) for drift in (await self.drift()).values()],
+            daily_cap_usd=daily_cap_usd,
+            last_error=last_error,
+            attention=await self._attention(state.waiting, last_error),
+            quarantined=state.quarantined,
+        )
+
+    async def _attention(self, waiting: int, last_error: str | None) -> list[str]:
+        words = [last_error] if last_error else []
+        words += over_limits({name: self._files.read(name) for name in LINE_LIMITS})
+        # Fewer turns wait until more is said, which is normal.
+        oldest = await self._transcript.waiting(1) if waiting >= LEAST_TURNS else []
+        if oldest and time.time() - oldest[0].timestamp > LONGEST_WAIT_SECONDS:
+            words.append(f"turn {oldest[0].id} has waited to be curated for more than a day")
+        free = self._files.free_bytes()
+        if free < LEAST_FREE_BYTES:
+            words.append(f"the disk is nearly full: {free // 2**20} MiB are free")
+        return words
+
+    async def actions(self) -> list[ActionRow]:
+        """Return every action as a row, most urgent first."""
+        return [action_row(action) for action in await self._memory.actions()]
+
+    async def turn(self, turn_id: int) -> LoggedTurn:
+        """Return one turn of the log. PeerError if it does not exist."""
+        turn = await self._transcript.observation(turn_id)
+        if turn is None:
+            raise PeerError(f"There is no turn {turn_id}.", code="not_found")
+        return logged_turn(turn)
+
+
+def action_row(action: Action) -> ActionRow:
+    """Convert an action to its wire format."""
+    return msgspec.convert({**asdict(action), "history": _HISTORY.decode(action.history_json)}, ActionRow)
+
+
+def drifted(drift: Drift) -> Drifted:
+    """Convert a file's drift to its wire format, without its content."""
+    return Drifted(drift.name, drift.found_at, drift.curation_id, drift.source)
+
+
+def known_file(name: str) -> str:
+    """Return the name of a memory file. PeerError for any other."""
+    if name not in LINE_LIMITS:
+        raise PeerError(f"There is no memory file {name[:80]!r}; there are {', '.join(BOOT_ORDER)}.", code="not_found")
+    return name

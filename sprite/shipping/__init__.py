@@ -1,1 +1,0 @@
-"""Replicate everything that is written here, so that it outlives this machine."""

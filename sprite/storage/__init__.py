@@ -1,0 +1,1 @@
+"""SQLite: how files are opened, locked, read and written."""

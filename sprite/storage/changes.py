@@ -1,0 +1,299 @@
+"""What waits for the replica, and how far the replica is.
+
+`ship_changes` has an entry for each changed row, in the order of the commits. Triggers write the entries in the
+transaction of the change, so that no writer can omit them. A row that changes again keeps only its newer entry. An
+entry holds no content and no name: a row is read when it is replicated.
+
+The other tables are in workspace.db. Positions number the replicated rows. A position is issued durably before
+anything is sent under it, so that it never has two meanings. Positions grow with the time (microseconds since 1970).
+So a restored disk never issues an old position again, and detects a replica that is ahead of it by an unknown
+position.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sprite.protocol.archive import PARTS, DatabaseName, Row
+from sprite.storage.connection import LARGEST_ROW_ID, Database, Tables, in_transaction
+
+#: Limit for the entries of one read.
+_MOST_ENTRIES = 200
+
+_TABLE = """
+    CREATE TABLE ship_changes (
+        -- Grows with each change, and no number comes twice.
+        change INTEGER PRIMARY KEY AUTOINCREMENT,
+        part TEXT NOT NULL,
+        row INTEGER NOT NULL,
+        UNIQUE (part, row)
+    );
+"""
+
+
+def noted(tables: Sequence[str]) -> str:
+    """Return a migration script that records all rows of these tables and their later changes."""
+    return _TABLE + "".join(map(triggers, tables)) + "".join(map(_note_all, tables))
+
+
+def triggers(table: str) -> str:
+    """Return a script that records every change of a table. Its rows must have numbers (no WITHOUT ROWID)."""
+    # Deleted first instead of REPLACE: the outer statement's conflict clause would also apply to the trigger.
+    insert = "INSERT INTO ship_changes (part, row)"
+    forget = f"DELETE FROM ship_changes WHERE part = '{table}' AND row"  # noqa: S608 - our own tables
+    return f"""
+        CREATE TRIGGER {table}_ship_new AFTER INSERT ON {table} BEGIN
+            {forget} = NEW.rowid;
+            {insert} VALUES ('{table}', NEW.rowid);
+        END;
+        CREATE TRIGGER {table}_ship_changed AFTER UPDATE ON {table} BEGIN
+            {forget} IN (OLD.rowid, NEW.rowid);
+            {insert} SELECT '{table}', OLD.rowid UNION SELECT '{table}', NEW.rowid;
+        END;
+        CREATE TRIGGER {table}_ship_gone AFTER DELETE ON {table} BEGIN
+            {forget} = OLD.rowid;
+            {insert} VALUES ('{table}', OLD.rowid);
+        END;
+    """  # noqa: S608 - our own tables
+
+
+def _note_all(table: str) -> str:
+    return f"INSERT INTO ship_changes (part, row) SELECT '{table}', rowid FROM {table} ORDER BY rowid;\n"  # noqa: S608 - our own
+
+
+def shipped_tables(database: DatabaseName) -> dict[str, tuple[str, ...]]:
+    """Return the replicated tables of a database, each with its excluded columns."""
+    return {part.table: part.left_out for part in PARTS if part.database == database and not part.derived}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRow:
+    """The current row of a table and number; None for a deleted one. `change` is the number of its entry."""
+
+    change: int
+    table: str
+    id: int
+    row: Row | None
+
+
+class ShipChanges(Tables):
+    """Access the entries of one database for its replicated tables, each with its excluded columns."""
+
+    def __init__(self, database: Database, tables: Mapping[str, Collection[str]]) -> None:
+        super().__init__(database)
+        self._tables = tables
+
+    async def newest(self) -> int:
+        """Return the newest entry's number, 0 if there is none."""
+        return int(await self._db.fetch_value("SELECT coalesce(max(change), 0) FROM ship_changes"))
+
+    async def count(self, after: int = 0) -> int:
+        """Return the number of rows pending after an entry."""
+        return int(await self._db.fetch_value("SELECT count(*) FROM ship_changes WHERE change > ?", (after,)))
+
+    async def after(self, change: int, up_to: int = LARGEST_ROW_ID, *, size: int) -> list[ChangedRow]:
+        """Return the next rows after an entry in one snapshot, oldest change first; at least one if there is any.
+
+        It ends with the row that makes them larger than `size` bytes.
+        """
+        return await self._db.read(partial(self._read, change=change, up_to=up_to, size=size))
+
+    async def waiting(self) -> dict[str, list[int]]:
+        """Return the numbers of all pending rows by table."""
+        found: dict[str, list[int]] = {}
+        for row in await self._db.fetch_all("SELECT part, row FROM ship_changes ORDER BY change"):
+            found.setdefault(row[0], []).append(row[1])
+        return found
+
+    async def drop(self, up_to: int) -> None:
+        """Delete entries that the replica has."""
+        await self._db.execute("DELETE FROM ship_changes WHERE change <= ?", (up_to,))
+
+    @in_transaction
+    def note_all(self, tx: sqlite3.Connection) -> None:
+        """Mark all rows as pending again."""
+        tx.execute("DELETE FROM ship_changes")
+        for table in self._tables:
+            tx.execute(_note_all(table))
+
+    def _read(self, tx: sqlite3.Connection, change: int, up_to: int, size: int) -> list[ChangedRow]:
+        found: list[ChangedRow] = []
+        tx.execute("BEGIN")
+        try:
+            entries = tx.execute(
+                "SELECT change, part, row FROM ship_changes WHERE change > ? AND change <= ? ORDER BY change LIMIT ?",
+                (change, up_to, _MOST_ENTRIES),
+            ).fetchall()
+            for number, table, row_number in entries:
+                columns = self._columns(tx, table)
+                sql = f"SELECT {columns} FROM {table} WHERE rowid = ?"  # noqa: S608 - our own tables
+                row = tx.execute(sql, (row_number,)).fetchone()
+                found.append(ChangedRow(number, table, row_number, None if row is None else dict(row)))
+                size -= 0 if row is None else sum(len(value) for value in row if isinstance(value, str | bytes))
+                if size < 0:
+                    break
+        finally:
+            tx.execute("COMMIT")
+        return found
+
+    def _columns(self, tx: sqlite3.Connection, table: str) -> str:
+        left_out = self._tables[table]
+        return ", ".join(row[1] for row in tx.execute(f"PRAGMA table_info({table})") if row[1] not in left_out)
+
+
+#: Table of replicated things outside the databases, by their part and name.
+ROWS = "ship_rows"
+
+#: Beside table rows: files and global facts by name, with their details as JSON. No name is a file's name: see
+#: `sprite/backup/replica_files.py`.
+SHIP_STATE = (
+    """
+    CREATE TABLE ship_state (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        -- Which sequence of positions this is: a restored workspace begins another one.
+        numbering TEXT NOT NULL,
+        acked INTEGER NOT NULL DEFAULT 0,
+        acked_at REAL,
+        -- The identity of the store that acknowledged last.
+        store TEXT,
+        -- Whether everything is being noted anew, and from which position on it is shipped once more.
+        is_anew INTEGER NOT NULL DEFAULT 0,
+        baseline INTEGER
+    );
+    INSERT INTO ship_state (id, numbering) VALUES (1, lower(hex(randomblob(8))));
+    CREATE TABLE ship_issued (first INTEGER PRIMARY KEY, last INTEGER NOT NULL);
+    CREATE TABLE ship_rows (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        part TEXT NOT NULL,
+        name TEXT NOT NULL,
+        -- Null for one that is gone.
+        facts TEXT CHECK (facts IS NULL OR json_valid(facts)),
+        UNIQUE (part, name)
+    );
+"""  # noqa: S608 - our own schema
+    + triggers(ROWS)
+)
+
+#: The part of tombstones: each waits until the replica has overwritten the forgotten text.
+TOMBSTONES = "tombstones"
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """State of the replica relative to this sprite.
+
+    `numbering` identifies the sequence of positions. `acked` is the position that the replica has (0: none ever),
+    `acked_at` the time of that acknowledgement (Unix seconds), `store` the replica's identity. `is_anew`: marking
+    all rows as pending has not finished. `baseline`: everything is sent again from this position on.
+    """
+
+    numbering: str
+    acked: int
+    acked_at: float | None
+    is_anew: bool
+    baseline: int | None
+    store: str | None = None
+
+
+class ShipState(Tables):
+    """Read and update the replication state."""
+
+    async def followed(self) -> Followed:
+        """Return the state of the replica."""
+        row = await self._db.fetch_one("SELECT numbering, acked, acked_at, is_anew, baseline, store FROM ship_state")
+        assert row is not None  # noqa: S101 - the migration made it
+        return Followed(row[0], row[1], row[2], bool(row[3]), row[4], row[5])
+
+    async def has_issued(self, position: int) -> bool:
+        """Return whether something unacknowledged may have been sent under this position."""
+        sql = "SELECT EXISTS (SELECT 1 FROM ship_issued WHERE ? BETWEEN first AND last)"
+        return bool(await self._db.fetch_value(sql, (position,)))
+
+    async def has_issued_any(self) -> bool:
+        """Return whether a replica may have unacknowledged data."""
+        return bool(await self._db.fetch_value("SELECT EXISTS (SELECT 1 FROM ship_issued)"))
+
+    @in_transaction
+    def issue(self, tx: sqlite3.Connection, count: int) -> int:
+        """Reserve this many consecutive positions; return the first."""
+        sql = "SELECT max(acked, coalesce((SELECT max(last) FROM ship_issued), 0)) FROM ship_state"
+        first = max(int(tx.execute(sql).fetchone()[0]) + 1, time.time_ns() // 1000)
+        tx.execute("INSERT INTO ship_issued VALUES (?, ?)", (first, first + count - 1))
+        return first
+
+    @in_transaction
+    def acknowledge(self, tx: sqlite3.Connection, through: int, store: str | None) -> None:
+        """Record that a replica of this identity (None: unknown) has everything up to this position."""
+        sql = "UPDATE ship_state SET acked = max(acked, ?), acked_at = ?, store = ?"
+        tx.execute(sql, (through, time.time(), store))
+        tx.execute("DELETE FROM ship_issued WHERE last <= ?", (through,))
+
+    # --- from the beginning ---
+
+    @in_transaction
+    def begin_anew(self, tx: sqlite3.Connection) -> None:
+        """Start over because the replica asks for everything. `begun_anew` completes it after the other databases."""
+        # The replica may return with an earlier position.
+        tx.execute("INSERT OR REPLACE INTO ship_issued SELECT 1, acked FROM ship_state WHERE acked > 0")
+        tx.execute("UPDATE ship_state SET is_anew = 1, acked = 0, baseline = NULL")
+        # The chunks of files that the replica has are now unknown.
+        tx.execute("DELETE FROM ship_rows WHERE facts IS NULL OR part = 'files'")
+
+    async def begun_anew(self, baseline: int) -> None:
+        """Set the baseline: older data of the replica that is not sent again is deleted."""
+        await self._db.transact(lambda tx: tx.execute("UPDATE ship_state SET is_anew = 0, baseline = ?", (baseline,)))
+
+    async def rebased(self) -> None:
+        """Clear the baseline after the replica received it."""
+        await self._db.execute("UPDATE ship_state SET baseline = NULL")
+
+    # --- rows of what is in no table ---
+
+    async def rows(self, part: str) -> dict[str, str]:
+        """Return the facts of each existing thing of a part."""
+        return await self._db.fetch_map(
+            "SELECT name, facts FROM ship_rows WHERE part = ? AND facts IS NOT NULL", (part,)
+        )
+
+    async def put(self, part: str, changed: Mapping[str, str], gone: Collection[str] = ()) -> None:
+        """Store the current facts of things as JSON, and mark others as gone."""
+
+        def write(tx: sqlite3.Connection) -> None:
+            tx.executemany(
+                "INSERT INTO ship_rows (part, name, facts) VALUES (?, ?, ?) "
+                "ON CONFLICT (part, name) DO UPDATE SET facts = excluded.facts",
+                [(part, name, facts) for name, facts in changed.items()],
+            )
+            tx.executemany(
+                "UPDATE ship_rows SET facts = NULL WHERE part = ? AND name = ?", [(part, name) for name in gone]
+            )
+
+        if changed or gone:
+            await self._db.transact(write)
+
+    async def let_go(self, ids: Collection[int]) -> None:
+        """Delete acknowledged rows of things that are gone, and of tombstones."""
+
+        def write(tx: sqlite3.Connection) -> None:
+            sql = "DELETE FROM ship_rows WHERE id = ? AND (facts IS NULL OR part = ?)"
+            for number in ids:
+                if tx.execute(sql, (number, TOMBSTONES)).rowcount:
+                    # This deletion need not be replicated.
+                    tx.execute("DELETE FROM ship_changes WHERE part = ? AND row = ?", (ROWS, number))
+
+        if ids:
+            await self._db.transact(write)
+
+    async def tombstones(self) -> int:
+        """Return the number of forgets that the replica has not confirmed."""
+        sql = "SELECT count(*) FROM ship_rows WHERE part = ? AND facts IS NOT NULL"
+        return int(await self._db.fetch_value(sql, (TOMBSTONES,)))
+
+
+def is_position(position: int) -> bool:
+    """Return whether a number can be a position."""
+    return 0 <= position <= LARGEST_ROW_ID

@@ -1,1 +1,0 @@
-"""The person's files on disk: listing, changes since memory was told, and the person's own changes."""

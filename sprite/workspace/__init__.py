@@ -1,0 +1,1 @@
+"""workspace.db (cards, stacks, chat, events) and the person's files."""
