@@ -29,7 +29,7 @@ from pathlib import Path
 from aiohttp import web
 
 from benchmarks.report import line, spread
-from bridge.auth.login import Doorkeeper
+from bridge.auth.login import Authenticator
 from bridge.auth.people import People
 from bridge.config import Settings
 from bridge.db.open import Database, open_database
@@ -42,7 +42,7 @@ from bridge.proxy.proxy import LlmProxy, RateLimits
 from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
 from bridge.proxy.sprite_tokens import SpriteTokens
 from bridge.proxy.upstream import Upstream
-from bridge.routes.middleware import Edge
+from bridge.routes.middleware import SecurityMiddleware
 from bridge.telemetry import logs
 from bridge.telemetry.metrics import Metrics
 
@@ -193,8 +193,8 @@ async def serve_proxy(upstream: str, database_url: str | None = None) -> None:
         async with LlmProxy(to, tokens, Models(), accounts, rate_limits) as proxy:
             listener = stack.enter_context(bound(settings.host, 0))
             port = listener.getsockname()[1]
-            doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
-            edge = Edge(doorkeeper, Metrics(), is_secure=False)
+            authenticator = Authenticator(settings, people, await people.cookie_key(), port)
+            edge = SecurityMiddleware(authenticator, Metrics(), is_secure=False)
             app = web.Application(middlewares=[edge.middleware()])
             app.on_response_prepare.append(edge.add_headers)
             app.add_routes(proxy.routes())

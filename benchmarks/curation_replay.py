@@ -26,7 +26,7 @@ from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.files import CURATED, MemoryFiles
 from sprite.memory.folders import make_folders
 from sprite.memory.projection import Projection
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.search.search import search
 
 #: How deep an answer of the search is looked at.
@@ -64,13 +64,13 @@ class Workspace:
     files: MemoryFiles
     processor: ObservationProcessor
     model: RecordedModel
-    confidences: Confidences = field(default_factory=Confidences)
+    private_text: PrivateText = field(default_factory=PrivateText)
 
     async def write(self, turn: Turn) -> None:
         """Writes a turn into the log as the recorder would."""
         if turn.trigger == "user":
-            self.confidences.hear(turn.user)
-        buffer = TurnBuffer(turn.session, turn.trigger, None, turn.user, confidences=self.confidences)
+            self.private_text.hear(turn.user)
+        buffer = TurnBuffer(turn.session, turn.trigger, None, turn.user, private_text=self.private_text)
         for place, call in enumerate(turn.tools):
             use = f"toolu_{turn.n}_{place}"
             buffer.start_tool(use, call.name, call.input)

@@ -29,13 +29,13 @@ from bridge.admin.operator_page import OperatorPage
 from bridge.admin.status import Overview, Running, slow_by_sprite
 from bridge.api.routes import Doors
 from bridge.auth.admission import Admission
-from bridge.auth.login import Doorkeeper
+from bridge.auth.login import Authenticator
 from bridge.auth.new_session import Arriving
-from bridge.auth.open_sockets import Visitors
+from bridge.auth.open_sockets import OpenSockets
 from bridge.auth.people import People, login_link
 from bridge.auth.revocations import Revocations
 from bridge.cluster.forward import Hops
-from bridge.cluster.forward_header import Seal
+from bridge.cluster.forward_header import RequestSigner
 from bridge.cluster.leases import Leases
 from bridge.cluster.ownership import Holder, Homes, NotOwnedError, Ownership, holders, this_machine
 from bridge.cluster.peers import Peers
@@ -45,7 +45,7 @@ from bridge.db import data_folder as memory_note
 from bridge.db.open import Database, DatabaseError, open_database
 from bridge.errors import OperatorError
 from bridge.fake_model.model import OfflineModel
-from bridge.http.listening import Lobby, bound, in_url, raise_file_limit, served
+from bridge.http.listening import ConnectionLimitMiddleware, bound, in_url, raise_file_limit, served
 from bridge.hub.hub import Observer, Relay
 from bridge.mcp.addresses import Addresses
 from bridge.mcp.grants import Grants
@@ -54,7 +54,7 @@ from bridge.notify.notice import Channel, Notice
 from bridge.notify.notifier import Notifier
 from bridge.notify.push import Push, Subscriptions, VapidKey, kept_key
 from bridge.notify.routes import NotifySettingsStore, PushRoutes, SettingsRoutes
-from bridge.notify.rules import Tidings
+from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Outbox, Webhook, shown
 from bridge.providers.archive import Archive
 from bridge.providers.child import Child, StartSprite
@@ -65,17 +65,17 @@ from bridge.proxy.accounts import LocalAccounts, UnavailableError
 from bridge.proxy.body import MAX_BODY_BYTES
 from bridge.proxy.budgets import Budgets, Limits
 from bridge.proxy.calls import raised_on, spend
-from bridge.proxy.features import Exits, Models
+from bridge.proxy.features import ApiFeatures, Models
 from bridge.proxy.ledger import Ledger
 from bridge.proxy.proxy import LlmProxy, RateLimits
 from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
 from bridge.proxy.sprite_tokens import SpriteTokens
 from bridge.proxy.upstream import Upstream
-from bridge.replicas.replicator import Followers, standing
-from bridge.replicas.restore import Losses, Restorer
+from bridge.replicas.replicator import Replicator, standing
+from bridge.replicas.restore import LostSprites, Restorer
 from bridge.replicas.sealed_store import SealedStore, open_store
-from bridge.routes.middleware import Edge
-from bridge.routes.owner import Crossing
+from bridge.routes.middleware import SecurityMiddleware
+from bridge.routes.owner import OwnerRouter
 from bridge.routes.routes import MAX_MESSAGE_BYTES, Readiness, Restoring, Routes
 from bridge.telemetry.metrics import Metrics
 from bridge.wakeups.due_dates import DueDates, SharedDueDates, stored
@@ -133,24 +133,24 @@ async def running(
         tokens = await stack.enter_async_context(SpriteTokens(database, on_death if _is_shared(settings) else None))
         notices = await stack.enter_async_context(_notices(settings, database, people, on_death))
         accounts, proxy = await stack.enter_async_context(
-            _model_calls(settings, database, tokens, notices.tidings, on_death)
+            _model_calls(settings, database, tokens, notices.notification_rules, on_death)
         )
         ownership, due = await stack.enter_async_context(_ownership(settings, database, url, on_death))
         store = await stack.enter_async_context(open_store(settings, database))
         host, restorer = _home(settings, database, store, tokens, ownership, port, start_sprite)
         relay, followers = await stack.enter_async_context(
-            _followed(store, host, restorer, ownership, [due, notices.tidings], accounts, on_death)
+            _followed(store, host, restorer, ownership, [due, notices.notification_rules], accounts, on_death)
         )
         waker = Waker(relay, due, people.may_come, on_death, ownership=ownership)
-        visitors = Visitors()
+        open_sockets = OpenSockets()
         readiness = Readiness(lambda: not accounts.is_behind)
         admission = Admission(people.tokens, lambda: readiness.is_ready)
-        metrics = _measured(visitors, relay, proxy, accounts, waker, notices, followers)
-        doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
-        routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
-        inside = Inside(admission, visitors, partial(_revoke_sprite, waker, tokens))
-        crossing = await stack.enter_async_context(
-            _crossing(settings, database, doorkeeper, ownership, inside, store, url, on_death)
+        metrics = _measured(open_sockets, relay, proxy, accounts, waker, notices, followers)
+        authenticator = Authenticator(settings, people, await people.cookie_key(), port)
+        routes = Routes(settings, authenticator, people, open_sockets, host, relay, metrics, readiness)
+        inside = Inside(admission, open_sockets, partial(_revoke_sprite, waker, tokens))
+        owner_router = await stack.enter_async_context(
+            _owner_router(settings, database, authenticator, ownership, inside, store, url, on_death)
         )
 
         overview = Overview(
@@ -168,17 +168,21 @@ async def running(
             ownership,
             overview,
             Restoring(restorer, relay, ownership),
-            partial(_trouble, notices, crossing),
+            partial(_trouble, notices, owner_router),
             partial(login_link, settings.public_url or url),
         )
-        api = OperatorApi(operations, routes, crossing, notices, store.keyring.ids, give_way)
-        arriving, lobby, doors = Arriving(doorkeeper, people, visitors), Lobby(), Doors(admission, relay)
+        api = OperatorApi(operations, routes, owner_router, notices, store.keyring.ids, give_way)
+        arriving, lobby, doors = (
+            Arriving(authenticator, people, open_sockets),
+            ConnectionLimitMiddleware(),
+            Doors(admission, relay),
+        )
         company = await stack.enter_async_context(
-            company_doors(settings, database, doorkeeper, arriving, operations.acts)
+            company_doors(settings, database, authenticator, arriving, operations.acts)
         )
         mcp = McpEntrance(
             admission,
-            doorkeeper,
+            authenticator,
             relay,
             Grants(database),
             await people.cookie_key(),
@@ -187,24 +191,24 @@ async def running(
         )
         application = _application(
             lobby,
-            Edge(
-                doorkeeper,
+            SecurityMiddleware(
+                authenticator,
                 metrics,
                 is_secure=(settings.public_url or "").startswith("https:"),
-                has_peers=crossing is not None,
+                has_peers=owner_router is not None,
             ),
             [
                 *doors.routes(proxy.list_models),
                 *mcp.routes(),
                 *proxy.routes(),
-                *notices.routes(doorkeeper, relay),
-                web.post("/restore", operations.restoring.door(doorkeeper)),
+                *notices.routes(authenticator, relay),
+                web.post("/restore", operations.restoring.door(authenticator)),
                 *company.routes(),
-                *OperatorPage(doorkeeper, operations).table(),
+                *OperatorPage(authenticator, operations).table(),
                 # The catch-all for the page's files comes last.
                 *routes.table(),
             ],
-            crossing,
+            owner_router,
         )
 
         # The listener outlives the sprites, which outlive the connections to them.
@@ -218,7 +222,7 @@ async def running(
         await stack.enter_async_context(
             served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
         )
-        stack.push_async_callback(_end_sockets, visitors, crossing)
+        stack.push_async_callback(_end_sockets, open_sockets, owner_router)
 
         readiness.is_ready = True
         data_folder.write_address(settings.run, settings.public_url or url)
@@ -248,9 +252,9 @@ async def _followed(
     observers: Sequence[Observer],
     accounts: Accounts,
     on_death: Callable[[], None],
-) -> AsyncIterator[tuple[Relay, Followers]]:
+) -> AsyncIterator[tuple[Relay, Replicator]]:
     """Yield the relay, not yet entered, and the followers that replicate sprites' logs into the store."""
-    async with Followers(store, on_death, restorer.kept_words) as followers:
+    async with Replicator(store, on_death, restorer.kept_words) as followers:
         relay = Relay(
             host,
             [*observers, followers],
@@ -265,7 +269,7 @@ async def _followed(
 
 
 @asynccontextmanager
-async def _relayed(relay: Relay, host: LocalHost | SpritesHost, followers: Followers) -> AsyncIterator[None]:
+async def _relayed(relay: Relay, host: LocalHost | SpritesHost, followers: Replicator) -> AsyncIterator[None]:
     """Run the relay. At the end, follow local sprites until they stop, to replicate their last curation, too."""
     async with relay:
         yield
@@ -361,27 +365,29 @@ async def _prepared(settings: Settings, people: People) -> None:
 
 
 @asynccontextmanager
-async def _crossing(
+async def _owner_router(
     settings: Settings,
     database: Database,
-    doorkeeper: Doorkeeper,
+    authenticator: Authenticator,
     ownership: Ownership,
     inside: Inside,
     store: SealedStore,
     url: str,
     on_death: Callable[[], None],
-) -> AsyncIterator[Crossing | None]:
+) -> AsyncIterator[OwnerRouter | None]:
     """Yield the router to the bridge that owns a person's sprite, or None if this is the only bridge."""
     if not _is_shared(settings):
         yield None
         return
-    seal = None if settings.cluster_secret is None else Seal(settings.cluster_secret)
+    seal = None if settings.cluster_secret is None else RequestSigner(settings.cluster_secret)
     async with (
-        Revocations(database, inside.visitors, inside.admission, on_death) as revocations,
+        Revocations(database, inside.open_sockets, inside.admission, on_death) as revocations,
         Hops(seal, max_message_bytes=MAX_MESSAGE_BYTES) as hops,
         Peers(database, settings.address or url, seal, store.keyring.ids, on_death) as peers,
     ):
-        yield Crossing(doorkeeper, doorkeeper.people.tokens, ownership, hops, seal, revocations, peers.troubles)
+        yield OwnerRouter(
+            authenticator, authenticator.people.tokens, ownership, hops, seal, revocations, peers.troubles
+        )
 
 
 def _is_shared(settings: Settings) -> bool:
@@ -395,15 +401,20 @@ async def _revoke_sprite(waker: Waker, tokens: SpriteTokens, name: str) -> None:
     await tokens.revoke(name)
 
 
-async def _end_sockets(visitors: Visitors, crossing: Crossing | None) -> None:
+async def _end_sockets(open_sockets: OpenSockets, owner_router: OwnerRouter | None) -> None:
     """Close the WebSockets that end here, and the forwarded ones."""
-    await asyncio.gather(visitors.end_all(), *(() if crossing is None else (crossing.end_all(),)))
+    await asyncio.gather(open_sockets.end_all(), *(() if owner_router is None else (owner_router.end_all(),)))
 
 
-def _application(lobby: Lobby, edge: Edge, routes: list[web.RouteDef], crossing: Crossing | None) -> web.Application:
+def _application(
+    lobby: ConnectionLimitMiddleware,
+    edge: SecurityMiddleware,
+    routes: list[web.RouteDef],
+    owner_router: OwnerRouter | None,
+) -> web.Application:
     application = web.Application(middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES)
     application.on_response_prepare.extend((lobby.note, edge.add_headers))
-    application.add_routes(routes if crossing is None else crossing.guarded(routes))
+    application.add_routes(routes if owner_router is None else owner_router.guarded(routes))
     return application
 
 
@@ -436,7 +447,7 @@ def _home(
     start_sprite: StartSprite = Child.start,
 ) -> tuple[LocalHost | SpritesHost, Restorer]:
     """Return the host of the sprites, not yet open, and the restorer of lost sprites."""
-    losses = Losses(database, store)
+    losses = LostSprites(database, store)
     host = _host(settings, tokens, port, database, losses.refuse, ownership, start_sprite)
     return host, Restorer(store, losses, host, settings.run, Audit(database).note)
 
@@ -504,20 +515,20 @@ def _host(
 async def _accounts(
     settings: Settings,
     database: Database,
-    tidings: Tidings,
+    notification_rules: NotificationRules,
     on_death: Callable[[], None],
 ) -> AsyncIterator[Accounts]:
     """Yield the accounts that pay for model calls, with the past spending loaded."""
     limits = Limits(settings.daily_usd, settings.monthly_usd)
     if settings.database_url is not None:
         spending = Spending(database, limits)
-        async with SharedAccounts(database, spending, tidings.budget_ended, on_death=on_death) as shared:
-            shared.warnings.listeners.append(tidings.budget_nears)
+        async with SharedAccounts(database, spending, notification_rules.budget_ended, on_death=on_death) as shared:
+            shared.warnings.listeners.append(notification_rules.budget_nears)
             yield shared
         return
     async with Ledger(database, on_death=on_death) as ledger:
-        budgets = Budgets(limits, on_used_up=tidings.budget_ended)
-        budgets.warnings.listeners.append(tidings.budget_nears)
+        budgets = Budgets(limits, on_used_up=notification_rules.budget_ended)
+        budgets.warnings.listeners.append(notification_rules.budget_nears)
         budgets.load(await ledger.spent())
         for sprite, usd in (await raised_on(database, budgets.day)).items():
             budgets.raise_today(sprite, usd)
@@ -529,12 +540,12 @@ async def _model_calls(
     settings: Settings,
     database: Database,
     tokens: SpriteTokens,
-    tidings: Tidings,
+    notification_rules: NotificationRules,
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Accounts, LlmProxy]]:
     """Yield the accounts for model calls and the proxy that answers them."""
     async with (
-        _accounts(settings, database, tidings, on_death) as accounts,
+        _accounts(settings, database, notification_rules, on_death) as accounts,
         _model_proxy(settings, tokens, accounts) as proxy,
     ):
         yield accounts, proxy
@@ -548,7 +559,7 @@ async def _model_proxy(settings: Settings, tokens: SpriteTokens, accounts: Accou
         if settings.uses_offline_model:
             upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
         models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
-        exits = Exits(settings.model_exits)
+        exits = ApiFeatures(settings.model_exits)
         yield await stack.enter_async_context(LlmProxy(upstream, tokens, models, accounts, RateLimits(), exits=exits))
 
 
@@ -563,12 +574,12 @@ class _Notices:
     push: Push
     webhook: Webhook | None
     notifier: Notifier
-    tidings: Tidings
+    notification_rules: NotificationRules
 
-    def routes(self, doorkeeper: Doorkeeper, relay: Relay) -> list[web.RouteDef]:
+    def routes(self, authenticator: Authenticator, relay: Relay) -> list[web.RouteDef]:
         """Return the routes for notification settings and for answers from a notification."""
-        routes = PushRoutes(doorkeeper, self.push_key, self.subscriptions, self.push, relay)
-        return [*SettingsRoutes(doorkeeper, self.choices).table(), *routes.table()]
+        routes = PushRoutes(authenticator, self.push_key, self.subscriptions, self.push, relay)
+        return [*SettingsRoutes(authenticator, self.choices).table(), *routes.table()]
 
     async def key(self) -> str:
         """Return the webhook's signing key in the form that receivers take."""
@@ -614,8 +625,10 @@ async def _notices(
         notifier = await stack.enter_async_context(
             Notifier(database, channels, choices.wants_words, people.may_come, on_death, shared=_is_shared(settings))
         )
-        tidings = await stack.enter_async_context(Tidings(database, notifier, on_death, shared=_is_shared(settings)))
-        yield _Notices(choices, outbox, subscriptions, push_key, push, webhook, notifier, tidings)
+        notification_rules = await stack.enter_async_context(
+            NotificationRules(database, notifier, on_death, shared=_is_shared(settings))
+        )
+        yield _Notices(choices, outbox, subscriptions, push_key, push, webhook, notifier, notification_rules)
 
 
 async def _for_local_person(settings: Settings, people: People, host: Host) -> str | None:
@@ -631,9 +644,11 @@ async def _for_local_person(settings: Settings, people: People, host: Host) -> s
     return await people.local_link()
 
 
-async def _trouble(notices: _Notices, crossing: Crossing | None) -> str:
+async def _trouble(notices: _Notices, owner_router: OwnerRouter | None) -> str:
     """Return the current troubles for the operator, one per line, or "" if there are none."""
-    return "\n".join(filter(None, (await notices.trouble(), *(crossing.troubles() if crossing is not None else ()))))
+    return "\n".join(
+        filter(None, (await notices.trouble(), *(owner_router.troubles() if owner_router is not None else ())))
+    )
 
 
 def _following(settings: Settings, host: Host) -> AbstractAsyncContextManager[object]:
@@ -656,7 +671,7 @@ def _access(tokens: SpriteTokens, base_url: str) -> Access:
     return access
 
 
-def _measure_store(metrics: Metrics, followers: Followers) -> None:
+def _measure_store(metrics: Metrics, followers: Replicator) -> None:
     metrics.add_counter(
         "bridge_store_checks",
         "Checks of all that is stored of a sprite, by how they ended.",
@@ -672,17 +687,17 @@ def _measure_store(metrics: Metrics, followers: Followers) -> None:
 
 
 def _measured(
-    visitors: Visitors,
+    open_sockets: OpenSockets,
     relay: Relay,
     proxy: LlmProxy,
     accounts: Accounts,
     waker: Waker,
     notices: _Notices,
-    followers: Followers,
+    followers: Replicator,
 ) -> Metrics:
     """Return the metrics of all parts."""
     metrics = Metrics()
-    metrics.add_gauge("bridge_websockets", "Open pages and terminals.", "person", visitors.counts)
+    metrics.add_gauge("bridge_websockets", "Open pages and terminals.", "person", open_sockets.counts)
     metrics.add_gauge(
         "bridge_sprites",
         "Sprites by the state of their link.",

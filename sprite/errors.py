@@ -71,7 +71,7 @@ class DatabaseUnusableError(OperatorError):
     code = "database_unusable"
 
 
-class MendedAtStartError(DatabaseUnusableError):
+class MigrationPendingError(DatabaseUnusableError):
     """A database is not as it has to be; the next start of the sprite mends that by itself."""
 
 

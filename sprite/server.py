@@ -15,15 +15,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from sprite.agent.background import Background
-from sprite.agent.lazy_agent import LateAgent
-from sprite.agent.memory_events import Announcer
-from sprite.agent.permissions import PermissionDesk, StandingRules
+from sprite.agent.lazy_agent import LazyAgent
+from sprite.agent.memory_events import MemoryEvents
+from sprite.agent.permissions import PermissionBroker, StandingRules
 from sprite.agent.processes import end_orphans, end_programs
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import Session
 from sprite.backup import restore as moving_in
 from sprite.backup.replicator import Shipping
-from sprite.boot.canvas import CanvasSight
+from sprite.boot.canvas import CanvasContext
 from sprite.boot.project import BootFiles, ProjectBoot
 from sprite.boot.prompt import BootPrompt
 from sprite.capture.recorder import TurnRecorder
@@ -37,7 +37,7 @@ from sprite.forget.forget import Forgetter
 from sprite.gateway.canvas import PersonsCanvas
 from sprite.gateway.connection import Connection, Service
 from sprite.gateway.dispatch import Gateway, Memory, Work
-from sprite.gateway.ingest import Intake
+from sprite.gateway.ingest import ObservationIngest
 from sprite.gateway.leases import Leases
 from sprite.gateway.port import Port, listening
 from sprite.gateway.uploads import Uploads
@@ -48,7 +48,7 @@ from sprite.memory.files import MemoryFiles
 from sprite.memory.folders import UPLOADS, make_folders
 from sprite.memory.opening import open_own_memory
 from sprite.memory.projection import Projection
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.privacy.redaction import prepare
 from sprite.scheduler.keep_awake import kept_awake
 from sprite.scheduler.scheduler import Allowance, Scheduler
@@ -75,8 +75,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         memory = await stack.enter_async_context(open_own_memory(settings.memory_db, transcript))
         workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
         own_secrets.hold(token, settings.api_key, settings.auth_token)
-        confidences = Confidences()
-        feed = Feed(workspace, await workspace.last_seq(), confidences.others)
+        private_text = PrivateText()
+        feed = Feed(workspace, await workspace.last_seq(), private_text.others)
         await stack.enter_async_context(feed.running(stop.set))
 
         (files := MemoryFiles(settings.memory)).ensure()
@@ -88,8 +88,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await forgetter.finish_interrupted()
         view = MemoryView(transcript, memory, files, settings.own_project)
         boots = BootFiles(settings.boot_files, transcript, ProjectBoot(files, memory, transcript))
-        announce = Announcer(feed, memory, view, boots.changed)
-        user_files = UserFiles(settings.workspace, transcript, confidences.others)
+        announce = MemoryEvents(feed, memory, view, boots.changed)
+        user_files = UserFiles(settings.workspace, transcript, private_text.others)
         processor = ObservationProcessor(
             settings,
             transcript,
@@ -100,16 +100,16 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             user_files=user_files,
             on_turn=boots.changed,
         )
-        actions = Actions(projection, memory, announce, discreet=confidences.others)
+        actions = Actions(projection, memory, announce, discreet=private_text.others)
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
-        recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences)
-        desk = PermissionDesk(feed, StandingRules(settings.workspace))
+        recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), private_text)
+        desk = PermissionBroker(feed, StandingRules(settings.workspace))
         uploads = Uploads(settings.documents, settings.run / UPLOADS)
         uploads.prepare()
 
-        sight = CanvasSight(workspace)
-        agent = LateAgent(
+        sight = CanvasContext(workspace)
+        agent = LazyAgent(
             settings,
             lambda module, boundary: module.Agent(
                 settings,
@@ -128,7 +128,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             recorder,
             BootPrompt(files, memory, transcript, settings.skills, settings.egress, sight.canvas, user_files),
             agent.ready,
-            Background(confidences.others),
+            Background(private_text.others),
             sight,
         )
         runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, settings)
@@ -146,12 +146,12 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 processor,
                 forgetter,
                 # Private words of other programs' conversations are tracked separately.
-                Intake(transcript, processor.turn_ended, Confidences, settings.own_project),
+                ObservationIngest(transcript, processor.turn_ended, PrivateText, settings.own_project),
                 boots,
                 shipping,
                 announce,
             ),
-            PersonsCanvas(workspace, feed, confidences, sight),
+            PersonsCanvas(workspace, feed, private_text, sight),
             uploads,
             user_files,
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from sprite.agent.tools.canvas import canvas_tools
 from sprite.agent.tools.canvas_reader import canvas_reader
-from sprite.boot.canvas import CanvasSight
+from sprite.boot.canvas import CanvasContext
 from sprite.protocol.messages import CanvasUpdate, StackUpdate
 from sprite.protocol.shapes import Card
 from sprite.workspace.database import Effect, WorkspaceDB
@@ -24,7 +24,7 @@ class Canvas:
     sent: list[CanvasUpdate] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.sight = CanvasSight(self.workspace)
+        self.sight = CanvasContext(self.workspace)
         tools = canvas_tools(self.workspace, self._publish, lambda: self.stack, self.sight)
         self._tools = {t.name: t for t in [*tools, canvas_reader(self.workspace, self.sight)]}
 

@@ -108,7 +108,7 @@ class StandIn:
     """Listens on a free port; `visitor` is the next client that connects."""
 
     def __init__(self) -> None:
-        self._visitors: asyncio.Queue[Visitor] = asyncio.Queue()
+        self._open_sockets: asyncio.Queue[Visitor] = asyncio.Queue()
         self._writers: list[asyncio.StreamWriter] = []
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -129,12 +129,12 @@ class StandIn:
 
     async def visitor(self) -> Visitor:
         async with asyncio.timeout(PATIENCE):
-            return await self._visitors.get()
+            return await self._open_sockets.get()
 
     def is_alone(self) -> bool:
         """Whether nobody has come since the last visitor."""
-        return self._visitors.empty()
+        return self._open_sockets.empty()
 
     async def _arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)
-        await self._visitors.put(Visitor(reader, writer))
+        await self._open_sockets.put(Visitor(reader, writer))

@@ -15,17 +15,17 @@ import aiohttp
 from aiohttp import web
 
 from bridge.auth.admission import Admission
-from bridge.auth.login import Doorkeeper
-from bridge.auth.open_sockets import Visitors
+from bridge.auth.login import Authenticator
+from bridge.auth.open_sockets import OpenSockets
 from bridge.auth.people import People
 from bridge.auth.revocations import Revocations
 from bridge.cluster.forward import Hops
-from bridge.cluster.forward_header import Hop, Passed, Seal
+from bridge.cluster.forward_header import ForwardedIdentity, ForwardHeader, RequestSigner
 from bridge.cluster.ownership import OwnedElsewhere, Owner, Ownership
 from bridge.config import Settings
 from bridge.db.open import Database, open_database
-from bridge.routes.middleware import Edge, Handler
-from bridge.routes.owner import Crossing
+from bridge.routes.middleware import Handler, SecurityMiddleware
+from bridge.routes.owner import OwnerRouter
 from bridge.telemetry.metrics import Metrics
 from sprite.protocol.replication import Lease
 from tests.harness import PATIENCE
@@ -71,11 +71,11 @@ class Entrance:
 
     url: str
     people: People
-    visitors: Visitors
+    open_sockets: OpenSockets
     admission: Admission
-    doorkeeper: Doorkeeper
+    authenticator: Authenticator
     hops: Hops
-    crossing: Crossing
+    owner_router: OwnerRouter
     session: aiohttp.ClientSession
     runner: web.AppRunner
 
@@ -100,22 +100,22 @@ async def entrance(
         settings = Settings(
             data=Path("/nowhere"), database_url="postgresql://shared", address=name and f"http://{name}"
         )
-        doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), 0)
-        visitors, admission = Visitors(), Admission(people.tokens, lambda: True)
+        authenticator = Authenticator(settings, people, await people.cookie_key(), 0)
+        open_sockets, admission = OpenSockets(), Admission(people.tokens, lambda: True)
         revocations = await stack.enter_async_context(
-            Revocations(database, visitors, admission, _died, check_seconds=check_seconds)
+            Revocations(database, open_sockets, admission, _died, check_seconds=check_seconds)
         )
-        seal = None if secret is None else Seal(secret)
+        seal = None if secret is None else RequestSigner(secret)
         passing = await stack.enter_async_context(Hops(seal, max_message_bytes=_MAX_MESSAGE_BYTES, **hops))
         ownership = Placed(places, "")
-        crossing = Crossing(doorkeeper, people.tokens, ownership, passing, seal, revocations)
-        edge = Edge(doorkeeper, Metrics(), is_secure=False, has_peers=True)
+        owner_router = OwnerRouter(authenticator, people.tokens, ownership, passing, seal, revocations)
+        edge = SecurityMiddleware(authenticator, Metrics(), is_secure=False, has_peers=True)
         application.middlewares.append(edge.middleware())
         application.on_response_prepare.append(edge.add_headers)
         timeout = aiohttp.ClientTimeout(total=PATIENCE)
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
-        made = Entrance("", people, visitors, admission, doorkeeper, passing, crossing, session, runner)
-        application.add_routes(crossing.guarded(routes(made)))
+        made = Entrance("", people, open_sockets, admission, authenticator, passing, owner_router, session, runner)
+        application.add_routes(owner_router.guarded(routes(made)))
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -132,10 +132,10 @@ def door(answer: Handler) -> Callable[[Entrance], list[web.RouteDef]]:
 
     def routes(here: Entrance) -> list[web.RouteDef]:
         async def opened(request: web.Request) -> web.StreamResponse:
-            if here.doorkeeper.is_forged(request) and request.method != "GET":
+            if here.authenticator.is_forged(request) and request.method != "GET":
                 return web.Response(status=403, text="forged")
-            caller = await here.doorkeeper.caller(request)
-            return here.doorkeeper.logged_out(request) if caller is None else await answer(request)
+            caller = await here.authenticator.caller(request)
+            return here.authenticator.logged_out(request) if caller is None else await answer(request)
 
         return [web.route(method, "/files/{path:.+}", opened) for method in ("GET", "POST")]
 
@@ -166,8 +166,10 @@ class Two:
         self, method: str = "GET", path: str = "/files/a", secret: str = SECRET, **changes: Any
     ) -> dict[str, str]:
         """The headers by which another bridge passes Ada's request on."""
-        passed = Passed("ada", "token", "00" * 32)
-        return Seal(secret).headers(method, path, Hop(passed, changes.get("epoch", 1), "0011223344556677"))
+        passed = ForwardedIdentity("ada", "token", "00" * 32)
+        return RequestSigner(secret).headers(
+            method, path, ForwardHeader(passed, changes.get("epoch", 1), "0011223344556677")
+        )
 
     async def straight(self, headers: dict[str, str], path: str = "/files/a") -> tuple[int, Any]:
         """What the owner answers to whoever comes to its own address."""

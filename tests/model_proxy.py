@@ -19,7 +19,7 @@ from bridge.db.open import Database, open_database
 from bridge.proxy.accounts import LocalAccounts
 from bridge.proxy.budgets import Budgets, Limits
 from bridge.proxy.call import Patience
-from bridge.proxy.features import Exits, Models
+from bridge.proxy.features import ApiFeatures, Models
 from bridge.proxy.ledger import Ledger
 from bridge.proxy.proxy import LlmProxy, RateLimits
 from bridge.proxy.shared_accounts import Accounts, SharedAccounts, Spending
@@ -145,7 +145,7 @@ async def proxy(
     rate_limits: RateLimits | None = None,
     patience: Patience | None = None,
     clock: Callable[[], float] = time.time,
-    exits: Exits | None = None,
+    exits: ApiFeatures | None = None,
 ) -> AsyncIterator[Proxy]:
     """A proxy for the sprite `ada`, its money in `folder`/bridge.db."""
     path = folder / "bridge.db"

@@ -13,10 +13,10 @@ from typing import Any
 from sprite.agent.background import Background
 from sprite.agent.mission_end import rows as end_rows
 from sprite.agent.options import Agent
-from sprite.agent.permissions import PermissionDesk, StandingRules
+from sprite.agent.permissions import PermissionBroker, StandingRules
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import Session
-from sprite.boot.canvas import CanvasSight
+from sprite.boot.canvas import CanvasContext
 from sprite.boot.prompt import BootPrompt
 from sprite.capture.recorder import TurnRecorder
 from sprite.config import Settings
@@ -25,7 +25,7 @@ from sprite.errors import AgentError
 from sprite.log.transcript import Outcome
 from sprite.memory.actions import Actions
 from sprite.memory.apply import Action
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
 from sprite.scheduler.scheduler import Allowance, Scheduler
 from sprite.workspace.database import MissionMoved, StoredMission, WorkspaceDB, open_workspace
@@ -127,15 +127,17 @@ def _decoded(frame: bytes) -> dict[str, Any]:
 
 
 def _runtime(settings: Settings, stores: Stores, workspace: WorkspaceDB, feed: Feed) -> AgentRuntime:
-    confidences = Confidences()
-    recorder = TurnRecorder(stores.transcript, lambda _words: None, confidences)
+    private_text = PrivateText()
+    recorder = TurnRecorder(stores.transcript, lambda _words: None, private_text)
     boot_prompt = BootPrompt(stores.files, stores.memory, stores.transcript, settings.skills)
 
     async def no_agent() -> Agent:
         raise AgentError("There is no agent here.")
 
-    background = Background(confidences.others)
-    session = Session(settings, stores.transcript, recorder, boot_prompt, no_agent, background, CanvasSight(workspace))
+    background = Background(private_text.others)
+    session = Session(
+        settings, stores.transcript, recorder, boot_prompt, no_agent, background, CanvasContext(workspace)
+    )
     processor = ObservationProcessor(
         settings,
         stores.transcript,
@@ -144,7 +146,7 @@ def _runtime(settings: Settings, stores: Stores, workspace: WorkspaceDB, feed: F
         lambda _change: None,
         is_left=lambda: True,
     )
-    desk = PermissionDesk(feed, StandingRules(settings.workspace))
+    desk = PermissionBroker(feed, StandingRules(settings.workspace))
     return AgentRuntime(stores.transcript, workspace, feed, recorder, processor, session, desk, settings)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from bridge.admin.operator_actions import Acts
-    from bridge.auth.login import Doorkeeper
+    from bridge.auth.login import Authenticator
     from bridge.auth.new_session import Arriving
     from bridge.config import Settings
     from bridge.db.open import Database
@@ -44,7 +44,7 @@ class CompanyDoors:
 
 @asynccontextmanager
 async def company_doors(
-    settings: Settings, database: Database, doorkeeper: Doorkeeper, arriving: Arriving, acts: Acts
+    settings: Settings, database: Database, authenticator: Authenticator, arriving: Arriving, acts: Acts
 ) -> AsyncIterator[CompanyDoors]:
     """Yield the routes of the configured login methods; they work while the block runs."""
     async with AsyncExitStack() as stack:
@@ -57,15 +57,15 @@ async def company_doors(
             from bridge.auth.oidc_provider import Provider
 
             provider = await stack.enter_async_context(Provider(settings.oidc, f"{settings.public_url}/oidc/callback"))
-            cookie, identities = doorkeeper.sealed_cookie("oidc", Begun), Identities(database)
+            cookie, identities = authenticator.sealed_cookie("oidc", Begun), Identities(database)
             change_role = partial(acts.change_role, _PROVIDER)
-            door = OidcDoor(provider, identities, doorkeeper, arriving, cookie, spent, change_role, acts.audit.note)
+            door = OidcDoor(provider, identities, authenticator, arriving, cookie, spent, change_role, acts.audit.note)
             doors.add(door.table())
-        if doorkeeper.party is not None:
-            flow = PasskeyFlow(Passkeys(database), doorkeeper.party, spent)
+        if authenticator.party is not None:
+            flow = PasskeyFlow(Passkeys(database), authenticator.party, spent)
             provider_name = "" if settings.oidc is None else settings.oidc.name
-            sealed = doorkeeper.sealed_cookie("passkey", Asked)
-            doors.add(PasskeyDoor(flow, doorkeeper, arriving, sealed, provider_name).table())
+            sealed = authenticator.sealed_cookie("passkey", Asked)
+            doors.add(PasskeyDoor(flow, authenticator, arriving, sealed, provider_name).table())
         else:
             doors.add(no_passkeys())
         yield doors

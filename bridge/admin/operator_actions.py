@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bridge.admin.status import Overview
     from bridge.auth.admission import Admission
-    from bridge.auth.open_sockets import Visitors
+    from bridge.auth.open_sockets import OpenSockets
     from bridge.auth.people import Person, Role
     from bridge.auth.tokens import Token
     from bridge.cluster.ownership import Ownership
@@ -60,19 +60,19 @@ class Inside:
     """Open connections in a running bridge; `revoke_sprite` revokes the model token of a person's sprite."""
 
     admission: Admission
-    visitors: Visitors
+    open_sockets: OpenSockets
     revoke_sprite: Callable[[str], Awaitable[None]]
 
     async def end_person(self, name: str) -> None:
         """Close everything of a person who lost access."""
         self.admission.end_person(name)
-        await self.visitors.end_person(name)
+        await self.open_sockets.end_person(name)
         await self.revoke_sprite(name)
 
     async def end_token(self, name: str, key: bytes) -> None:
         """Close what was opened with one token or one browser session."""
         self.admission.revoked(key)
-        await self.visitors.end_way_in(name, key.hex())
+        await self.open_sockets.end_way_in(name, key.hex())
 
 
 class LinkedIdentity(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from bridge.replicas.restore import SAY_OVER, Asked
 from bridge.replicas.store import StoreError
 from bridge.routes import files
 from bridge.routes.middleware import Handler
-from bridge.routes.owner import Crossing
+from bridge.routes.owner import OwnerRouter
 from bridge.routes.routes import Routes
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class OperatorApi:
         self,
         operations: Operations,
         routes: Routes,
-        crossing: Crossing | None,
+        owner_router: OwnerRouter | None,
         notices: Notices,
         key_ids: Callable[[], tuple[str, ...]],
         give_way: Callable[[], None] | None,
@@ -245,7 +245,7 @@ class OperatorApi:
         """`key_ids` returns the ids of the store's keys, the sealing one first."""
         self._operations = operations
         self._routes = routes
-        self._crossing = crossing
+        self._owner_router = owner_router
         self._notices = notices
         self._kept = KeptApi(operations.people, operations.host, operations.restoring, operations.acts.audit)
         self._key_ids = key_ids
@@ -307,7 +307,7 @@ class OperatorApi:
     async def _led(self, request: web.Request, person: str, handler: Handler) -> web.StreamResponse:
         """Handle the request on the bridge that has the person's sprite."""
         return await (
-            handler(request) if self._crossing is None else self._crossing.for_person(request, person, handler)
+            handler(request) if self._owner_router is None else self._owner_router.for_person(request, person, handler)
         )
 
     async def _make_room(self, _request: web.Request) -> web.Response:

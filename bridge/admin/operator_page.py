@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bridge.admin.audit import AuditLog
     from bridge.admin.operator_actions import Operations, WaysIn
     from bridge.admin.status import Row
-    from bridge.auth.login import Caller, Doorkeeper
+    from bridge.auth.login import Authenticator, Caller
     from bridge.auth.people import Person
     from bridge.providers.provider import Report
 
@@ -138,8 +138,8 @@ _STEPS = "<!-- steps -->"
 class OperatorPage:
     """The page and its actions."""
 
-    def __init__(self, doorkeeper: Doorkeeper, operations: Operations) -> None:
-        self._doorkeeper = doorkeeper
+    def __init__(self, authenticator: Authenticator, operations: Operations) -> None:
+        self._authenticator = authenticator
         self._operations = operations
 
     def table(self) -> list[web.RouteDef]:
@@ -186,11 +186,11 @@ class OperatorPage:
             wanted,
             await self._operations.acts.audit.since(most=_LINES_SHOWN),
             await self._operations.trouble(),
-            self._doorkeeper.form_token(caller),
+            self._authenticator.form_token(caller),
             time.time(),
         )
         response = page(shown)
-        await self._doorkeeper.renew(response, caller)
+        await self._authenticator.renew(response, caller)
         return response
 
     async def _show_ways_in(self, request: web.Request) -> web.StreamResponse:
@@ -201,11 +201,11 @@ class OperatorPage:
             ways = await self._operations.acts.ways_in(name)
         except PeopleError as error:
             return messages.page(request, 404, "There is nobody of that name", str(error), code="nobody", ways=[_BACK])
-        return ways_in(name, ways, self._doorkeeper.form_token(caller))
+        return ways_in(name, ways, self._authenticator.form_token(caller))
 
     async def _operator(self, request: web.Request) -> Caller:
         """Return the caller, an operator. Raises AnsweredError for anybody else."""
-        caller = await self._doorkeeper.who_looks(request)
+        caller = await self._authenticator.who_looks(request)
         if await self._operations.people.role(caller.person) != "operator":
             raise messages.AnsweredError(
                 messages.page(
@@ -229,7 +229,7 @@ class OperatorPage:
             form = await small_form(request)
             # The body may have arrived slowly, so check the role again.
             caller = await self._operator(request)
-            self._doorkeeper.require_own_form(request, caller, form.get("token", ""))
+            self._authenticator.require_own_form(request, caller, form.get("token", ""))
             request[_WHICH] = form.get("which", "")
             try:
                 return await act(request, caller.person, form.get("name", ""))

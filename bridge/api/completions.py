@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bridge.auth.admission import Admission
     from bridge.client.turns import Turn
     from bridge.hub.hub import Relay
-    from bridge.hub.room import Room
+    from bridge.hub.room import SpriteHub
     from sprite.protocol.messages import ServerPayload
 
 
@@ -149,7 +149,7 @@ class Completions:
             yield turn
 
 
-async def _uploaded(room: Room, file: Attachment) -> str:
+async def _uploaded(room: SpriteHub, file: Attachment) -> str:
     """Upload a file into documents/ and return its path. Raises AskError if the sprite refuses it."""
     answer: ServerPayload | None = None
     for chunk in upload_chunks(file.name, file.data):

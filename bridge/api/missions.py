@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bridge.client.turns import Turn
     from bridge.hub.hub import Relay
     from bridge.hub.link import LinkChange
-    from bridge.hub.room import Room
+    from bridge.hub.room import SpriteHub
     from sprite.protocol.frames import ServerMessage
     from sprite.protocol.messages import ServerPayload
     from sprite.protocol.shapes import ChatMessage
@@ -215,7 +215,7 @@ class _Ear:
         self.fail("stopping", "The bridge has stopped listening to the sprite. The mission goes on; see the page.")
 
 
-async def _hand_over(room: Room, ear: _Ear, mission: Mission) -> None:
+async def _hand_over(room: SpriteHub, ear: _Ear, mission: Mission) -> None:
     try:
         answer = await room.ask(mission, ear.turn.id)
     except LinkDownError:
@@ -224,7 +224,7 @@ async def _hand_over(room: Room, ear: _Ear, mission: Mission) -> None:
     ear.answered(answer)
 
 
-async def _look_again(room: Room, ear: _Ear) -> None:
+async def _look_again(room: SpriteHub, ear: _Ear) -> None:
     """Look up the mission's end whenever it may have been missed."""
     while True:
         await ear.has_hole.wait()
@@ -240,7 +240,7 @@ async def _look_again(room: Room, ear: _Ear) -> None:
             ear.read(lines)
 
 
-async def _lines(room: Room, mission_id: str) -> list[ChatMessage]:
+async def _lines(room: SpriteHub, mission_id: str) -> list[ChatMessage]:
     """Return the mission's chat lines, oldest first; empty if it is not in the last pages of the chat."""
     before: int | None = None
     for _ in range(_PAGES):

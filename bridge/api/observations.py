@@ -34,7 +34,7 @@ from sprite.protocol.observing import (
 if TYPE_CHECKING:
     from bridge.auth.admission import Admission
     from bridge.hub.hub import Relay
-    from bridge.hub.room import Room
+    from bridge.hub.room import SpriteHub
 
 
 #: Leaves room for the envelope, the source and the project.
@@ -195,7 +195,7 @@ class Observations:
         return whole
 
 
-async def _answer(room: Room, frame: Observe) -> Observed:
+async def _answer(room: SpriteHub, frame: Observe) -> Observed:
     answer = await room.ask(frame)
     if isinstance(answer, Observed):
         return answer

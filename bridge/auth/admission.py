@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bridge.auth.login import bearer
 from bridge.auth.tokens import Holder, PersonTokens, Scope
-from bridge.cluster.forward_header import PASSED, Passed
+from bridge.cluster.forward_header import PASSED, ForwardedIdentity
 from bridge.errors import BridgeError
 from bridge.telemetry.logs import PERSON
 
@@ -155,7 +155,7 @@ class Admission:
             guest.until.reschedule(now)
 
 
-def _passed(passed: Passed) -> Holder | None:
+def _passed(passed: ForwardedIdentity) -> Holder | None:
     """Return the token's holder as found by another bridge; None if the request had no token."""
     if passed.by != "token" or passed.way_in is None:
         return None

@@ -26,7 +26,7 @@ from itsdangerous import BadSignature, TimestampSigner
 from bridge.auth.passkey_store import party_of
 from bridge.auth.people import SESSION_SECONDS, Link, LinkProblem, People, Session
 from bridge.auth.sealed_cookie import SealedCookie
-from bridge.cluster.forward_header import PASSED, Passed
+from bridge.cluster.forward_header import PASSED, ForwardedIdentity
 from bridge.config import LOCAL_PERSON, Settings, is_loopback
 from bridge.db.open import token_sha256
 from bridge.http.messages import AnsweredError, Way, page
@@ -119,7 +119,7 @@ class Caller:
     way_in: str | None
 
 
-class Doorkeeper:
+class Authenticator:
     """Authenticates requests. `port` is the bridge's listening port."""
 
     def __init__(self, settings: Settings, people: People, cookie_key: bytes, port: int) -> None:
@@ -171,7 +171,7 @@ class Doorkeeper:
             await self.people.tokens.used(holder)
         return None if holder is None else Caller(holder.person, None, holder.key.hex())
 
-    def _passed(self, request: web.Request, passed: Passed) -> Caller | None:
+    def _passed(self, request: web.Request, passed: ForwardedIdentity) -> Caller | None:
         """Return the caller that another bridge authenticated."""
         if passed.scopes is not None:
             request[_SCOPED] = True

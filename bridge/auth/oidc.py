@@ -25,7 +25,7 @@ from bridge.http import messages
 from bridge.http.messages import Way
 
 if TYPE_CHECKING:
-    from bridge.auth.login import Doorkeeper
+    from bridge.auth.login import Authenticator
     from bridge.auth.sealed_cookie import SealedCookie, Spent
 
 
@@ -75,7 +75,7 @@ class OidcDoor:
         self,
         provider: Provider,
         identities: Identities,
-        doorkeeper: Doorkeeper,
+        authenticator: Authenticator,
         arriving: Arriving,
         cookie: SealedCookie[Begun],
         spent: Spent,
@@ -85,7 +85,7 @@ class OidcDoor:
         self._provider = provider
         self._settings = provider.settings
         self._identities = identities
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._arriving = arriving
         self._cookie = cookie
         self._spent = spent
@@ -113,7 +113,7 @@ class OidcDoor:
 
     async def _link(self, request: web.Request) -> web.StreamResponse:
         """Start linking the logged-in person with their identity at the provider."""
-        caller = await self._doorkeeper.who_acts(request)
+        caller = await self._authenticator.who_acts(request)
         try:
             begun, address = await self._begun("/passkeys", caller.person)
         except ProviderError as error:
@@ -137,7 +137,7 @@ class OidcDoor:
         return Begun(state, nonce, verifier, to, link), address
 
     async def _callback(self, request: web.Request) -> web.StreamResponse:
-        address = self._doorkeeper.address(request)
+        address = self._authenticator.address(request)
         begun = self._cookie.of(request)
         try:
             self._require_few_failures(address)
@@ -228,7 +228,7 @@ class OidcDoor:
         return response
 
     async def _linked(self, request: web.Request, begun: Begun, claims: dict[str, Any]) -> web.Response:
-        caller = await self._doorkeeper.browser(request)
+        caller = await self._authenticator.browser(request)
         if caller is None or caller.person != begun.link:
             raise _RefusedError(401, "You are not who began this any more", "Log in, then link again.", "unauthorized")
         try:

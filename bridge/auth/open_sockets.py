@@ -26,7 +26,7 @@ class Visitor:
     is_ended: bool = False
 
 
-class Visitors:
+class OpenSockets:
     """The open WebSockets."""
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Visitors:
 
     def counts(self) -> dict[str, int]:
         """Return the number of open WebSockets by person."""
-        return {person: len(visitors) for person, visitors in self._of.items() if visitors}
+        return {person: len(open_sockets) for person, open_sockets in self._of.items() if open_sockets}
 
     def ways_in(self) -> set[tuple[str, str | None]]:
         """Return the persons and credentials of the open WebSockets."""
-        return {(visitor.person, visitor.way_in) for visitors in self._of.values() for visitor in visitors}
+        return {(visitor.person, visitor.way_in) for open_sockets in self._of.values() for visitor in open_sockets}
 
     def may_enter(self, person: str) -> bool:
         """Return whether the person may open one more."""
@@ -68,14 +68,14 @@ class Visitors:
 
     async def end_all(self) -> None:
         """Close all WebSockets because the bridge stops. Code 1001 tells pages to reconnect."""
-        everyone = {visitor for visitors in self._of.values() for visitor in visitors}
+        everyone = {visitor for open_sockets in self._of.values() for visitor in open_sockets}
         await _close(everyone, WSCloseCode.GOING_AWAY, b"the bridge stops")
 
 
-async def _close(visitors: set[Visitor], code: int, reason: bytes) -> None:
-    for visitor in visitors:
+async def _close(open_sockets: set[Visitor], code: int, reason: bytes) -> None:
+    for visitor in open_sockets:
         visitor.is_ended = True
-    closing = (visitor.socket.close(code=code, message=reason) for visitor in visitors if visitor.socket.prepared)
+    closing = (visitor.socket.close(code=code, message=reason) for visitor in open_sockets if visitor.socket.prepared)
     # A peer that does not answer is not awaited: its connection ends with the server's.
     with suppress(TimeoutError):
         async with asyncio.timeout(_CLOSE_SECONDS):

@@ -16,7 +16,7 @@ from bridge.http import messages
 from bridge.http.messages import body_within, small_form
 
 if TYPE_CHECKING:
-    from bridge.auth.login import Doorkeeper
+    from bridge.auth.login import Authenticator
     from bridge.auth.sealed_cookie import SealedCookie, Spent
 
 
@@ -96,10 +96,15 @@ class PasskeyDoor:
     """The routes. `provider` is the single sign-on provider's name, "" if there is none."""
 
     def __init__(
-        self, flow: PasskeyFlow, doorkeeper: Doorkeeper, arriving: Arriving, cookie: SealedCookie[Asked], provider: str
+        self,
+        flow: PasskeyFlow,
+        authenticator: Authenticator,
+        arriving: Arriving,
+        cookie: SealedCookie[Asked],
+        provider: str,
     ) -> None:
         self._flow = flow
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._arriving = arriving
         self._cookie = cookie
         self._provider = provider
@@ -120,25 +125,25 @@ class PasskeyDoor:
     # --- who is logged in ---
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.who_looks(request)
+        caller = await self._authenticator.who_looks(request)
         return self._page(
             request,
             "Your passkeys",
             person=caller.person,
             passkeys=await self._flow.passkeys.of(caller.person),
-            token=self._doorkeeper.form_token(caller),
+            token=self._authenticator.form_token(caller),
             provider=self._provider,
             max_label=MAX_LABEL_CHARACTERS,
         )
 
     async def _begin(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.who_acts(request)
+        caller = await self._authenticator.who_acts(request)
         return self._asked(*await self._flow.begin_new(caller.person))
 
     async def _add(self, request: web.Request) -> web.StreamResponse:
         # The body may arrive slowly, so the caller is authenticated after it.
         body = await body_within(request, _MAX_ANSWER_BYTES)
-        caller = await self._doorkeeper.who_acts(request)
+        caller = await self._authenticator.who_acts(request)
         try:
             sent = msgspec.json.decode(body or b"", type=NewPasskey)
             await self._flow.end_new(self._cookie.of(request), caller.person, bytes(sent.answer), sent.label)
@@ -150,9 +155,9 @@ class PasskeyDoor:
         return response
 
     async def _remove(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.who_looks(request)
+        caller = await self._authenticator.who_looks(request)
         form = await small_form(request)
-        self._doorkeeper.require_own_form(request, caller, form.get("token", ""))
+        self._authenticator.require_own_form(request, caller, form.get("token", ""))
         try:
             credential_id = bytes.fromhex(form.get("passkey", ""))
         except ValueError:
@@ -167,12 +172,12 @@ class PasskeyDoor:
         return self._page(request, "Log in", person=None, to=return_path(request.query.get("to", "/")))
 
     async def _begin_login(self, request: web.Request) -> web.StreamResponse:
-        self._doorkeeper.require_same_origin(request)
+        self._authenticator.require_same_origin(request)
         return self._asked(*self._flow.begin_login())
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
-        self._doorkeeper.require_same_origin(request)
-        address = self._doorkeeper.address(request)
+        self._authenticator.require_same_origin(request)
+        address = self._authenticator.address(request)
         if (wait := self._wrong.wait(address)) > 0:
             return messages.page(
                 request,

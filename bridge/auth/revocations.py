@@ -22,8 +22,8 @@ from sprite.common.tasks import owned_task
 
 if TYPE_CHECKING:
     from bridge.auth.admission import Admission
-    from bridge.auth.open_sockets import Visitors
-    from bridge.cluster.forward_header import Passed
+    from bridge.auth.open_sockets import OpenSockets
+    from bridge.cluster.forward_header import ForwardedIdentity
 
 
 log = logging.getLogger(__name__)
@@ -47,14 +47,14 @@ class Revocations:
     def __init__(
         self,
         database: Database,
-        visitors: Visitors,
+        open_sockets: OpenSockets,
         admission: Admission,
         on_death: Callable[[], None],
         *,
         check_seconds: float = CHECK_SECONDS,
     ) -> None:
         self._database = database
-        self._visitors = visitors
+        self._open_sockets = open_sockets
         self._admission = admission
         self._on_death = on_death
         self._check_seconds = check_seconds
@@ -75,7 +75,7 @@ class Revocations:
     ) -> None:
         await self._stack.aclose()
 
-    async def is_good(self, passed: Passed) -> bool:
+    async def is_good(self, passed: ForwardedIdentity) -> bool:
         """Return whether a forwarded credential is still valid. Looked up only after a recent revocation."""
         revoked_at = self._recent.get(passed.person)
         if revoked_at is None or time.monotonic() - revoked_at > _RECENT_SECONDS:
@@ -101,7 +101,7 @@ class Revocations:
         while True:
             await asyncio.sleep(self._check_seconds)
             try:
-                gone = await self._gone({*self._visitors.ways_in(), *self._admission.ways_in()})
+                gone = await self._gone({*self._open_sockets.ways_in(), *self._admission.ways_in()})
             except DatabaseError as error:
                 log.warning("whether somebody was revoked cannot be asked (%s)", error.code)
                 continue
@@ -134,10 +134,10 @@ class Revocations:
     async def _end(self, person: str, way_in: str | None) -> None:
         if way_in is None:
             self._admission.end_person(person)
-            await self._visitors.end_person(person)
+            await self._open_sockets.end_person(person)
         else:
             self._admission.revoked(bytes.fromhex(way_in))
-            await self._visitors.end_way_in(person, way_in)
+            await self._open_sockets.end_way_in(person, way_in)
 
 
 def _found(db: Transaction, what: str, keys: Iterable[str | bytes]) -> list[Any]:

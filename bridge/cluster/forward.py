@@ -26,7 +26,7 @@ from bridge.cluster.peers import BEAT_SECONDS, Pulses, SilentError
 from sprite.common.tasks import TaskSet
 
 if TYPE_CHECKING:
-    from bridge.cluster.forward_header import Hop, Seal
+    from bridge.cluster.forward_header import ForwardHeader, RequestSigner
     from bridge.cluster.ownership import Owner
 
 
@@ -99,7 +99,7 @@ class Hops:
 
     def __init__(
         self,
-        seal: Seal | None,
+        seal: RequestSigner | None,
         *,
         max_message_bytes: int,
         most_each: int = MOST_EACH,
@@ -141,7 +141,9 @@ class Hops:
         """Return the number of forwarded requests by person."""
         return dict(+self._under_way)
 
-    async def passed_on(self, request: web.Request, owner: Owner, hop: Hop, client: str) -> web.StreamResponse:
+    async def passed_on(
+        self, request: web.Request, owner: Owner, hop: ForwardHeader, client: str
+    ) -> web.StreamResponse:
         """Forward a request to `owner` and return its answer. `client` is the address of the request's origin.
 
         Raises LookAgainError if that bridge does not own the sprite, HopError if there is no answer, and
@@ -187,7 +189,7 @@ class Hops:
             middlewares=middlewares,
         )
 
-    def _signed(self, request: web.Request, hop: Hop) -> aiohttp.ClientMiddlewareType:
+    def _signed(self, request: web.Request, hop: ForwardHeader) -> aiohttp.ClientMiddlewareType:
         """Return a middleware that signs each attempt, because aiohttp retries requests on broken connections."""
         seal = self._seal
         if seal is None:
@@ -327,7 +329,7 @@ class _Passing:
         raise ConnectionResetError(_GONE) from error
 
 
-def _headers(request: web.Request, hop: Hop, client: str) -> CIMultiDict[str]:
+def _headers(request: web.Request, hop: ForwardHeader, client: str) -> CIMultiDict[str]:
     headers = _passed(request.headers, _DROPPED)
     if any(value.strip().lower() in _UNDONE for value in headers.getall(hdrs.CONTENT_ENCODING, ())):
         headers.popall(hdrs.CONTENT_ENCODING)

@@ -34,7 +34,7 @@ Refusal = Literal["not-owner", "unsigned", "late", "replayed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class ForwardedIdentity:
     """The person of a request and the credential they used.
 
     `way_in` is the hash of a session or token, in hex. Its revocation ends the request. It is None for the control
@@ -49,16 +49,16 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class ForwardHeader:
     """Verified facts about a forwarded request: its person and credential, the expected epoch and the request id."""
 
-    passed: Passed
+    passed: ForwardedIdentity
     epoch: int
     request_id: str
 
 
 #: Set on a verified request from another bridge.
-PASSED: Final = web.RequestKey("passed", Passed)
+PASSED: Final = web.RequestKey("passed", ForwardedIdentity)
 
 
 class HopRefusedError(Exception):
@@ -69,7 +69,7 @@ class HopRefusedError(Exception):
         self.reason: Refusal = reason
 
 
-class Seal:
+class RequestSigner:
     """Sign forwarded requests and verify those of other bridges. `clock` returns Unix seconds."""
 
     def __init__(self, secret: str, clock: Callable[[], float] = time.time) -> None:
@@ -78,12 +78,12 @@ class Seal:
         #: Accepted signatures with the time until which a replay would be valid, oldest first.
         self._seen: OrderedDict[str, float] = OrderedDict()
 
-    def headers(self, method: str, target: str, hop: Hop) -> dict[str, str]:
+    def headers(self, method: str, target: str, hop: ForwardHeader) -> dict[str, str]:
         """Return the signed headers of a request; `target` is its path and query as sent."""
         claims = base64.urlsafe_b64encode(msgspec.json.encode((self._clock(), hop))).decode()
         return {HOP: "1", _SIGNED: f"{claims}.{self._signature(method, target, claims)}"}
 
-    def opened(self, method: str, target: str, headers: Mapping[str, str]) -> Hop:
+    def opened(self, method: str, target: str, headers: Mapping[str, str]) -> ForwardHeader:
         """Verify a forwarded request and return its facts. Raises HopRefusedError."""
         claims, _, given = headers.get(_SIGNED, "").rpartition(".")
         signature = self._signature(method, target, claims)
@@ -91,7 +91,7 @@ class Seal:
         if headers.get(HOP) != "1" or not is_right:
             raise HopRefusedError("unsigned")
         # The signature is valid, so the claims come from a bridge.
-        signed_at, hop = msgspec.json.decode(base64.urlsafe_b64decode(claims), type=tuple[float, Hop])
+        signed_at, hop = msgspec.json.decode(base64.urlsafe_b64decode(claims), type=tuple[float, ForwardHeader])
         now = self._clock()
         if not abs(now - signed_at) <= CLOCK_SECONDS:
             raise HopRefusedError("late")

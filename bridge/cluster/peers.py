@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
 
-from bridge.cluster.forward_header import ANSWER, Hop, Passed
+from bridge.cluster.forward_header import ANSWER, ForwardedIdentity, ForwardHeader
 from bridge.db.open import DatabaseError
 from sprite.common.tasks import TaskSet, owned_task
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from bridge.cluster.forward_header import Seal
+    from bridge.cluster.forward_header import RequestSigner
     from bridge.db.open import Database
 
 
@@ -96,7 +96,7 @@ class Peers:
         self,
         database: Database,
         address: str,
-        seal: Seal | None,
+        seal: RequestSigner | None,
         store_keys: Callable[[], Sequence[str]],
         on_death: Callable[[], None],
         *,
@@ -180,10 +180,12 @@ class Peers:
             return _OTHER_KEY.format(address=peer.address)
         return ""
 
-    async def _answer(self, peer: Peer, seal: Seal) -> str | None:
+    async def _answer(self, peer: Peer, seal: RequestSigner) -> str | None:
         """Return the reason for which it rejects this bridge, "" if it accepts it, None if it does not answer."""
         assert self._session is not None  # noqa: S101 - it has begun
-        headers = seal.headers("GET", PATH, Hop(Passed("", "operator", None), 0, uuid.uuid4().hex[:16]))
+        headers = seal.headers(
+            "GET", PATH, ForwardHeader(ForwardedIdentity("", "operator", None), 0, uuid.uuid4().hex[:16])
+        )
         try:
             async with self._session.get(f"{peer.address}{PATH}", headers=headers, allow_redirects=False) as response:
                 is_refused = response.status == HTTPStatus.FORBIDDEN

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Middleware
 
 from bridge.errors import OperatorError
 from bridge.telemetry.logs import PERSON, SPRITE
-from sprite.common.limits import Arrivals, accept_for_ever, room
+from sprite.common.limits import ConnectionLimiter, accept_for_ever, room
 from sprite.common.tasks import owned_task
 
 #: Connections that one bridge can serve; fewer if the machine allows fewer file descriptors.
@@ -26,13 +26,13 @@ _FULL = (
 )
 
 
-class Lobby:
+class ConnectionLimitMiddleware:
     """The connection limiter: add its `middleware` to the application, and `note` as `on_response_prepare` signal."""
 
     def __init__(self) -> None:
         self._answering: set[asyncio.BaseTransport] = set()
         most, most_strangers = room(_MOST_CONNECTIONS)
-        self._arrivals: Arrivals[asyncio.BaseTransport] = Arrivals(
+        self._arrivals: ConnectionLimiter[asyncio.BaseTransport] = ConnectionLimiter(
             most, most_strangers, self._is_answered, most_each=min(_MOST_EACH, most // 2)
         )
 
@@ -90,7 +90,7 @@ def _close(transport: asyncio.BaseTransport | None) -> None:
 class Counted(asyncio.Protocol):
     """A protocol wrapper that counts its connection in the limiter."""
 
-    def __init__(self, protocol: asyncio.Protocol, lobby: Lobby) -> None:
+    def __init__(self, protocol: asyncio.Protocol, lobby: ConnectionLimitMiddleware) -> None:
         self._protocol = protocol
         self._lobby = lobby
         self._transport: asyncio.Transport | None = None
@@ -142,7 +142,7 @@ async def served(
     listener: socket.socket,
     on_death: Callable[[], None],
     *,
-    lobby: Lobby | None = None,
+    lobby: ConnectionLimitMiddleware | None = None,
     idle_seconds: float = _IDLE_SECONDS,
 ) -> AsyncIterator[None]:
     """Serve the application while the block runs. Pass a `lobby` if unauthenticated clients can connect."""

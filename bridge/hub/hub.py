@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from aiohttp import WSCloseCode, web
 
 from bridge.cluster.ownership import Ownership
-from bridge.hub.room import TIMES, Kept, Room, RoomTimes, nothing_kept
+from bridge.hub.room import TIMES, Kept, RoomTimes, SpriteHub, nothing_kept
 from bridge.hub.subscriber import Subscriber
 from sprite.common.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError, VisitorMessage
@@ -100,7 +100,7 @@ class Relay:
         self._observers = list(observers)
         self._is_unshipped = is_unshipped
         self._kept = kept
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, SpriteHub] = {}
         self._keepers = TaskSet()
         self._past: dict[str, Seen] = {}
         self._serving: set[asyncio.Task[object]] = set()
@@ -123,13 +123,13 @@ class Relay:
         return [seen for _, seen in sorted((self._past | now).items())]
 
     @contextmanager
-    def held(self, sprite: str) -> Iterator[Room]:
+    def held(self, sprite: str) -> Iterator[SpriteHub]:
         """Yield the sprite's room, opened if needed and kept while the block runs: for the bridge's own requests."""
         room = self._room(sprite)
         with room.held():
             yield room
 
-    def room_of(self, sprite: str) -> Room | None:
+    def room_of(self, sprite: str) -> SpriteHub | None:
         """Return the sprite's room, if it is open."""
         return self._rooms.get(sprite)
 
@@ -236,11 +236,11 @@ class Relay:
     def _stale(self, sprite: str, epoch: int, newest: int) -> None:
         self._keepers.start(self._ownership.refused(sprite, epoch, newest), f"stale owner of {sprite}")
 
-    def _room(self, sprite: str) -> Room:
+    def _room(self, sprite: str) -> SpriteHub:
         """Return the sprite's room, opened for its first client."""
         room = self._rooms.get(sprite)
         if room is None:
-            room = self._rooms[sprite] = Room(
+            room = self._rooms[sprite] = SpriteHub(
                 self._host,
                 sprite,
                 self._observers,
@@ -255,12 +255,12 @@ class Relay:
             self._keepers.start(self._keep(room, sprite), f"room {sprite}")
         return room
 
-    async def _keep(self, room: Room, sprite: str) -> None:
+    async def _keep(self, room: SpriteHub, sprite: str) -> None:
         """Keep a room open while it is needed and a while longer; close it if its link has died."""
         with self._ownership.using(sprite):
             await self._keep_open(room, sprite)
 
-    async def _keep_open(self, room: Room, sprite: str) -> None:
+    async def _keep_open(self, room: SpriteHub, sprite: str) -> None:
         async with room:
             try:
                 needed_at = time.monotonic()
@@ -281,7 +281,7 @@ class Relay:
                     observer.closed(sprite, at_rest=room.is_at_rest)
 
 
-def _seen(sprite: str, room: Room, past: Seen | None) -> Seen:
+def _seen(sprite: str, room: SpriteHub, past: Seen | None) -> Seen:
     """Return the room's data; `past` is what was known before this room was opened."""
     change = room.change
     return Seen(

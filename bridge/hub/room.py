@@ -216,7 +216,7 @@ async def nothing_kept(_sprite: str) -> None:
     """Return None, for a bridge that keeps no replicas."""
 
 
-class Ear(Protocol):
+class HubListener(Protocol):
     """Receives the messages of a room, for a program inside the bridge; no method may block or raise."""
 
     def heard(self, message: ServerMessage) -> None:
@@ -247,7 +247,7 @@ class RoomTimes:
 TIMES = RoomTimes()
 
 
-class Room:
+class SpriteHub:
     """`async with Room(host, sprite) as room:`; call `enter`, `resumed`, `take` and `leave` for each member."""
 
     def __init__(
@@ -293,7 +293,7 @@ class Room:
         self._mission_log = MissionLog(sprite)
         self._active_at = time.monotonic()
         self._holds = 0
-        self._ears: set[Ear] = set()
+        self._ears: set[HubListener] = set()
         #: Since when there is neither a member nor a hold.
         self._alone_since = time.monotonic()
         self._seen_at: float | None = None
@@ -400,7 +400,7 @@ class Room:
             self._alone_since = time.monotonic()
 
     @contextmanager
-    def heard_by(self, ear: Ear) -> Iterator[None]:
+    def heard_by(self, ear: HubListener) -> Iterator[None]:
         """Pass the sprite's messages and the link's state to `ear` while the block runs."""
         self._ears.add(ear)
         try:

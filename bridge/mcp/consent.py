@@ -15,7 +15,7 @@ from bridge.mcp.provider import GRANTABLE, GrantedAccess, Program, leads_to
 from bridge.telemetry.logs import PERSON
 
 if TYPE_CHECKING:
-    from bridge.auth.login import Doorkeeper
+    from bridge.auth.login import Authenticator
     from bridge.mcp.addresses import Addresses
 
 _MAX_ANSWER_BYTES, _MAX_FIELDS = 4_096, 20
@@ -27,9 +27,9 @@ _NOT_TICKED: Final[frozenset[Scope]] = frozenset({"ask"})
 class Consent:
     """The consent page: GET shows the question, POST takes the answer."""
 
-    def __init__(self, provider: GrantedAccess, doorkeeper: Doorkeeper, addresses: Addresses) -> None:
+    def __init__(self, provider: GrantedAccess, authenticator: Authenticator, addresses: Addresses) -> None:
         self._provider = provider
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._addresses = addresses
 
     async def show(self, request: web.Request) -> web.StreamResponse:
@@ -49,7 +49,7 @@ class Consent:
 
     async def take(self, request: web.Request) -> web.StreamResponse:
         """Take the answer and redirect to the program."""
-        self._doorkeeper.require_same_origin(request)
+        self._authenticator.require_same_origin(request)
         person, program, params = await self._asked(request)
         form = await _form(request)
         scopes = [scope for scope in GRANTABLE if scope in form.get("scope", [])]
@@ -74,7 +74,7 @@ class Consent:
                     code="expired",
                 )
             )
-        caller = await self._doorkeeper.browser(request)
+        caller = await self._authenticator.browser(request)
         if caller is None:
             raise messages.AnsweredError(
                 messages.page(
@@ -83,9 +83,9 @@ class Consent:
                     "Log in first",
                     "A program wants to be let in, and this browser does not know yet who you are. Open your login "
                     "link in this browser, then come back to this page and load it again.",
-                    *self._doorkeeper.new_link,
+                    *self._authenticator.new_link,
                     code="unauthorized",
-                    ways=self._doorkeeper.ways_in(request),
+                    ways=self._authenticator.ways_in(request),
                 )
             )
         request[PERSON] = caller.person

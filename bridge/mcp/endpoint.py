@@ -41,7 +41,7 @@ from sprite.protocol.memory import ActionsRequest, AddActionRequest, AnyMemoryRe
 from sprite.protocol.messages import PROTOCOL_VERSION, ClientPayload, Error, ServerPayload
 
 if TYPE_CHECKING:
-    from bridge.auth.login import Doorkeeper
+    from bridge.auth.login import Authenticator
     from bridge.hub.hub import Relay
     from sprite.mcp.tools import MissionEnd, Told
     from sprite.protocol.shapes import Card
@@ -294,7 +294,7 @@ class McpDoor:
     def __init__(
         self,
         admission: Admission,
-        doorkeeper: Doorkeeper,
+        authenticator: Authenticator,
         relay: Relay,
         metadata_url: Callable[[str], str | None],
         *,
@@ -302,7 +302,7 @@ class McpDoor:
     ) -> None:
         self._is_shared = is_shared
         self._admission = admission
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._relay = relay
         self._metadata_url = metadata_url
         server = offering("sprite", str(PROTOCOL_VERSION), _caller, lacking=_lacking, has_cards=True)
@@ -357,7 +357,7 @@ class McpDoor:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a request to /mcp."""
-        if "Origin" in request.headers and not self._doorkeeper.is_same_origin(request):
+        if "Origin" in request.headers and not self._authenticator.is_same_origin(request):
             return _refusal(403, "forbidden_origin", "Another site may not act for you here.")
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from bridge.auth.admission import Admission
-    from bridge.auth.login import Doorkeeper
+    from bridge.auth.login import Authenticator
     from bridge.hub.hub import Relay
     from bridge.mcp.addresses import Addresses
     from bridge.mcp.endpoint import McpDoor
@@ -33,7 +33,7 @@ class McpEntrance:
     def __init__(
         self,
         admission: Admission,
-        doorkeeper: Doorkeeper,
+        authenticator: Authenticator,
         relay: Relay,
         grants: Grants,
         cookie_key: bytes,
@@ -43,7 +43,7 @@ class McpEntrance:
     ) -> None:
         self._is_shared = is_shared
         self._admission = admission
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._relay = relay
         self._grants = grants
         self._cookie_key = cookie_key
@@ -86,7 +86,11 @@ class McpEntrance:
             if self._door is None or self._door.has_died:
                 module = await _imported("bridge.mcp.endpoint")
                 door: McpDoor = module.McpDoor(
-                    self._admission, self._doorkeeper, self._relay, self._known_as.metadata, is_shared=self._is_shared
+                    self._admission,
+                    self._authenticator,
+                    self._relay,
+                    self._known_as.metadata,
+                    is_shared=self._is_shared,
                 )
                 self._door = await self._stack.enter_async_context(door)
         return await self._door.answer(request)
@@ -96,7 +100,7 @@ class McpEntrance:
             if self._oauth is None:
                 module = await _imported("bridge.mcp.oauth")
                 oauth: OAuth = module.oauth(
-                    self._grants, self._cookie_key, self._admission, self._doorkeeper, self._known_as
+                    self._grants, self._cookie_key, self._admission, self._authenticator, self._known_as
                 )
                 self._oauth = oauth
         return await self._oauth.answer(request)

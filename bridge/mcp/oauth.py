@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from bridge.auth.admission import Admission
-    from bridge.auth.login import Doorkeeper
+    from bridge.auth.login import Authenticator
     from bridge.mcp.addresses import Addresses
     from bridge.mcp.grants import Grants
 
@@ -44,16 +44,16 @@ _REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE = 0.2, 20.0
 class OAuth:
     """The OAuth endpoints of `addresses.py`."""
 
-    def __init__(self, provider: GrantedAccess, doorkeeper: Doorkeeper, known_as: Addresses) -> None:
+    def __init__(self, provider: GrantedAccess, authenticator: Authenticator, known_as: Addresses) -> None:
         self._known_as = known_as
         self._registrations = TokenBucket(_REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE)
-        consent = Consent(provider, doorkeeper, known_as)
+        consent = Consent(provider, authenticator, known_as)
         self._provider = provider
-        self._authenticator = authenticator = ClientAuthenticator(provider)
+        self._authenticator = client_authenticator = ClientAuthenticator(provider)
         options = ClientRegistrationOptions(enabled=True, valid_scopes=list(GRANTABLE), default_scopes=list(GRANTABLE))
         self._authorization = AuthorizationHandler(provider)
         self._authorize = _application(self._asked)
-        self._token = _application(TokenHandler(provider, authenticator).handle)
+        self._token = _application(TokenHandler(provider, client_authenticator).handle)
         self._register = _application(RegistrationHandler(provider, options).handle)
         self._revoke = _application(self._revoked)
         self._handlers: dict[tuple[str, str], Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
@@ -158,10 +158,10 @@ class OAuth:
 
 
 def oauth(
-    grants: Grants, cookie_key: bytes, admission: Admission, doorkeeper: Doorkeeper, known_as: Addresses
+    grants: Grants, cookie_key: bytes, admission: Admission, authenticator: Authenticator, known_as: Addresses
 ) -> OAuth:
     """Return the OAuth endpoints over the grants."""
-    return OAuth(GrantedAccess(grants, cookie_key, known_as.is_ours, admission.revoked), doorkeeper, known_as)
+    return OAuth(GrantedAccess(grants, cookie_key, known_as.is_ours, admission.revoked), authenticator, known_as)
 
 
 def _application(handle: Callable[[Request], Awaitable[Response]]) -> Application:

@@ -22,7 +22,7 @@ from sprite.common.limits import TokenBucket
 from sprite.protocol.messages import Ack, Error, Permission, Status, System
 
 if TYPE_CHECKING:
-    from bridge.auth.login import Caller, Doorkeeper
+    from bridge.auth.login import Authenticator, Caller
     from bridge.hub.hub import Relay
     from bridge.notify.push import Push, VapidKey
 
@@ -57,13 +57,13 @@ class PushRoutes:
 
     def __init__(
         self,
-        doorkeeper: Doorkeeper,
+        authenticator: Authenticator,
         key: VapidKey,
         subscriptions: Subscriptions,
         push: Push,
         relay: Relay,
     ) -> None:
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._key = key
         self._subscriptions = subscriptions
         self._push = push
@@ -82,7 +82,7 @@ class PushRoutes:
         ]
 
     async def _show_key(self, request: web.Request) -> web.StreamResponse:
-        await self._doorkeeper.who_looks(request)
+        await self._authenticator.who_looks(request)
         return web.json_response({"key": self._key.public}, headers={"Cache-Control": "no-store"})
 
     async def _subscribe(self, request: web.Request) -> web.StreamResponse:
@@ -92,7 +92,7 @@ class PushRoutes:
         except SubscriptionError as error:
             return messages.page(request, 400, "This browser cannot be reached", str(error), code="bad_subscription")
         response = web.Response(status=201)
-        await self._doorkeeper.renew(response, caller)
+        await self._authenticator.renew(response, caller)
         return response
 
     async def _unsubscribe(self, request: web.Request) -> web.StreamResponse:
@@ -132,12 +132,12 @@ class PushRoutes:
             return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
         log.info("a question was answered from a notification", extra={"person": caller.person})
         response = web.Response(status=204)
-        await self._doorkeeper.renew(response, caller)
+        await self._authenticator.renew(response, caller)
         return response
 
     async def _go_on(self, request: web.Request) -> web.StreamResponse:
         """Resume a paused agent. It raises no limit, because a notification can be answered on a locked phone."""
-        caller = await self._doorkeeper.who_acts(request)
+        caller = await self._authenticator.who_acts(request)
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 with self._relay.held(caller.person) as room:
@@ -149,12 +149,12 @@ class PushRoutes:
             return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
         log.info("a paused agent goes on by a notification", extra={"person": caller.person})
         response = web.Response(status=204)
-        await self._doorkeeper.renew(response, caller)
+        await self._authenticator.renew(response, caller)
         return response
 
     async def _asked(self, request: web.Request, kind: type[_T], example: str) -> tuple[Caller, _T]:
         """Return the caller and the parsed body. Raises AnsweredError."""
-        caller = await self._doorkeeper.who_acts(request)
+        caller = await self._authenticator.who_acts(request)
         return caller, await small_body(request, kind, example)
 
 
@@ -194,8 +194,8 @@ class NotifySettingsStore:
 class SettingsRoutes:
     """Both routes answer with the current choice: `{"words": false}`."""
 
-    def __init__(self, doorkeeper: Doorkeeper, settings: NotifySettingsStore) -> None:
-        self._doorkeeper = doorkeeper
+    def __init__(self, authenticator: Authenticator, settings: NotifySettingsStore) -> None:
+        self._authenticator = authenticator
         self._settings = settings
 
     def table(self) -> list[web.RouteDef]:
@@ -206,11 +206,11 @@ class SettingsRoutes:
         ]
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.known(request)
+        caller = await self._authenticator.known(request)
         return _json(await self._settings.of(caller.person))
 
     async def _change(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.known(request, acts=True)
+        caller = await self._authenticator.known(request, acts=True)
         chosen = await small_body(request, NotifySettings, '{"words": true}')
         await self._settings.change(caller.person, chosen)
         return _json(chosen)

@@ -59,8 +59,8 @@ class _Sprite:
     is_watched: bool = False
 
 
-class Tidings:
-    """`async with Tidings(database, notifier, on_death) as tidings:`; an Observer."""
+class NotificationRules:
+    """`async with NotificationRules(database, notifier, on_death) as rules:`; an Observer."""
 
     def __init__(
         self, database: Database, notifier: Notifier, on_death: Callable[[], None], *, shared: bool = False

@@ -25,7 +25,7 @@ from bridge.proxy.body import Asked, BodyLimits, Upload
 from bridge.proxy.budgets import BudgetError
 from bridge.proxy.calls import ModelCall, Outcome
 from bridge.proxy.errors import ErrorEvents, RefusedError, decoded, told
-from bridge.proxy.features import Exits, Models
+from bridge.proxy.features import ApiFeatures, Models
 from bridge.proxy.shared_accounts import Accounts
 from bridge.proxy.upstream import Upstream
 from bridge.proxy.usage_meter import Meter, PromptSizes, Reading, meter_of, unanswered
@@ -65,7 +65,7 @@ class Desk:
 
     session: ClientSession
     upstream: Upstream
-    exits: Exits
+    exits: ApiFeatures
     models: Models
     accounts: Accounts
     patience: Patience

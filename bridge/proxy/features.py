@@ -42,7 +42,7 @@ _BETA = re.compile(r"([a-z0-9-]{1,80})-20\d\d-?\d\d-?\d\d")
 
 
 @dataclass(frozen=True, slots=True)
-class Exits:
+class ApiFeatures:
     """Features that the operator enabled: names of `MODEL_EXITS`."""
 
     opened: frozenset[str] = DEFAULT_MODEL_EXITS

@@ -24,7 +24,7 @@ from bridge.db.open import DatabaseError
 from bridge.proxy.body import MAX_BODY_BYTES, too_large
 from bridge.proxy.call import Call, Desk, Path, Patience
 from bridge.proxy.errors import RefusedError
-from bridge.proxy.features import Exits, Models
+from bridge.proxy.features import ApiFeatures, Models
 from bridge.proxy.shared_accounts import Accounts
 from bridge.proxy.sprite_tokens import SpriteTokens
 from bridge.proxy.upstream import Upstream
@@ -124,7 +124,7 @@ class LlmProxy:
         accounts: Accounts,
         rate_limits: RateLimits,
         patience: Patience | None = None,
-        exits: Exits | None = None,
+        exits: ApiFeatures | None = None,
     ) -> None:
         self._upstream = upstream
         self._tokens = tokens
@@ -132,7 +132,7 @@ class LlmProxy:
         self._accounts = accounts
         self._rate_limits = rate_limits
         self._patience = patience or Patience()
-        self._exits = exits or Exits()
+        self._exits = exits or ApiFeatures()
         self._calls = TaskSet()
         self._desk: Desk | None = None
         self._answered: Counter[str] = Counter()

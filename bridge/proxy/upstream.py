@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from bridge.proxy.errors import RefusedError
-from bridge.proxy.features import Exits
+from bridge.proxy.features import ApiFeatures
 from sprite.common import own_secrets
 
 #: Response headers that clients use; others are between the upstream and the bridge.
@@ -50,7 +50,7 @@ class Upstream:
         address = self.base_url.rstrip("/") + path
         return URL(f"{address}?{_BETA_QUERY}" if _BETA_QUERY in query.split("&") else address, encoded=True)
 
-    def request_headers(self, request: web.Request, exits: Exits) -> CIMultiDict[str]:
+    def request_headers(self, request: web.Request, exits: ApiFeatures) -> CIMultiDict[str]:
         """Return the headers for the upstream: the client's allowed headers and the real key."""
         passed = CIMultiDict(
             (name, value) for name, value in request.headers.items() if exits.passes_header(name.lower())

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from bridge.errors import BridgeError
 from bridge.hub.link import LinkChange, LinkDownError
-from bridge.hub.room import Kept, Room, nothing_kept
+from bridge.hub.room import Kept, SpriteHub, nothing_kept
 from bridge.hub.sprite_connection import LinkError, SpriteConnection
 from bridge.providers.provider import HostError
 from bridge.providers.vm_scripts import printable
@@ -155,7 +155,7 @@ class _Receipts:
 class _Ear:
     """Notice when the link comes up, and end the current attempt when it goes down."""
 
-    def __init__(self, room: Room, is_last: Callable[[], bool]) -> None:
+    def __init__(self, room: SpriteHub, is_last: Callable[[], bool]) -> None:
         self.is_up = asyncio.Event()
         #: Whether the sprite is being stopped: its last rows arrive after the link has ended.
         self._is_last = is_last
@@ -197,7 +197,7 @@ class _Ear:
             self.is_up.clear()
 
 
-class Followers:
+class Replicator:
     """`async with Followers(store, on_death) as followers:`, an observer of the relay; call `follow` next."""
 
     def __init__(self, store: SealedStore, on_death: Callable[[], None], kept: Kept = nothing_kept) -> None:
@@ -205,7 +205,7 @@ class Followers:
         #: Returns the description of a replica for people.
         self._kept = kept
         self._on_death = on_death
-        self._room_of: Callable[[str], Room | None] = lambda _: None
+        self._room_of: Callable[[str], SpriteHub | None] = lambda _: None
         self._following: dict[str, Following] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         #: Sprites with forgotten data that may still be on the disk: number of forgets, reason, and task.
@@ -231,7 +231,7 @@ class Followers:
     async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
-    def follow(self, room_of: Callable[[str], Room | None]) -> None:
+    def follow(self, room_of: Callable[[str], SpriteHub | None]) -> None:
         """Set the lookup of rooms that are opened from now on."""
         self._room_of = room_of
 
@@ -316,7 +316,7 @@ class Followers:
                 failures = 0 if following.progress_at > began else failures + 1
                 await asyncio.sleep(backoff(failures, _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS))
 
-    async def _attempt(self, sprite: str, room: Room, following: Following) -> None:
+    async def _attempt(self, sprite: str, room: SpriteHub, following: Following) -> None:
         """Replicate until the connection ends; report refusals of the store or the sprite, and wait."""
         try:
             await self._ship(sprite, room, following)
@@ -341,7 +341,7 @@ class Followers:
             self._trouble(sprite, following, str(error))
             await asyncio.sleep(_REFUSED_SECONDS)
 
-    async def _ship(self, sprite: str, room: Room, following: Following) -> None:
+    async def _ship(self, sprite: str, room: SpriteHub, following: Following) -> None:
         position = await self._store.position(sprite)
         # A bridge that had the sprite before may have ended in the middle.
         if await self._store.wipe_is_due(sprite):

@@ -35,7 +35,7 @@ def moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-class Losses:
+class LostSprites:
     """Knows the replicas of sprites and the unfinished restores. `refuse` is a Guard."""
 
     def __init__(self, database: Database, store: Store) -> None:
@@ -142,7 +142,7 @@ class Restorer:
     `folder` is for temporary archives; `note` writes the audit log before any change, and the outcome.
     """
 
-    def __init__(self, store: Store, losses: Losses, host: Restorable, folder: Path, note: Note) -> None:
+    def __init__(self, store: Store, losses: LostSprites, host: Restorable, folder: Path, note: Note) -> None:
         self._store = store
         self._losses = losses
         self._host = host

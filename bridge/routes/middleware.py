@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from bridge.auth import login
-from bridge.auth.login import Doorkeeper
+from bridge.auth.login import Authenticator
 from bridge.cluster.forward_header import HOP
 from bridge.db.open import DatabaseAwayError
 from bridge.http import messages
@@ -54,22 +54,22 @@ _HEADERS = {
 }
 
 
-class Edge:
+class SecurityMiddleware:
     """The middleware of the public application. `is_secure`: people connect over https.
 
-    `has_peers`: other bridges forward requests, which `Crossing` verifies.
+    `has_peers`: other bridges forward requests, which `OwnerRouter` verifies.
     """
 
     def __init__(
         self,
-        doorkeeper: Doorkeeper,
+        authenticator: Authenticator,
         metrics: Metrics,
         *,
         is_secure: bool,
         has_peers: bool = False,
         body_seconds: float = _BODY_SECONDS,
     ) -> None:
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._metrics = metrics
         self._has_peers = has_peers
         self._body_seconds = body_seconds
@@ -155,7 +155,7 @@ class Edge:
         """Return whether the request's Host is allowed: a name of this bridge, or any host in a forwarded request."""
         route = _route(request)
         is_passed_on = self._has_peers and HOP in request.headers and route in ROUTES
-        return is_passed_on or route in _ANY_HOST or self._doorkeeper.is_known_host(request)
+        return is_passed_on or route in _ANY_HOST or self._authenticator.is_known_host(request)
 
     def _note(self, request: web.Request, status: int, seconds: float) -> None:
         route = _route(request)

@@ -13,9 +13,19 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from bridge.auth.login import Doorkeeper, bearer
+from bridge.auth.login import Authenticator, bearer
 from bridge.cluster.forward import HopError, LookAgainError
-from bridge.cluster.forward_header import ANSWER, HOP, PASSED, Hop, HopRefusedError, Passed, Refusal, Seal, target_of
+from bridge.cluster.forward_header import (
+    ANSWER,
+    HOP,
+    PASSED,
+    ForwardedIdentity,
+    ForwardHeader,
+    HopRefusedError,
+    Refusal,
+    RequestSigner,
+    target_of,
+)
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, Ownership
 from bridge.cluster.peers import PATH
 from bridge.http import messages
@@ -48,20 +58,20 @@ ROUTES: Final = frozenset(path.replace(":.+", "") for path in DOORS)
 _LOOKS = 2
 
 
-class Crossing:
+class OwnerRouter:
     """The router: pass `guarded(routes)` to the application. `seal` is None if the bridges share no secret."""
 
     def __init__(
         self,
-        doorkeeper: Doorkeeper,
+        authenticator: Authenticator,
         tokens: PersonTokens,
         ownership: Ownership,
         hops: Hops,
-        seal: Seal | None,
+        seal: RequestSigner | None,
         revocations: Revocations,
         troubles: Callable[[], list[str]] = list,
     ) -> None:
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._tokens = tokens
         self._ownership = ownership
         self._hops = hops
@@ -84,7 +94,7 @@ class Crossing:
     async def for_person(self, request: web.Request, person: str, handler: _Handler) -> web.StreamResponse:
         """Answer a request from the control socket."""
         request.setdefault(REQUEST_ID, secrets.token_hex(8))
-        return await self._led(request, Passed(person, "operator", None), handler)
+        return await self._led(request, ForwardedIdentity(person, "operator", None), handler)
 
     def _route(self, route: web.RouteDef) -> web.RouteDef:
         by, handler = DOORS[route.path], route.handler
@@ -97,20 +107,20 @@ class Crossing:
 
         return web.RouteDef(route.method, route.path, cross, {**route.kwargs, "expect_handler": _expect})
 
-    async def _recognised(self, request: web.Request, by: _By) -> Passed | None:
+    async def _recognised(self, request: web.Request, by: _By) -> ForwardedIdentity | None:
         """Return the person and credential; None if the endpoint itself has to refuse."""
         token = bearer(request)
         if token is None:
-            caller = None if by == "token" else await self._doorkeeper.browser(request)
-            return None if caller is None else Passed(caller.person, "session", caller.way_in)
+            caller = None if by == "token" else await self._authenticator.browser(request)
+            return None if caller is None else ForwardedIdentity(caller.person, "session", caller.way_in)
         holder = None if by == "cookie" else await self._tokens.holder(token)
         if holder is None or (by == "anything" and holder.scopes is not None):
             return None
-        return Passed(holder.person, "token", holder.key.hex(), holder.label, holder.scopes)
+        return ForwardedIdentity(holder.person, "token", holder.key.hex(), holder.label, holder.scopes)
 
     # --- out ---
 
-    async def _led(self, request: web.Request, passed: Passed, handler: _Handler) -> web.StreamResponse:
+    async def _led(self, request: web.Request, passed: ForwardedIdentity, handler: _Handler) -> web.StreamResponse:
         """Answer a request here, or forward it to the owner of the person's sprite."""
         request[PERSON] = passed.person
         fault: HopError | NotOwnedError
@@ -120,8 +130,8 @@ class Crossing:
                 if owner is None:
                     with self._ownership.using(passed.person):
                         return await handler(request)
-                hop = Hop(passed, owner.epoch, request[REQUEST_ID])
-                return await self._hops.passed_on(request, owner, hop, self._doorkeeper.address(request))
+                hop = ForwardHeader(passed, owner.epoch, request[REQUEST_ID])
+                return await self._hops.passed_on(request, owner, hop, self._authenticator.address(request))
             except (LookAgainError, NotOwnedError) as error:
                 fault = error
             except HopError as error:
@@ -154,7 +164,7 @@ class Crossing:
             return _refused(request, refused.reason)
         return web.Response(status=204, headers={"Cache-Control": "no-store"})
 
-    def _opened(self, request: web.Request) -> Hop:
+    def _opened(self, request: web.Request) -> ForwardHeader:
         if self._seal is None:
             raise HopRefusedError("unsigned")
         return self._seal.opened(request.method, target_of(request), request.headers)

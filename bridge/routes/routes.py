@@ -11,8 +11,8 @@ from typing import Final
 from aiohttp import WSCloseCode, web
 
 from bridge.auth import login
-from bridge.auth.login import Doorkeeper
-from bridge.auth.open_sockets import Visitors
+from bridge.auth.login import Authenticator
+from bridge.auth.open_sockets import OpenSockets
 from bridge.auth.people import People
 from bridge.cluster.ownership import NotOwnedError, Ownership
 from bridge.config import LOCAL_PERSON, Settings
@@ -53,18 +53,18 @@ class Routes:
     def __init__(
         self,
         settings: Settings,
-        doorkeeper: Doorkeeper,
+        authenticator: Authenticator,
         people: People,
-        visitors: Visitors,
+        open_sockets: OpenSockets,
         host: Host,
         relay: Relay,
         metrics: Metrics,
         readiness: Readiness,
     ) -> None:
         self._operator_token = settings.operator_token
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._people = people
-        self._visitors = visitors
+        self._open_sockets = open_sockets
         self._host = host
         self._relay = relay
         self._metrics = metrics
@@ -78,7 +78,7 @@ class Routes:
             # HEAD / belongs to the model proxy.
             web.get("/", self._index, allow_head=False),
             # Scanners and link previews use HEAD, which must not use the link up.
-            web.get("/login", self._doorkeeper.login, allow_head=False),
+            web.get("/login", self._authenticator.login, allow_head=False),
             web.post("/login", self._change_person),
             web.post("/logout", self._logout),
             web.get("/ws", self._socket, allow_head=False),
@@ -96,7 +96,7 @@ class Routes:
         request[PERSON] = person
         if not self._readiness.is_ready:
             return messages.page(request, 503, "The bridge is stopping", code="stopping", headers={"Retry-After": "2"})
-        if not self._visitors.may_enter(person):
+        if not self._open_sockets.may_enter(person):
             return messages.page(
                 request,
                 429,
@@ -113,7 +113,7 @@ class Routes:
                 code="websocket_only",
                 headers={"Upgrade": "websocket"},
             )
-        with self._visitors.inside(person, way_in, websocket) as visitor:
+        with self._open_sockets.inside(person, way_in, websocket) as visitor:
             await websocket.prepare(request)
             await self._people.seen(person)
             try:
@@ -126,40 +126,40 @@ class Routes:
         return websocket
 
     async def _index(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.known(request)
+        caller = await self._authenticator.known(request)
         response = self._pages.index(request)
-        await self._doorkeeper.renew(response, caller)
+        await self._authenticator.renew(response, caller)
         return response
 
     async def _change_person(self, request: web.Request) -> web.StreamResponse:
-        left = await self._doorkeeper.browser(request)
-        response = await self._doorkeeper.change_person(request)
+        left = await self._authenticator.browser(request)
+        response = await self._authenticator.change_person(request)
         if left is not None and left.session is not None and _goes_on(response):
             await self._people.end_session(left.session)
-            await self._visitors.end_way_in(left.person, login.way_in_of(left.session))
+            await self._open_sockets.end_way_in(left.person, login.way_in_of(left.session))
         return response
 
     async def _logout(self, request: web.Request) -> web.StreamResponse:
-        left = await self._doorkeeper.browser(request)
-        response = await self._doorkeeper.logout(request)
+        left = await self._authenticator.browser(request)
+        response = await self._authenticator.logout(request)
         if left is not None and left.session is not None and _goes_on(response):
-            await self._visitors.end_way_in(left.person, login.way_in_of(left.session))
+            await self._open_sockets.end_way_in(left.person, login.way_in_of(left.session))
         return response
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.known(request, acts=True)
+        caller = await self._authenticator.known(request, acts=True)
         return await self.serve_socket(request, caller.person, caller.way_in)
 
     async def _why(self, request: web.Request) -> web.Response:
         """Return why a page's WebSocket is refused, which browsers hide: `{"message"}`, "" if it is not."""
-        caller = await self._doorkeeper.caller(request)
+        caller = await self._authenticator.caller(request)
         words = "" if self._readiness.is_ready else "The bridge is starting, or stopping."
-        if caller is not None and not self._visitors.may_enter(caller.person):
+        if caller is not None and not self._open_sockets.may_enter(caller.person):
             words = f"{_TOO_MANY} of yours are open at once: close one of them."
         return web.json_response({"message": words}, headers={"Cache-Control": "no-store"})
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._doorkeeper.known(request)
+        caller = await self._authenticator.known(request)
         return await files.serve(request, self._host, caller.person)
 
     async def _healthz(self, _request: web.Request) -> web.Response:
@@ -180,7 +180,7 @@ class Routes:
         return web.Response(text="ready\n")
 
     async def _scrape(self, request: web.Request) -> web.Response:
-        if not (self._doorkeeper.is_operator_machine(request) or self._has_operator_token(request)):
+        if not (self._authenticator.is_operator_machine(request) or self._has_operator_token(request)):
             return messages.page(
                 request,
                 403,
@@ -252,7 +252,7 @@ class Restoring:
             # Clients that wait for the sprite get it now, without waiting for the next attempt.
             self._relay.nudge(sprite)
 
-    def door(self, doorkeeper: Doorkeeper) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def door(self, authenticator: Authenticator) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         """Return the handler of `POST /restore`: restores the person's newest replica, without replacing anything.
 
         `?how=` selects another way, accepted only while the person's page offers it. `replace` uses a new machine,
@@ -260,7 +260,7 @@ class Restoring:
         """
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            caller = await doorkeeper.known(request, acts=True)
+            caller = await authenticator.known(request, acts=True)
             return await self.answer(request, caller.person)
 
         return answer

@@ -26,7 +26,7 @@ from sprite.protocol.messages import Heartbeat, Status, System
 
 if TYPE_CHECKING:
     from bridge.hub.hub import Relay
-    from bridge.hub.room import Room
+    from bridge.hub.room import SpriteHub
     from bridge.wakeups.due_dates import DueDates
     from sprite.protocol.shapes import SessionState
 
@@ -232,7 +232,7 @@ class Waker:
         self._judge(sprite, before, outcome, trouble)
         return True
 
-    async def _looked(self, room: Room, slot: AsyncExitStack) -> None:
+    async def _looked(self, room: SpriteHub, slot: AsyncExitStack) -> None:
         """Return when the sprite has checked its due actions and is idle."""
         looking = asyncio.create_task(self._look(room), name="look at what is due")
         began_at = ready_at = time.monotonic()
@@ -253,7 +253,7 @@ class Waker:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    async def _look(self, room: Room) -> None:
+    async def _look(self, room: SpriteHub) -> None:
         await room.ask(Heartbeat())
         while True:
             answer = await room.ask(System(action="status"))

@@ -46,7 +46,7 @@ class OwnTurn:
         self.over = asyncio.Event()
 
 
-class OwnTurns:
+class BackgroundTurns:
     """Run the agent's own turns. `publish` emits an event with its effects; `after_end` is awaited after each end.
 
     `on_replaced` gets the reason when the process was ended to stop a turn, because a mission may have been sent

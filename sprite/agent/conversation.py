@@ -76,7 +76,7 @@ COMPACT_COMMAND = "/compact"
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class AgentOptions:
     """Options of one conversation: tools, hooks, the permission callback (in `ask` mode), and the CLI.
 
     None: the SDK's CLI.
@@ -97,7 +97,7 @@ class Conversation:
     def __init__(
         self,
         settings: Settings,
-        equipment: Equipment,
+        equipment: AgentOptions,
         prompt_file: Path,
         *,
         on_message: Callable[[Message], Awaitable[None]],

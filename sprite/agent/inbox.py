@@ -22,7 +22,7 @@ MAX_QUEUED = 100
 
 
 @dataclass(slots=True)
-class Errand:
+class InternalJob:
     """An internal job that takes its turn among the missions, and the future of its caller."""
 
     work: Callable[[], Awaitable[Any]]
@@ -33,7 +33,7 @@ class Inbox:
     """Queue missions and internal jobs from anywhere in the loop. One worker calls `next`."""
 
     def __init__(self) -> None:
-        self._items: deque[StoredMission | Errand] = deque()
+        self._items: deque[StoredMission | InternalJob] = deque()
         #: Unix time at which each item was queued.
         self._put_at: deque[float] = deque()
         self._arrived = asyncio.Event()
@@ -62,7 +62,7 @@ class Inbox:
         if len(self._items) >= MAX_QUEUED:
             raise PeerError(f"{MAX_QUEUED} missions wait already; send this one again later.", code="queue_full")
 
-    def put(self, item: StoredMission | Errand) -> None:
+    def put(self, item: StoredMission | InternalJob) -> None:
         """Append a mission or an internal job."""
         self._items.append(item)
         self._put_at.append(time.time())
@@ -70,7 +70,7 @@ class Inbox:
 
     async def in_turn(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Run a job after everything queued so far; return its result."""
-        errand = Errand(work, asyncio.get_running_loop().create_future())
+        errand = InternalJob(work, asyncio.get_running_loop().create_future())
         self.put(errand)
         value: _T = await errand.done
         return value
@@ -94,12 +94,12 @@ class Inbox:
         self._taken_back.discard(mission_id)
         return True
 
-    async def next(self) -> StoredMission | Errand | None:
+    async def next(self) -> StoredMission | InternalJob | None:
         """Wait for the next item and remove it. Return None once the inbox is closed, even if items remain."""
         while not self._items and not self._closed:
             if self._when_idle is not None:
                 work, self._when_idle = self._when_idle, None
-                return Errand(work, asyncio.get_running_loop().create_future())
+                return InternalJob(work, asyncio.get_running_loop().create_future())
             self._arrived.clear()
             await self._arrived.wait()
         if self._closed:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class LateAgent:
+class LazyAgent:
     """Load the agent lazily; `ready` returns it. `make` receives its module and the detected sandbox.
 
     Without prewarming, the agent is not imported ahead either, because it takes 40 MB and most of a second.

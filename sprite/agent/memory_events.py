@@ -17,7 +17,7 @@ from sprite.workspace.feed import Feed
 log = logging.getLogger(__name__)
 
 
-class Announcer:
+class MemoryEvents:
     """Announce changes. Call it with each change; its own task reads the rows, not the caller's."""
 
     def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView, on_change: Callable[[], None]) -> None:

@@ -31,15 +31,15 @@ from claude_agent_sdk.types import TERMINAL_TASK_STATUSES
 
 from sprite.agent.background import Background
 from sprite.agent.call_costs import CallCosts
-from sprite.agent.conversation import Conversation, Equipment
+from sprite.agent.conversation import AgentOptions, Conversation
 from sprite.agent.hooks import CallFolders, guarding
 from sprite.agent.mission_end import TurnResult
-from sprite.agent.permissions import Call, DeniedError, PermissionDesk
+from sprite.agent.permissions import Call, DeniedError, PermissionBroker
 from sprite.agent.tools.canvas import canvas_tools
 from sprite.agent.tools.canvas_reader import canvas_reader
 from sprite.agent.tools.memory import action_tools, memory_tools
 from sprite.agent.translate import BrokenStream, events_of, model_trouble, result_of
-from sprite.boot.canvas import CanvasSight
+from sprite.boot.canvas import CanvasContext
 from sprite.capture.hooks import hook_matchers
 from sprite.capture.recorder import TurnRecorder
 from sprite.config import Settings
@@ -110,7 +110,7 @@ class Listener(Protocol):
 Tools = Callable[[Listener], list[SdkMcpTool[Any]]]
 
 
-def own_tools(workspace: WorkspaceDB, feed: Feed, view: MemoryView, sight: CanvasSight, actions: Actions) -> Tools:
+def own_tools(workspace: WorkspaceDB, feed: Feed, view: MemoryView, sight: CanvasContext, actions: Actions) -> Tools:
     """Return the tools for the canvas, memory and actions."""
 
     async def publish(update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
@@ -138,7 +138,7 @@ class Agent:
         recorder: TurnRecorder,
         boundary: Boundary,
         watch: AgentWatch,
-        desk: PermissionDesk,
+        desk: PermissionBroker,
         user_files: UserFiles,
         tools: Tools,
     ) -> None:
@@ -166,7 +166,7 @@ class Agent:
             _note_background(message, listener)
             await self._follow_work(message)
             if not _is_of_background(message, listener.background):
-                for event in events_of(message, self._recorder.confidences.others):
+                for event in events_of(message, self._recorder.private_text.others):
                     await listener.happened(event)
             if (trouble := model_trouble(message)) is not None:
                 self._feed.warn("model_away", trouble)
@@ -186,7 +186,7 @@ class Agent:
         asks_always = self._settings.permissions == "ask" and not self._boundary.holds
         guard = guarding(self._guard, self._watch.begins, folders, asks_always=asks_always)
         hooks["PreToolUse"] = [guard, *hooks.get("PreToolUse", [])]
-        equipment = Equipment(
+        equipment = AgentOptions(
             tools=self._tools(listener),
             hooks=hooks,
             can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener, folders),

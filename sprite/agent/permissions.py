@@ -201,7 +201,7 @@ class DeniedError(Exception):
     """The tool call may not run; the message is for the agent."""
 
 
-class PermissionDesk:
+class PermissionBroker:
     """Track open questions; each waits for one answer."""
 
     def __init__(self, feed: Feed, rules: StandingRules) -> None:

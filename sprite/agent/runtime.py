@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from sprite.agent.background import Background, Unattended
-from sprite.agent.background_turns import OwnTurns
-from sprite.agent.inbox import Errand, Inbox
+from sprite.agent.background_turns import BackgroundTurns
+from sprite.agent.inbox import Inbox, InternalJob
 from sprite.agent.mission_end import (
     BUDGET_USED_UP,
     TextStream,
@@ -27,8 +27,8 @@ from sprite.agent.mission_end import (
     rows,
     used_tools,
 )
-from sprite.agent.permissions import PermissionDesk
-from sprite.agent.session import Session, Spare
+from sprite.agent.permissions import PermissionBroker
+from sprite.agent.session import PrewarmedAgent, Session
 from sprite.agent.turn import Turn
 from sprite.capture.recorder import TurnRecorder
 from sprite.common.tasks import WORDS, off_loop
@@ -74,7 +74,7 @@ class AgentRuntime:
         recorder: TurnRecorder,
         processor: ObservationProcessor,
         session: Session,
-        desk: PermissionDesk,
+        desk: PermissionBroker,
         settings: Settings,
     ) -> None:
         self._transcript = transcript
@@ -84,7 +84,7 @@ class AgentRuntime:
         self._processor = processor
         self._session = session
         self._desk = desk
-        self._confidences = recorder.confidences
+        self._private_text = recorder.private_text
         self._inbox = Inbox()
         self._stream = TextStream(feed)
         self._turn: Turn | None = None
@@ -92,9 +92,9 @@ class AgentRuntime:
         #: Whether a schedule began the newest mission.
         self._last_is_scheduled = False
         self._when_scheduled_ends: Callable[[], None] | None = None
-        self._spare = Spare(self._inbox, session, self, settings.prewarm_seconds, make_way=self._end_rested)
+        self._spare = PrewarmedAgent(self._inbox, session, self, settings.prewarm_seconds, make_way=self._end_rested)
         self._unattended = Unattended(settings.background_timeout)
-        self._own = OwnTurns(
+        self._own = BackgroundTurns(
             session,
             recorder,
             self._unattended,
@@ -165,8 +165,8 @@ class AgentRuntime:
 
     def _heard(self, text: str, *, by_person: bool) -> str:
         """Return a mission's text in the form to store."""
-        self._confidences.hear(text, by_person=by_person)
-        return self._confidences.person(text) if by_person else self._confidences.others(text)
+        self._private_text.hear(text, by_person=by_person)
+        return self._private_text.person(text) if by_person else self._private_text.others(text)
 
     async def submit_scheduled(self, mission_id: str, action_id: int, due: float, *, text: str, said: str) -> bool:
         """Store and queue a schedule's mission with the chat line `said`. Return False if its id is known.
@@ -175,7 +175,7 @@ class AgentRuntime:
         """
         self._inbox.check_room()
         # Text of an action is already redacted; this covers any other text.
-        text, said = self._confidences.others(text), self._confidences.others(said)
+        text, said = self._private_text.others(text), self._private_text.others(said)
         mission = StoredMission(mission_id, text, None, "queued", None, "schedule", action_id, due)
         if not await self._workspace.accept_mission(mission, said):
             return False
@@ -307,7 +307,7 @@ class AgentRuntime:
             self._turn.cut_off()
         self._desk.withdraw_all()
 
-    async def _run_errand(self, errand: Errand) -> None:
+    async def _run_errand(self, errand: InternalJob) -> None:
         try:
             value = await errand.work()
             # Clients receive the ends of earlier missions before this job is answered.

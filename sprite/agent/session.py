@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from sprite.agent.background import Background
 from sprite.agent.processes import clear_cli_files, keep_cli_session
-from sprite.boot.canvas import CanvasSight
+from sprite.boot.canvas import CanvasContext
 from sprite.boot.prompt import BootPrompt
 from sprite.capture.recorder import TurnRecorder
 from sprite.config import STAND_IN, Settings
@@ -46,7 +46,7 @@ class Session:
         boot_prompt: BootPrompt,
         load_agent: Callable[[], Awaitable[Agent]],
         background: Background,
-        sight: CanvasSight,
+        sight: CanvasContext,
     ) -> None:
         self._settings = settings
         self._transcript = transcript
@@ -213,7 +213,7 @@ async def _connect(agent: Agent, listener: Listener, resume: str | None) -> Conv
     return conversation
 
 
-class Spare:
+class PrewarmedAgent:
     """Prewarm at most one process; it ends after `seconds` without a mission. 0 disables prewarming.
 
     `make_way` ends an expired session: the prewarmed process is for the next one.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from sprite.config import Settings
-from sprite.errors import DatabaseUnusableError, MendedAtStartError, OperatorError
+from sprite.errors import DatabaseUnusableError, MigrationPendingError, OperatorError
 from sprite.log import transcript
 from sprite.log.transcript import read_transcript
 from sprite.memory import database as memory
@@ -123,7 +123,7 @@ def _versions(databases: Mapping[DatabaseName, sqlite3.Connection]) -> list[int]
 
 def _restless(*, is_settled: bool) -> OperatorError:
     if not is_settled:
-        return MendedAtStartError(
+        return MigrationPendingError(
             "memory.db does not have everything that the log has. Stop the sprite, and start it again: it is made anew "
             "from the log, without a model. Then try again."
         )

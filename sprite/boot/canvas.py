@@ -89,7 +89,7 @@ _INTRODUCTION = "What the person did on the canvas since you were last told; wha
 _PLACES = frozenset({"moved", "resized"})
 
 
-class CanvasSight:
+class CanvasContext:
     """Keep the agent up to date with the canvas; call `begins` for each of its processes."""
 
     def __init__(self, workspace: WorkspaceDB) -> None:

@@ -20,7 +20,7 @@ from sprite.common.tasks import WORDS, TaskSet, off_loop
 from sprite.errors import StorageError
 from sprite.log.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB, Trigger
 from sprite.privacy.cutting import clean
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +39,11 @@ class TurnRecorder:
         self,
         transcript: TranscriptDB,
         on_storage_error: Callable[[str], None],
-        confidences: Confidences | None = None,
+        private_text: PrivateText | None = None,
     ) -> None:
         self._transcript = transcript
         #: Private words of the conversation, which are not stored.
-        self.confidences = confidences or Confidences()
+        self.private_text = private_text or PrivateText()
         self._on_storage_error = on_storage_error
         self._session_id = ""
         self._mission: TurnBuffer | None = None
@@ -83,7 +83,7 @@ class TurnRecorder:
         `asked_by` names the program that asks, if `trigger` is "program".
         """
         self._mission = TurnBuffer(
-            self._session_id, trigger, mission_id, text, confidences=self.confidences, asked_by=asked_by
+            self._session_id, trigger, mission_id, text, private_text=self.private_text, asked_by=asked_by
         )
         if trigger == "schedule":
             self._mission.add_notice(text)
@@ -199,7 +199,7 @@ class TurnRecorder:
                 said = await off_loop(WORDS * len(prompt), getattr, mission, "discreet_message")
                 await self._journal(mission, "prompt", {"user_message": said})
             else:
-                await self._journal(mission, "notice", {"notice": self.confidences.others(mission.user_message)})
+                await self._journal(mission, "notice", {"notice": self.private_text.others(mission.user_message)})
             return True
         if mission is not None and mission.prompt_id == prompt_id:
             await self._noticed(mission, prompt)
@@ -257,7 +257,7 @@ class TurnRecorder:
             if turn.prompt_id == prompt_id:
                 turn.set_last_message(message)
                 # Not awaited: the observation follows within milliseconds, and the agent waits for this hook.
-                said = {"message": self.confidences.others(clean(message))}
+                said = {"message": self.private_text.others(clean(message))}
                 self._entries.start(self._journal(turn, "stop", said), "stop entry")
 
     # --- stream ---
@@ -309,7 +309,7 @@ class TurnRecorder:
         return agent
 
     def _new_task(self) -> TurnBuffer:
-        return TurnBuffer(self._session_id, "task", confidences=self.confidences)
+        return TurnBuffer(self._session_id, "task", private_text=self.private_text)
 
     async def _noticed(self, turn: TurnBuffer, notice: str) -> None:
         """Add a CLI notice to a turn, with the calls of the agents that it reports."""
@@ -318,7 +318,7 @@ class TurnRecorder:
         for agent in agents:
             turn.adopt(agent)
             agent.within = turn
-        await self._journal(turn, "notice", {"notice": self.confidences.others(notice)})
+        await self._journal(turn, "notice", {"notice": self.private_text.others(notice)})
         for agent in agents:
             await self._journal(agent, "reported", {})
 

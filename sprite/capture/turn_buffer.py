@@ -14,7 +14,7 @@ from sprite.capture.truncated_hashes import Unkept, read_all, unkept_of
 from sprite.log.transcript import JournalEntry, NewObservation, Outcome, Trigger
 from sprite.memory.words import without_memory
 from sprite.privacy.cutting import clean, cut, cut_value, result_text
-from sprite.privacy.private_text import Confidences, is_off_record
+from sprite.privacy.private_text import PrivateText, is_off_record
 
 #: Id prefix of recorded calls that the agent never made: text added to its prompt.
 TOLD = "told_"
@@ -30,7 +30,7 @@ class TurnBuffer:
         mission_id: str | None = None,
         user_message: str = "",
         key: str | None = None,
-        confidences: Confidences | None = None,
+        private_text: PrivateText | None = None,
         asked_by: str | None = None,
     ) -> None:
         self.key = key or str(uuid.uuid4())
@@ -45,8 +45,8 @@ class TurnBuffer:
         self.asked_by = asked_by
         #: The request verbatim, to compare with the hook's prompt. The log gets it redacted.
         self.user_message = clean(user_message)
-        self._confidences = confidences or Confidences()
-        self._discreet = self._confidences.others
+        self._private_text = private_text or PrivateText()
+        self._discreet = self._private_text.others
         self._made_discreet: tuple[int, str] | None = None
         self.prompt_id: str | None = None
         self._notices: list[str] = []
@@ -61,8 +61,8 @@ class TurnBuffer:
 
         The result is cached until more private remarks are made.
         """
-        if self._made_discreet is None or self._made_discreet[0] != self._confidences.version:
-            self._made_discreet = self._confidences.version, self._message()
+        if self._made_discreet is None or self._made_discreet[0] != self._private_text.version:
+            self._made_discreet = self._private_text.version, self._message()
         return self._made_discreet[1]
 
     def _message(self) -> str:
@@ -70,7 +70,7 @@ class TurnBuffer:
         if self.trigger == "program":
             # Private markers of a program are ignored: they would hide its words from later checks of who said what.
             return self._discreet(asked)
-        return self._confidences.person(asked) if self.trigger == "user" else ""
+        return self._private_text.person(asked) if self.trigger == "user" else ""
 
     @property
     def empty(self) -> bool:

@@ -25,7 +25,7 @@ from sprite.backup.restore import (
 from sprite.cli.output import say, say_json, warn
 from sprite.common.files import whole_file
 from sprite.config import Settings
-from sprite.errors import MendedAtStartError, OperatorError, WorkspaceLockedError
+from sprite.errors import MigrationPendingError, OperatorError, WorkspaceLockedError
 from sprite.owner import owned
 from sprite.protocol.archive import Manifest
 from sprite.protocol.framing import one_line
@@ -72,7 +72,7 @@ async def _bring_up_to_date(settings: Settings) -> None:
         try:
             async with snapshot(settings):
                 return
-        except MendedAtStartError as error:
+        except MigrationPendingError as error:
             problem = error
     try:
         async with owned(settings) as stores:

@@ -18,7 +18,7 @@ from sprite.backup.replica_scan import shipping_report
 from sprite.cli.output import say, say_json
 from sprite.config import Settings
 from sprite.curation.model import check_model
-from sprite.errors import MendedAtStartError, SpriteError
+from sprite.errors import MigrationPendingError, SpriteError
 from sprite.log.transcript import read_transcript
 from sprite.memory.files import MemoryFiles, set_aside
 from sprite.memory.folders import last_error
@@ -88,7 +88,7 @@ async def _copy(settings: Settings) -> list[Finding]:
             read_workspace(settings.workspace_db) as workspace,
         ):
             report = await shipping_report(transcript, workspace)
-    except MendedAtStartError:
+    except MigrationPendingError:
         # The memory check reports this already.
         return []
     return [Finding("copy", ok=True, words=words) for words in (report.words() if report.followed else ())]
@@ -246,7 +246,7 @@ async def _memory(settings: Settings) -> list[Finding]:
     try:
         async with open_stores(settings) as stores:
             health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
-    except MendedAtStartError as error:
+    except MigrationPendingError as error:
         # An update of the sprite, which starts it, does not have to wait for it.
         return [Finding("memory", ok=True, words=str(error))]
     except SpriteError as error:

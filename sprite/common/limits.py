@@ -29,7 +29,7 @@ def room(most: int) -> tuple[int, int]:
     return connections, max(1, int(connections * _PART_OF_STRANGERS))
 
 
-class Arrivals(Generic[_T]):
+class ConnectionLimiter(Generic[_T]):
     """Track open connections. The methods return the connection to evict, if any; the caller closes it."""
 
     def __init__(

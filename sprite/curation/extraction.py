@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from sprite.common.prices import price_of
 from sprite.config import Settings
 from sprite.curation.answer_files import with_lines_meant
-from sprite.curation.model import Answer, Asked, CuratorModel, Fault, VainError
+from sprite.curation.model import Answer, Asked, CuratorModel, Fault, UnusableAnswerError
 from sprite.curation.prompt import CuratorPrompt, CuratorTurn, OpenLearning, build_prompt, fit
 from sprite.curation.provenance.evidence import projects_of
 from sprite.errors import ModelError, SpriteError
@@ -288,7 +288,7 @@ class Attempts:
                 lambda asked: _may_repeat(asked, failures),
                 is_followed=is_followed or len(batch) < len(turns),
             )
-        except VainError as error:
+        except UnusableAnswerError as error:
             if (await self._failures([first], generation))[first.id].alone < ALONE:
                 raise
             await self._quarantine(first.id, str(error), generation)

@@ -203,11 +203,11 @@ WHOLE = frozenset({None, "end_turn", "stop_sequence"})
 NO_FORMAT = "not in the format"
 
 
-class VainError(ModelError):
+class UnusableAnswerError(ModelError):
     """The curator's model gave no usable answer: it refused these turns, was cut off, or ignored the format."""
 
 
-class RefusedError(VainError):
+class RefusedError(UnusableAnswerError):
     """The curator's model refused these turns."""
 
 
@@ -238,7 +238,7 @@ class Fault:
 
     reason: str
     words: str
-    error: type[VainError] = VainError
+    error: type[UnusableAnswerError] = UnusableAnswerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ class CuratorModel:
         if asked.first == asked.last or _is_usable(answer.text):
             return replace(answer, lost_call=await self._on_lost(answer, NOT_LOGGED, asked))
         await self._on_lost(answer, NO_FORMAT, asked)
-        raise VainError(f"the curator's answer was {NO_FORMAT}")
+        raise UnusableAnswerError(f"the curator's answer was {NO_FORMAT}")
 
     async def answers(self, prompt: CuratorPrompt) -> Fault | None:
         """Send a control call. Return None if the model answers, else the fault. ModelError for an outage."""

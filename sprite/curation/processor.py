@@ -17,7 +17,7 @@ from sprite.common.tasks import TaskSet, backoff, owned_task
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.extraction import Attempts, BudgetReachedError, Extractor, check_budget, log_lost_call
-from sprite.curation.model import CuratorModel, VainError
+from sprite.curation.model import CuratorModel, UnusableAnswerError
 from sprite.errors import ModelError, SpriteError, StorageError
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.database import MemoryDB
@@ -218,7 +218,7 @@ class ObservationProcessor:
         while attempt < MAX_ATTEMPTS:
             try:
                 await self._flush(least)
-            except VainError as error:
+            except UnusableAnswerError as error:
                 # The next call differs from this one, and the limit of calls per turn bounds the loop.
                 self._note(error)
                 await asyncio.sleep(_pause(0, error))

@@ -20,7 +20,7 @@ from sprite.common.prices import Price, Usage, price_of
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.extraction import Attempts, Extractor, check_budget, log_lost_call
-from sprite.curation.model import CuratorModel, RefusedError, VainError
+from sprite.curation.model import CuratorModel, RefusedError, UnusableAnswerError
 from sprite.log.curations import Curation, NewCuration
 from sprite.log.transcript import Observation, TranscriptDB, side_by_side
 from sprite.memory.apply import NewLearning
@@ -131,7 +131,7 @@ class Reextraction:
                 await aside.grown.come_to(batch)
                 try:
                     curation = await attempts.extract(batch, generation, is_followed=len(batch) < len(turns))
-                except VainError as error:
+                except UnusableAnswerError as error:
                     if isinstance(error, RefusedError) and await self._is_first_refusal(batch[0].id, generation):
                         # The cause may be the key or the chosen model, so the user must see it.
                         raise

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from sprite.agent.tools.blocks import MAX_BLOCKS, BlockError, check_size, read_data, read_each
-from sprite.boot.canvas import CanvasSight
+from sprite.boot.canvas import CanvasContext
 from sprite.common.tasks import WORDS, off_loop
 from sprite.errors import PeerError
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.privacy.redaction import discreet, discreet_value
 from sprite.protocol.canvas import (
     AnyCanvasInteraction,
@@ -49,11 +49,11 @@ _CARDS = uuid.UUID("6f1c1a52-9d0e-4c8e-9a51-6d1c4f1b7a10")
 class PersonsCanvas:
     """Handle every `canvas_interaction` of every client."""
 
-    def __init__(self, workspace: WorkspaceDB, feed: Feed, confidences: Confidences, sight: CanvasSight) -> None:
+    def __init__(self, workspace: WorkspaceDB, feed: Feed, private_text: PrivateText, sight: CanvasContext) -> None:
         """Create the handler. `sight` receives the person's full text, to tell the agent."""
         self._workspace = workspace
         self._feed = feed
-        self._confidences = confidences
+        self._private_text = private_text
         self._sight = sight
 
     async def take(self, interaction: AnyCanvasInteraction, message_id: str) -> Ack | Error:
@@ -183,8 +183,8 @@ class PersonsCanvas:
         return whole, blocks
 
     def _said(self, words: str) -> str:
-        self._confidences.hear(words)
-        return self._confidences.person(words)
+        self._private_text.hear(words)
+        return self._private_text.person(words)
 
     def _discreet(self, data: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
         """Return a block's data without private words. Text that was there `before` was not written by the person."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sprite.agent.permissions import PermissionDesk
+from sprite.agent.permissions import PermissionBroker
 from sprite.agent.runtime import AgentRuntime
 from sprite.backup.replicator import Shipping
 from sprite.boot.project import BootFiles
@@ -19,7 +19,7 @@ from sprite.forget.plan import Target
 from sprite.forget.stores import NOT_CONFIRMED
 from sprite.gateway.canvas import PersonsCanvas
 from sprite.gateway.connection import Connection
-from sprite.gateway.ingest import Intake
+from sprite.gateway.ingest import ObservationIngest
 from sprite.gateway.queries import PAGE_ROWS, act, look, shown, state_sync
 from sprite.gateway.uploads import Uploads
 from sprite.memory.actions import Actions
@@ -100,7 +100,7 @@ class Work:
     """The agent's work."""
 
     runtime: AgentRuntime
-    desk: PermissionDesk
+    desk: PermissionBroker
     scheduler: Scheduler
     actions: Actions
 
@@ -113,7 +113,7 @@ class Memory:
     projection: Projection
     processor: ObservationProcessor
     forgetter: Forgetter
-    intake: Intake
+    intake: ObservationIngest
     boots: BootFiles
     shipping: Shipping
     announce: Callable[[Change], None]

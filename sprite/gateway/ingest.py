@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from sprite.errors import PeerError
 from sprite.imports.observed_turns import CLAUDE_CODE, checked_source, logged, session_name
 from sprite.log.transcript import ImportedTurn, TranscriptDB
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed, ObservedTurn, RefusedTurn
 from sprite.protocol.projects import others_project
 
@@ -23,10 +23,10 @@ MAX_CONVERSATIONS = 200
 _OWN = "Its session is one of this sprite's own, which it recorded itself."
 
 
-class Intake:
+class ObservationIngest:
     """Handle `observe` messages one at a time.
 
-    `turns_ended` is called when turns wait for curation; `confidences` creates the tracker of a conversation's
+    `turns_ended` is called when turns wait for curation; `private_text` creates the tracker of a conversation's
     private words. Turns of the sprite's workspace, `own_project`, are the person's own.
     """
 
@@ -34,14 +34,14 @@ class Intake:
         self,
         transcript: TranscriptDB,
         turns_ended: Callable[[], Awaitable[None]],
-        confidences: Callable[[], Confidences],
+        private_text: Callable[[], PrivateText],
         own_project: str,
     ) -> None:
         self._transcript = transcript
         self._turns_ended = turns_ended
-        self._new_confidences = confidences
+        self._new_confidences = private_text
         self._own_project = own_project
-        self._conversations: OrderedDict[str, Confidences] = OrderedDict()
+        self._conversations: OrderedDict[str, PrivateText] = OrderedDict()
         self._one_call = asyncio.Lock()
         # The thread of a disconnected caller still works on the same conversations.
         self._reading = threading.Lock()
@@ -95,7 +95,7 @@ class Intake:
                     refused.append(_refused(turn.external_id, str(error)))
         return taken, refused
 
-    def _confidences_of(self, session: str) -> Confidences:
+    def _confidences_of(self, session: str) -> PrivateText:
         heard = self._conversations.setdefault(session, self._new_confidences())
         self._conversations.move_to_end(session)
         while len(self._conversations) > MAX_CONVERSATIONS:

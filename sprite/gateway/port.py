@@ -11,7 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from sprite.common.limits import Arrivals, accept_for_ever, room
+from sprite.common.limits import ConnectionLimiter, accept_for_ever, room
 from sprite.common.tasks import TaskSet, owned_task
 from sprite.errors import OperatorError
 from sprite.gateway.connection import Connection
@@ -62,7 +62,7 @@ class _Clients:
     def __init__(self, make: MakeConnection, connections: TaskSet) -> None:
         self._make = make
         self._connections = connections
-        self._arrivals: Arrivals[asyncio.StreamWriter] = Arrivals(*room(MAX_CONNECTIONS))
+        self._arrivals: ConnectionLimiter[asyncio.StreamWriter] = ConnectionLimiter(*room(MAX_CONNECTIONS))
 
     async def take(self, connection: socket.socket) -> None:
         """Serve one more client."""

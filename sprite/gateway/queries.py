@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sprite.agent.permissions import PermissionDesk
+from sprite.agent.permissions import PermissionBroker
 from sprite.agent.runtime import AgentRuntime
 from sprite.memory.actions import Actions, StaleActionError
 from sprite.memory.files import shown_to
@@ -135,7 +135,7 @@ async def _learnings(view: MemoryView, request: LearningsRequest) -> LearningsRe
 async def state_sync(
     workspace: WorkspaceDB,
     feed: Feed,
-    desk: PermissionDesk,
+    desk: PermissionBroker,
     runtime: AgentRuntime,
     actions: Actions,
     memory: MemoryState,

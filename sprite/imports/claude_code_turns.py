@@ -14,7 +14,7 @@ from sprite.capture.turn_buffer import TurnBuffer, reported_agents
 from sprite.imports.claude_code_entries import Attachment, Block, Entry, Launch, Voice, heard, is_persons, words
 from sprite.log.transcript import ImportedTurn, NewObservation, Outcome, Trigger
 from sprite.privacy.cutting import clean, cut, cut_value, result_text
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
 
 #: Replaces answers from memory: repeated, they would confirm themselves.
@@ -158,7 +158,7 @@ class SessionTurns:
         self._session_id = session_id
         self._agents = agents
         self._project_of = project_of
-        self._confidences = Confidences()
+        self._private_text = PrivateText()
         self._seen: set[str] = set()
         self._turn: _Turn | None = None
         self._last_at = 0.0
@@ -259,9 +259,9 @@ class SessionTurns:
         self, entry: Entry, trigger: Trigger, text: str, *, command: bool = False
     ) -> tuple[ImportedTurn | None, _Turn]:
         """Begin a turn; return (the turn that this ended, the new one)."""
-        turn = _Turn(entry, TurnBuffer(self._session_id, trigger, confidences=self._confidences), is_command=command)
+        turn = _Turn(entry, TurnBuffer(self._session_id, trigger, private_text=self._private_text), is_command=command)
         if trigger == "user":
-            self._confidences.hear(text)
+            self._private_text.hear(text)
             turn.said.append(clean(text))
         else:
             turn.notice(text, entry.at)
@@ -304,7 +304,7 @@ class SessionTurns:
             return
         # Sent while the agent worked, so it belongs to this turn.
         if is_persons_word:
-            self._confidences.hear(text)
+            self._private_text.hear(text)
             turn.said.append(clean(text))
         else:
             turn.notice(text, entry.at)
@@ -343,7 +343,7 @@ class SessionTurns:
 
     def _unreported(self) -> Iterator[ImportedTurn]:
         for calls in self._agents.take_rest():
-            buffer = TurnBuffer(self._session_id, "task", confidences=self._confidences)
+            buffer = TurnBuffer(self._session_id, "task", private_text=self._private_text)
             buffer.add_notice(NEVER_REPORTED)
             _adopt(buffer, calls)
             ended_at = max(call.at for call in calls)

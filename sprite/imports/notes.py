@@ -19,7 +19,7 @@ from sprite.memory.files import LARGEST_FILE_BYTES, over_limit, over_together
 from sprite.memory.sections import heading as part_heading
 from sprite.memory.sections import project_of
 from sprite.memory.words import without_memory
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 
 KIND = "notes"
 #: Either of these files marks a folder as OpenClaw's workspace.
@@ -74,7 +74,7 @@ class NotesReader:
             if len(data) > LARGEST_FILE_BYTES:
                 tally.refuse(path, f"is longer than {LARGEST_FILE_BYTES // 1024} KiB, and a memory file far shorter")
                 continue
-            text = Confidences().person(without_memory(plain_text(data))).strip()
+            text = PrivateText().person(without_memory(plain_text(data))).strip()
             if not text:
                 tally.passed_over("notes without a word in them")
                 continue

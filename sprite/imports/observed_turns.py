@@ -21,7 +21,7 @@ from sprite.imports.claude_code_entries import EARLIEST
 from sprite.imports.claude_code_turns import MEMORY_ANSWERED
 from sprite.log.transcript import ImportedTurn, NewObservation
 from sprite.privacy.cutting import clean
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.protocol.observing import MAX_EXTERNAL_ID_CHARS, MAX_SOURCE_CHARS, ObservedTool, ObservedTurn
 from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
 
@@ -58,17 +58,17 @@ def session_name(source: str, session: str) -> str:
     return session if source == CLAUDE_CODE else f"{source}/{session}"
 
 
-def logged(source: str, project: str | None, turn: ObservedTurn, confidences: Confidences, now: float) -> ImportedTurn:
+def logged(source: str, project: str | None, turn: ObservedTurn, private_text: PrivateText, now: float) -> ImportedTurn:
     """Convert a turn to its logged form. PeerError with a reason if it is invalid.
 
-    `confidences` belong to the turn's conversation and collect the user's private remarks in it.
+    `private_text` belong to the turn's conversation and collect the user's private remarks in it.
     """
     _check(source, turn, now)
     user = turn.user if turn.user.strip() else ""
     if user:
-        confidences.hear(user)
+        private_text.hear(user)
     buffer = TurnBuffer(
-        session_name(source, turn.session), "user" if user else "task", user_message=user, confidences=confidences
+        session_name(source, turn.session), "user" if user else "task", user_message=user, private_text=private_text
     )
     _take_calls(buffer, turn.tools)
     buffer.add_text(turn.reply)

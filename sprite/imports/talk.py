@@ -12,7 +12,7 @@ from sprite.errors import PeerError
 from sprite.imports.observed_turns import logged
 from sprite.imports.reader import Tally
 from sprite.log.transcript import ImportedTurn, Outcome
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.protocol.observing import ObservedTool, ObservedTurn
 
 #: Shell tools of Codex and Gemini CLI, with the name of their main argument.
@@ -126,7 +126,7 @@ class Conversation:
         self._path = path
         self._now = now
         self._tally = tally
-        self._confidences = Confidences()
+        self._private_text = PrivateText()
 
     def finished(self, turn: Turn) -> ImportedTurn | None:
         """Return the turn in the log's form, or None with a note in the tally if it is invalid."""
@@ -143,7 +143,7 @@ class Conversation:
             started_at=turn.started_at,
         )
         try:
-            return logged(self._source, turn.project, observed, self._confidences, self._now)
+            return logged(self._source, turn.project, observed, self._private_text, self._now)
         except PeerError as error:
             self._tally.damage(self._path, turn.line, str(error))
             return None

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sprite.errors import DatabaseUnusableError, MendedAtStartError
+from sprite.errors import DatabaseUnusableError, MigrationPendingError
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import MemoryDB, open_memory
 from sprite.memory.files import CURATED, MemoryFiles, Reason, name_aside
@@ -56,7 +56,7 @@ async def misfit(transcript: TranscriptDB, memory: MemoryDB) -> Misfit | None:
 async def refuse_misfit(transcript: TranscriptDB, memory: MemoryDB) -> None:
     """Raise MendedAtStartError with instructions if memory was not made from this log."""
     if (found := await misfit(transcript, memory)) is not None:
-        raise MendedAtStartError(
+        raise MigrationPendingError(
             f"{found.words[0].upper()}{found.words[1:]}. Nothing of it is shown. Start the sprite, or run "
             "`python -m sprite rebuild`: memory.db is set aside and made anew from the log, without a model."
         )

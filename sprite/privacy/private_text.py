@@ -30,7 +30,7 @@ _MADE_WORD = re.compile(r"(?=\S*[A-Za-z])(?=\S*[\d@#$%^&*_-]\S)[^\s\"'`,;()<>]{6
 _Run = tuple[str, ...]
 
 
-class Confidences:
+class PrivateText:
     """Remember private words of missions, and remove them from every text that is stored."""
 
     def __init__(self) -> None:

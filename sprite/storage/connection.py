@@ -21,7 +21,13 @@ import aiosqlite
 from sprite.common import sqlite
 from sprite.common.locks import LockHeldError, held
 from sprite.common.sqlite import LARGEST_ROW_ID, Connection, RefusedFileError, Schema
-from sprite.errors import DatabaseUnusableError, MendedAtStartError, OperatorError, StorageError, WorkspaceLockedError
+from sprite.errors import (
+    DatabaseUnusableError,
+    MigrationPendingError,
+    OperatorError,
+    StorageError,
+    WorkspaceLockedError,
+)
 
 __all__ = [
     "LARGEST_ROW_ID",
@@ -266,7 +272,7 @@ def _open_reader(path: Path, schema: Schema) -> sqlite3.Connection:
     version = sqlite.pragma(connection, "user_version")
     if version != len(schema.migrations):
         connection.close()
-        raise MendedAtStartError(
+        raise MigrationPendingError(
             f"{path} is at version {version}, this Sprite needs {len(schema.migrations)}. "
             "Start `python -m sprite serve` once: it brings the file up to date."
         )

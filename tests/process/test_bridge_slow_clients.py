@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from bridge.auth.login import Doorkeeper
+from bridge.auth.login import Authenticator
 from bridge.auth.people import People
 from bridge.config import Settings
 from bridge.db.open import open_database
 from bridge.http.listening import bound, served
-from bridge.routes.middleware import Edge
+from bridge.routes.middleware import SecurityMiddleware
 from bridge.telemetry.metrics import Metrics
 from tests.harness import PATIENCE
 
@@ -37,8 +37,8 @@ async def listening(tmp_path: Path) -> AsyncIterator[socket.socket]:
 
     async with open_database(tmp_path / "bridge.db") as database:
         with bound("127.0.0.1", 0) as listener:
-            doorkeeper = Doorkeeper(Settings(), People(database), b"key", listener.getsockname()[1])
-            edge = Edge(doorkeeper, Metrics(), is_secure=False, body_seconds=MOMENT)
+            authenticator = Authenticator(Settings(), People(database), b"key", listener.getsockname()[1])
+            edge = SecurityMiddleware(authenticator, Metrics(), is_secure=False, body_seconds=MOMENT)
             application = web.Application(middlewares=[edge.middleware()])
             application.add_routes([web.post("/reads", reads), web.get("/fails", fails)])
             async with served(application, listener, asyncio.Event().set, idle_seconds=MOMENT):

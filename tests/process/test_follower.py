@@ -15,7 +15,7 @@ import pytest
 from bridge.hub.hub import Relay
 from bridge.hub.room import RoomTimes
 from bridge.replicas.keys import Keyring
-from bridge.replicas.replicator import Followers, Standing, standing
+from bridge.replicas.replicator import Replicator, Standing, standing
 from bridge.replicas.sealed_store import SealedStore
 from sprite.protocol.messages import STORE, Error
 from sprite.protocol.replication import Packer, Shipped
@@ -33,7 +33,7 @@ class Followed:
 
     sprite: StandIn
     store: SealedStore
-    followers: Followers
+    followers: Replicator
     relay: Relay
     link: Visitor
 
@@ -56,7 +56,7 @@ async def followed(folder: Path | str, quota: int = 2**30, keys: Keyring | None 
     async with (
         StandIn() as sprite,
         store_at(folder, keys, quota) as store,
-        Followers(store, pytest.fail) as followers,
+        Replicator(store, pytest.fail) as followers,
         Relay(
             Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, times=RoomTimes(linger_seconds=0.01)
         ) as relay,
@@ -97,7 +97,7 @@ async def test_a_room_stays_open_until_all_of_its_sprite_is_stored(tmp_path: Pat
     async with (
         StandIn() as sprite,
         store_at(tmp_path) as store,
-        Followers(store, pytest.fail) as followers,
+        Replicator(store, pytest.fail) as followers,
         Relay(
             Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, times=RoomTimes(linger_seconds=0.01)
         ) as relay,

@@ -18,7 +18,7 @@ from aiohttp import web
 from yarl import URL
 
 from bridge.cluster.forward import MAX_HEAD_BYTES
-from bridge.cluster.forward_header import PASSED, Hop, Passed, Seal
+from bridge.cluster.forward_header import PASSED, ForwardedIdentity, ForwardHeader, RequestSigner
 from bridge.db.open import open_database
 from bridge.telemetry.logs import REQUEST_ID
 from tests.harness import PATIENCE
@@ -192,7 +192,9 @@ async def test_a_hop_that_is_forged_changed_late_or_replayed_is_refused(tmp_path
             ({"X-Bridge-Hop": "1"}, "unsigned"),
             (bearing(stage.token, {"X-Bridge-Hop": "1"}), "unsigned"),
             (
-                Seal(SECRET, lambda: 1e9).headers("GET", "/files/a", Hop(Passed("ada", "operator", None), 1, "x")),
+                RequestSigner(SECRET, lambda: 1e9).headers(
+                    "GET", "/files/a", ForwardHeader(ForwardedIdentity("ada", "operator", None), 1, "x")
+                ),
                 "late",
             ),
         ]:
@@ -273,7 +275,7 @@ async def test_who_asked_the_wrong_bridge_is_led_to_the_right_one_with_the_whole
     """Between the look and the request the sprite changes hands: the body is still there to be sent again."""
     async with two(tmp_path, told) as stage:
         asked: list[str] = []
-        real = stage.other.crossing._ownership.own
+        real = stage.other.owner_router._ownership.own
 
         async def own(sprite: str) -> Any:
             asked.append(sprite)
@@ -282,7 +284,7 @@ async def test_who_asked_the_wrong_bridge_is_led_to_the_right_one_with_the_whole
 
         async with open_database(tmp_path / "third.db") as database, entrance(database, Places(), door(told)) as third:
             stage.places.at["ada"] = (third.url, 1)
-            stage.other.crossing._ownership.own = own  # type: ignore[method-assign]
+            stage.other.owner_router._ownership.own = own  # type: ignore[method-assign]
             async with stage.ask("POST", data=b"b" * 300_000) as response:
                 assert (response.status, len((await response.json())["body"])) == (200, 300_000)
             assert asked == ["ada"]
@@ -297,8 +299,8 @@ async def test_a_token_is_as_small_at_the_owner_as_where_it_was_shown(tmp_path: 
         headers = {"Authorization": f"Bearer {small}"}
         async with stage.other.session.get(f"{stage.other.url}/files/a", headers=headers) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (403, "missing_scope")
-        passed = Passed("ada", "token", "00" * 32, "small", frozenset({"observe"}))
-        headers = Seal(SECRET).headers("GET", "/files/a", Hop(passed, 1, "id"))
+        passed = ForwardedIdentity("ada", "token", "00" * 32, "small", frozenset({"observe"}))
+        headers = RequestSigner(SECRET).headers("GET", "/files/a", ForwardHeader(passed, 1, "id"))
         status, body = await stage.straight(headers)
         assert (status, body["error"]["code"]) == (403, "missing_scope")
 
@@ -307,7 +309,7 @@ async def test_a_page_elsewhere_has_no_browser_act_at_the_wrong_bridge_either(tm
     async with two(tmp_path, told) as stage:
         link = await stage.owner.people.link("ada")
         session = await stage.owner.people.redeem(link)
-        cookie = stage.owner.doorkeeper._signer.sign(session.id).decode()  # type: ignore[union-attr]
+        cookie = stage.owner.authenticator._signer.sign(session.id).decode()  # type: ignore[union-attr]
         for origin, status in [(stage.other.url, 200), ("https://elsewhere.example", 403)]:
             headers = {"Cookie": f"bridge-shared={cookie}", "Origin": origin}
             async with stage.other.session.post(f"{stage.other.url}/files/a", headers=headers) as response:
@@ -318,10 +320,10 @@ async def test_a_revocation_that_nobody_told_of_ends_what_is_open(tmp_path: Path
     """As where the notification of another bridge was missed: only the database knows."""
 
     async def stay(here: Entrance, request: web.Request) -> web.StreamResponse:
-        caller = await here.doorkeeper.caller(request)
+        caller = await here.authenticator.caller(request)
         assert caller is not None
         websocket = web.WebSocketResponse()
-        with here.visitors.inside(caller.person, caller.way_in, websocket):
+        with here.open_sockets.inside(caller.person, caller.way_in, websocket):
             await websocket.prepare(request)
             await websocket.receive()
         return websocket
@@ -339,7 +341,7 @@ async def test_a_revocation_that_nobody_told_of_ends_what_is_open(tmp_path: Path
         _, full = await here.people.add("ada")
         short, _ = await here.people.tokens.make("ada", "short", None)
         session = await here.people.redeem(await here.people.link("ada"))
-        cookie = here.doorkeeper._signer.sign(session.id).decode()  # type: ignore[union-attr]
+        cookie = here.authenticator._signer.sign(session.id).decode()  # type: ignore[union-attr]
         ways = {
             "DELETE FROM person_tokens WHERE label = 'short'": bearing(short),
             "DELETE FROM sessions": {"Cookie": f"bridge-shared={cookie}"},
@@ -349,7 +351,7 @@ async def test_a_revocation_that_nobody_told_of_ends_what_is_open(tmp_path: Path
         for place, statement in enumerate(ways):
             await database.statement(statement)
             assert (await sockets[place].receive()).data == aiohttp.WSCloseCode.POLICY_VIOLATION
-            assert len(here.visitors.ways_in()) == len(ways) - place - 1
+            assert len(here.open_sockets.ways_in()) == len(ways) - place - 1
 
 
 # --- bounds ---

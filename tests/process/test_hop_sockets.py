@@ -254,7 +254,7 @@ async def test_a_bridge_that_stops_tells_the_pages_that_it_passes_on(tmp_path: P
 
     async with raw_owner(tmp_path, act) as stage, raw_client(stage) as (reader, writer):
         assert await reader.readexactly(len(text("whole"))) == text("whole")
-        ending = asyncio.create_task(stage.other.crossing.end_all())
+        ending = asyncio.create_task(stage.other.owner_router.end_all())
         said = closed(WSCloseCode.GOING_AWAY, "the bridge stops")
         assert await reader.readexactly(len(said)) == said
         # Its answer, by which the client says that it has heard.

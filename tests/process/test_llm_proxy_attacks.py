@@ -17,7 +17,7 @@ from aiohttp import web
 
 from bridge.proxy.budgets import Limits
 from bridge.proxy.call import Patience
-from bridge.proxy.features import Exits, Models
+from bridge.proxy.features import ApiFeatures, Models
 from sprite.common import own_secrets
 from sprite.common.prices import Usage
 from tests.harness import PATIENCE
@@ -199,7 +199,7 @@ async def test_what_the_body_does_not_say_the_size_of_holds_the_models_whole_con
         return await usual(request)
 
     api.answer = answer
-    exits = Exits(opened=frozenset({"url", "web_search", "web_fetch"}))
+    exits = ApiFeatures(opened=frozenset({"url", "web_search", "web_fetch"}))
     body = {**BODY, **more}
     async with proxy(
         tmp_path, api.url, limits=Limits(daily_usd=1.0), exits=exits, patience=Patience(room=0.0)

@@ -12,7 +12,7 @@ import pytest_asyncio
 from bridge.fake_model.model import OfflineModel
 from bridge.fake_model.script import Script
 from sprite.config import Settings
-from sprite.curation.model import Answer, Asked, CuratorModel, RefusedError, VainError
+from sprite.curation.model import Answer, Asked, CuratorModel, RefusedError, UnusableAnswerError
 from sprite.curation.prompt import CuratorPrompt
 from sprite.errors import ModelError
 from tests import api_grammar
@@ -162,7 +162,7 @@ async def test_curator_believes_whole_answers_only(home: SharedSprite, stop: str
         assert isinstance(came, Answer)
         assert (came.text, lost) == (facts["text"], ["not logged"])
     else:
-        assert isinstance(came, VainError)
+        assert isinstance(came, UnusableAnswerError)
         assert isinstance(came, RefusedError) is stop.startswith("refusal")
         assert lost == ["declined" if stop.startswith("refusal") else "cut off"]
 
@@ -172,7 +172,7 @@ async def test_curator_tells_outage_from_refusal(home: SharedSprite, kind: str) 
     came, lost = await asked(home.model, {"error": api_grammar.ERRORS[kind], "type": kind})
     assert isinstance(came, ModelError)
     is_about_turns = kind in {"invalid_request_error", "request_too_large"}
-    assert isinstance(came, VainError) is is_about_turns
+    assert isinstance(came, UnusableAnswerError) is is_about_turns
     assert bool(lost) is is_about_turns
     if not is_about_turns:
         assert came.retryable is (kind in {"rate_limit_error", "api_error", "timeout_error", "overloaded_error"})
@@ -181,4 +181,4 @@ async def test_curator_tells_outage_from_refusal(home: SharedSprite, kind: str) 
 async def test_curator_waits_where_answer_breaks_off(home: SharedSprite) -> None:
     came, lost = await asked(home.model, {"text": "FACT", "cut": True})
     assert isinstance(came, ModelError)
-    assert (isinstance(came, VainError), came.retryable, lost) == (False, True, [])
+    assert (isinstance(came, UnusableAnswerError), came.retryable, lost) == (False, True, [])

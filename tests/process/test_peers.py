@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from bridge.client.link import BridgeUnreachableError
-from bridge.cluster.forward_header import Seal
+from bridge.cluster.forward_header import RequestSigner
 from bridge.cluster.peers import PATH, Peers, running
 from bridge.db.open import Database, open_database
 from bridge.terminal.endpoints import RemoteEndpoint
@@ -31,7 +31,9 @@ def died() -> None:
     raise AssertionError("a task died")
 
 
-def looking(database: Database, at: str, seal: Seal | None, keys: Callable[[], Sequence[str]] = tuple) -> Peers:
+def looking(
+    database: Database, at: str, seal: RequestSigner | None, keys: Callable[[], Sequence[str]] = tuple
+) -> Peers:
     return Peers(database, at, seal, keys, died, look_seconds=0.02)
 
 
@@ -48,8 +50,8 @@ async def another(folder: Path, secret: str | None = SECRET) -> AsyncIterator[tu
 async def test_bridges_that_know_each_other_have_nothing_to_say_and_are_gone_when_they_end(tmp_path: Path) -> None:
     async with another(tmp_path) as (database, there):
         async with (
-            looking(database, there.url, Seal(SECRET), lambda: ("one", "old")),
-            looking(database, "http://here", Seal(SECRET), lambda: ("old", "one")) as here,
+            looking(database, there.url, RequestSigner(SECRET), lambda: ("one", "old")),
+            looking(database, "http://here", RequestSigner(SECRET), lambda: ("old", "one")) as here,
         ):
             async with asyncio.timeout(PATIENCE):
                 while len(found := await running(database)) < 2:  # noqa: ASYNC110 - each says it when it looks
@@ -67,19 +69,19 @@ async def test_bridges_that_know_each_other_have_nothing_to_say_and_are_gone_whe
 @pytest.mark.parametrize(
     ("seal", "keys", "words"),
     [
-        (Seal("a secret of its own, alas"), (), "BRIDGE_CLUSTER_SECRET differs"),
-        (Seal(SECRET, lambda: time.time() + 60), (), "The clocks of this bridge and of the one at"),
+        (RequestSigner("a secret of its own, alas"), (), "BRIDGE_CLUSTER_SECRET differs"),
+        (RequestSigner(SECRET, lambda: time.time() + 60), (), "The clocks of this bridge and of the one at"),
         (None, (), "this one has no BRIDGE_CLUSTER_SECRET"),
-        (Seal(SECRET), ("another",), "set the same BRIDGE_STORE_KEY"),
+        (RequestSigner(SECRET), ("another",), "set the same BRIDGE_STORE_KEY"),
     ],
 )
 async def test_what_is_wrong_between_two_bridges_is_said_once_with_what_to_do(
-    seal: Seal | None, keys: tuple[str, ...], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    seal: RequestSigner | None, keys: tuple[str, ...], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "bridge.cluster.peers")
     async with (
         another(tmp_path) as (database, there),
-        looking(database, there.url, Seal(SECRET), lambda: ("one",)),
+        looking(database, there.url, RequestSigner(SECRET), lambda: ("one",)),
         looking(database, "http://here", seal, lambda: keys) as here,
     ):
         looks = 0
@@ -100,7 +102,7 @@ async def test_a_bridge_that_cannot_be_reached_is_named_and_well_again_when_it_i
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "bridge.cluster.peers")
-    async with another(tmp_path) as (database, there), looking(database, "http://here", Seal(SECRET)) as here:
+    async with another(tmp_path) as (database, there), looking(database, "http://here", RequestSigner(SECRET)) as here:
         row = "INSERT INTO bridges (name, address, store_keys, seen_at) VALUES ('b', ?, '', db_now() + 1000)"
         await database.statement(row, ("http://127.0.0.1:9",))
         await eventually(lambda: bool(here.troubles()), "nothing is said")
@@ -115,8 +117,8 @@ async def test_when_all_is_well_again_that_is_said(tmp_path: Path, caplog: pytes
     theirs = ["another"]
     async with (
         another(tmp_path) as (database, there),
-        looking(database, there.url, Seal(SECRET), lambda: theirs),
-        looking(database, "http://here", Seal(SECRET), lambda: ("one",)) as here,
+        looking(database, there.url, RequestSigner(SECRET), lambda: theirs),
+        looking(database, "http://here", RequestSigner(SECRET), lambda: ("one",)) as here,
     ):
         await eventually(lambda: bool(here.troubles()), "nothing is said")
         theirs[:] = ["one"]
@@ -157,7 +159,7 @@ def sockets(here: Entrance) -> list[web.RouteDef]:
     """A door that only who is known comes to."""
 
     async def opened(request: web.Request) -> web.StreamResponse:
-        caller = await here.doorkeeper.caller(request)
-        return here.doorkeeper.logged_out(request) if caller is None else await nothing(request)
+        caller = await here.authenticator.caller(request)
+        return here.authenticator.logged_out(request) if caller is None else await nothing(request)
 
     return [web.get("/ws", opened), web.get("/ws/why", opened)]

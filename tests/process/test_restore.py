@@ -28,7 +28,7 @@ from bridge.hub.room import RoomTimes
 from bridge.providers.provider import HostError, MachineGoneError
 from bridge.providers.sprites import SpritesHost
 from bridge.replicas.archive import Source, exported
-from bridge.replicas.restore import Asked, Losses, Restorer, RestoreRefusedError
+from bridge.replicas.restore import Asked, LostSprites, Restorer, RestoreRefusedError
 from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.routes.routes import Restoring
 from bridge.terminal.endpoints import RunningEndpoint
@@ -299,7 +299,7 @@ class House:
     host: SpritesHost
     restorer: Restorer
     store: SealedStore
-    losses: Losses
+    losses: LostSprites
 
 
 @asynccontextmanager
@@ -308,7 +308,7 @@ async def house(emulator: Emulator, tokens: Tokens, folder: Path) -> AsyncIterat
         folder.mkdir(exist_ok=True)
         database = await stack.enter_async_context(open_database(folder / "bridge.db"))
         store = await stack.enter_async_context(open_store(Settings(folder), database))
-        losses = Losses(database, store)
+        losses = LostSprites(database, store)
         host = await stack.enter_async_context(host_of(emulator, this_archive(), tokens, guard=losses.refuse))
         restorer = await stack.enter_async_context(Restorer(store, losses, host, folder / "run", Audit(database).note))
         yield House(host, restorer, store, losses)

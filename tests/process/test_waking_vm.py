@@ -17,7 +17,7 @@ from bridge.fake_model.model import OfflineModel
 from bridge.hub.hub import Relay
 from bridge.hub.room import RoomTimes
 from bridge.notify.notifier import Notifier
-from bridge.notify.rules import Tidings
+from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Outbox, Webhook
 from bridge.wakeups.due_dates import DueDates
 from bridge.wakeups.waker import Waker
@@ -60,9 +60,9 @@ async def bridge_of(folder: Path, host: Host, receiver: Receiver, ahead: float =
         open_database(folder / "bridge.db") as database,
         Webhook(receiver.url, KEY, Outbox(database), yes, died) as webhook,
         Notifier(database, [webhook], yes, yes, died) as notifier,
-        Tidings(database, notifier, died) as tidings,
+        NotificationRules(database, notifier, died) as notification_rules,
         DueDates(database, died) as due,
-        Relay(host, [due, tidings], times=RoomTimes(linger_seconds=0.01)) as relay,
+        Relay(host, [due, notification_rules], times=RoomTimes(linger_seconds=0.01)) as relay,
     ):
         waker = Waker(relay, due, yes, died, pace=QUICK, clock=lambda: time.time() + ahead)
         async with waker:

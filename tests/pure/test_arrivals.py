@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sprite.common.limits import Arrivals, room
+from sprite.common.limits import ConnectionLimiter, room
 
 
 def test_the_oldest_stranger_gives_way_to_the_next_and_known_ones_to_nobody() -> None:
-    arrivals: Arrivals[str] = Arrivals(most=10, most_strangers=3)
+    arrivals: ConnectionLimiter[str] = ConnectionLimiter(most=10, most_strangers=3)
     assert [arrivals.enter(name) for name in "abc"] == [None] * 3
     arrivals.welcome("b", "x")
     assert arrivals.enter("d") is None
@@ -18,14 +18,14 @@ def test_the_oldest_stranger_gives_way_to_the_next_and_known_ones_to_nobody() ->
 
 def test_a_stranger_who_is_being_answered_gives_way_last() -> None:
     busy = {"a", "c"}
-    arrivals: Arrivals[str] = Arrivals(10, 3, busy.__contains__)
+    arrivals: ConnectionLimiter[str] = ConnectionLimiter(10, 3, busy.__contains__)
     assert [arrivals.enter(name) for name in "abcd"] == [None, None, None, "b"]
     busy.add("d")
     assert arrivals.enter("e") == "a"
 
 
 def test_where_all_are_known_the_next_is_refused_until_one_leaves() -> None:
-    arrivals: Arrivals[str] = Arrivals(most=3, most_strangers=2)
+    arrivals: ConnectionLimiter[str] = ConnectionLimiter(most=3, most_strangers=2)
     for name in "abc":
         assert arrivals.enter(name) is None
         arrivals.welcome(name, "x")
@@ -41,7 +41,7 @@ def test_where_all_are_known_the_next_is_refused_until_one_leaves() -> None:
 
 def test_the_connections_of_one_name_give_way_to_each_other_and_to_nobody_else() -> None:
     busy: set[str] = set()
-    arrivals: Arrivals[str] = Arrivals(10, 3, busy.__contains__, most_each=2)
+    arrivals: ConnectionLimiter[str] = ConnectionLimiter(10, 3, busy.__contains__, most_each=2)
 
     def known(one: str, name: str) -> str | None:
         assert arrivals.enter(one) is None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.cluster.forward_header import Hop, HopRefusedError, Passed, Seal
+from bridge.cluster.forward_header import ForwardedIdentity, ForwardHeader, HopRefusedError, RequestSigner
 
 SECRET = "a secret that two bridges share"
 TARGET = "/files/a%20b.txt?preview=1"
-HOP = Hop(Passed("ada", "token", "ab" * 32, "my laptop", frozenset({"ask", "observe"})), 7, "0123456789abcdef")
+HOP = ForwardHeader(
+    ForwardedIdentity("ada", "token", "ab" * 32, "my laptop", frozenset({"ask", "observe"})), 7, "0123456789abcdef"
+)
 
 
 class Clock:
@@ -19,7 +21,7 @@ class Clock:
         return self.now
 
 
-def reason(seal: Seal, headers: dict[str, str], method: str = "GET", target: str = TARGET) -> str:
+def reason(seal: RequestSigner, headers: dict[str, str], method: str = "GET", target: str = TARGET) -> str:
     with pytest.raises(HopRefusedError) as caught:
         seal.opened(method, target, headers)
     return caught.value.reason
@@ -29,36 +31,38 @@ def reason(seal: Seal, headers: dict[str, str], method: str = "GET", target: str
     "passed",
     [
         HOP.passed,
-        Passed("ada", "session", "cd" * 32),
-        Passed("ada", "operator", None),
-        Passed("ada", "token", "00" * 32, "", frozenset()),
+        ForwardedIdentity("ada", "session", "cd" * 32),
+        ForwardedIdentity("ada", "operator", None),
+        ForwardedIdentity("ada", "token", "00" * 32, "", frozenset()),
     ],
 )
-def test_what_one_bridge_signs_another_believes_whole(passed: Passed) -> None:
-    headers = Seal(SECRET).headers("GET", TARGET, Hop(passed, 3, "id"))
-    assert Seal(SECRET).opened("GET", TARGET, headers) == Hop(passed, 3, "id")
+def test_what_one_bridge_signs_another_believes_whole(passed: ForwardedIdentity) -> None:
+    headers = RequestSigner(SECRET).headers("GET", TARGET, ForwardHeader(passed, 3, "id"))
+    assert RequestSigner(SECRET).opened("GET", TARGET, headers) == ForwardHeader(passed, 3, "id")
     assert headers["X-Bridge-Hop"] == "1"
 
 
 def test_nothing_of_it_can_be_changed() -> None:
-    signed = Seal(SECRET).headers("GET", TARGET, HOP)
+    signed = RequestSigner(SECRET).headers("GET", TARGET, HOP)
     for name, value in signed.items():
         for other in ("", "1 ", value + "0", value[:-1], "grace", "\udcff", "\u00e9", "9" * 5000):
             if other != value:
-                assert reason(Seal(SECRET), {**signed, name: other}) == "unsigned", (name, other)
-        assert reason(Seal(SECRET), {key: kept for key, kept in signed.items() if key != name}) == "unsigned"
-    assert reason(Seal(SECRET), signed, method="POST") == "unsigned"
-    assert reason(Seal(SECRET), signed, target="/files/other.txt") == "unsigned"
-    assert reason(Seal(SECRET), {}) == "unsigned"
-    assert reason(Seal(SECRET + "!"), signed) == "unsigned"
+                assert reason(RequestSigner(SECRET), {**signed, name: other}) == "unsigned", (name, other)
+        assert reason(RequestSigner(SECRET), {key: kept for key, kept in signed.items() if key != name}) == "unsigned"
+    assert reason(RequestSigner(SECRET), signed, method="POST") == "unsigned"
+    assert reason(RequestSigner(SECRET), signed, target="/files/other.txt") == "unsigned"
+    assert reason(RequestSigner(SECRET), {}) == "unsigned"
+    assert reason(RequestSigner(SECRET + "!"), signed) == "unsigned"
 
 
 def test_what_ends_one_part_cannot_begin_the_next() -> None:
-    signed = Seal(SECRET).headers("GET", "/a", Hop(Passed("ada", "operator", None), 12, "3"))
+    signed = RequestSigner(SECRET).headers(
+        "GET", "/a", ForwardHeader(ForwardedIdentity("ada", "operator", None), 12, "3")
+    )
     claims, _, signature = signed["X-Bridge-Signature"].partition(".")
     moved = {**signed, "X-Bridge-Signature": f"{claims[1:]}.{signature}"}
-    assert reason(Seal(SECRET), moved, target=f"/a{claims[0]}") == "unsigned"
-    assert reason(Seal(SECRET), signed, method="GET/", target="a") == "unsigned"
+    assert reason(RequestSigner(SECRET), moved, target=f"/a{claims[0]}") == "unsigned"
+    assert reason(RequestSigner(SECRET), signed, method="GET/", target="a") == "unsigned"
 
 
 @pytest.mark.parametrize(
@@ -67,18 +71,18 @@ def test_what_ends_one_part_cannot_begin_the_next() -> None:
 def test_clocks_may_differ_by_half_a_minute(apart: float, is_believed: bool) -> None:
     here, there = Clock(), Clock()
     there.now += apart
-    signed = Seal(SECRET, here).headers("GET", TARGET, HOP)
+    signed = RequestSigner(SECRET, here).headers("GET", TARGET, HOP)
     if is_believed:
-        assert Seal(SECRET, there).opened("GET", TARGET, signed) == HOP
+        assert RequestSigner(SECRET, there).opened("GET", TARGET, signed) == HOP
     else:
-        assert reason(Seal(SECRET, there), signed) == "late"
+        assert reason(RequestSigner(SECRET, there), signed) == "late"
 
 
 def test_what_was_believed_once_is_not_believed_again_however_long_it_is_good() -> None:
     here, there = Clock(), Clock()
     here.now += 29.0
-    seal = Seal(SECRET, there)
-    signed = Seal(SECRET, here).headers("GET", TARGET, HOP)
+    seal = RequestSigner(SECRET, there)
+    signed = RequestSigner(SECRET, here).headers("GET", TARGET, HOP)
     seal.opened("GET", TARGET, signed)
     for _ in range(59):
         assert reason(seal, signed) == "replayed"
@@ -89,7 +93,7 @@ def test_what_was_believed_once_is_not_believed_again_however_long_it_is_good() 
 
 def test_the_same_request_signed_anew_is_no_replay_and_what_is_late_is_forgotten() -> None:
     clock = Clock()
-    seal, signer = Seal(SECRET, clock), Seal(SECRET, clock)
+    seal, signer = RequestSigner(SECRET, clock), RequestSigner(SECRET, clock)
     for _ in range(500):
         clock.now += 1.0
         seal.opened("GET", TARGET, signer.headers("GET", TARGET, HOP))

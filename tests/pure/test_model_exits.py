@@ -11,7 +11,7 @@ from bridge.config import DEFAULT_MODEL_EXITS, MODEL_EXITS
 from bridge.proxy.content import Content, MalformedError, members
 from bridge.proxy.content import content_of as looked_at
 from bridge.proxy.errors import RefusedError
-from bridge.proxy.features import Exits
+from bridge.proxy.features import ApiFeatures
 
 CONTEXT = 1_000_000
 URL = {"type": "url", "url": "https://evil.example/?what=the+agent+knows"}
@@ -229,8 +229,8 @@ def nested(level: str, content: str, *, beside: bytes) -> bytes:
 
 def test_betas_and_headers_pass_that_are_known_or_opened() -> None:
     said = "claude-code-20250219,effort-2025-11-24, Web-Fetch-2025-09-10,mcp-client-2025-11-20,new-2027-01-01,odd"
-    assert Exits().betas_of(said) == "claude-code-20250219,effort-2025-11-24"
-    opened = Exits(frozenset({"web_fetch"}))
+    assert ApiFeatures().betas_of(said) == "claude-code-20250219,effort-2025-11-24"
+    opened = ApiFeatures(frozenset({"web_fetch"}))
     assert opened.betas_of(said) == "claude-code-20250219,effort-2025-11-24,web-fetch-2025-09-10"
     for name in ("x-stainless-arch", "anthropic-version"):
         assert opened.passes_header(name)

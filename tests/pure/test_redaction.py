@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sprite.common import own_secrets
 from sprite.privacy.cutting import MAX_STRING, cut, cut_value
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.privacy.redaction import DiscreetFilter, discreet, discreet_value, redact, without_private
 from sprite.privacy.secret_places import places
 from tests.fake_secrets import ALL_FORMATS, TOKENS, TWENTY, fake_secrets, leaks, password
@@ -80,7 +80,7 @@ def test_own_secrets_are_known_by_value_everywhere() -> None:
     """In a mission, in what memory writes down, and in a log's message and traceback."""
     token = "-_".join(password(_rng()) for _ in range(4))
     own_secrets.hold(token, "offline", None)
-    assert Confidences().others(f"cat token\n{token} offline") == "cat token\n[redacted:own-secret] offline"
+    assert PrivateText().others(f"cat token\n{token} offline") == "cat token\n[redacted:own-secret] offline"
     assert redact(f"x{token}y {token}") == "x[redacted:own-secret]y [redacted:own-secret]"
     assert own_secrets.without(f"x{token}y") == "x[redacted:own-secret]y"
     assert discreet_value({"a": [f"-{token}"]}) == {"a": ["-[redacted:own-secret]"]}
@@ -160,9 +160,9 @@ def test_what_stands_between_private_tags_is_left_out(said: str, kept: str) -> N
 
 
 def test_what_a_mission_said_in_confidence_is_known_again_without_its_tags() -> None:
-    confidences = Confidences()
+    private_text = PrivateText()
     secret = password(_rng())
-    confidences.hear(
+    private_text.hear(
         f"DB_PASSWORD={secret}\n<private>I will leave\nthe company in May, my code is zebra-4711</private>"
     )
     for said, kept in (
@@ -172,13 +172,13 @@ def test_what_a_mission_said_in_confidence_is_known_again_without_its_tags() -> 
         ("The code is zebra-4711.", "The code is [private]."),
         ("The weather in May is fine, and I want to leave.", "The weather in May is fine, and I want to leave."),
     ):
-        assert confidences.others(said) == kept
+        assert private_text.others(said) == kept
 
 
 def test_one_private_word_is_known_again_unless_it_is_too_short() -> None:
-    confidences = Confidences()
-    confidences.hear("<private>Bluebird</private> <private>42 a</private> <private></private>")
-    assert confidences.others("Bluebird ate 42 apples") == "[private] ate 42 apples"
+    private_text = PrivateText()
+    private_text.hear("<private>Bluebird</private> <private>42 a</private> <private></private>")
+    assert private_text.others("Bluebird ate 42 apples") == "[private] ate 42 apples"
 
 
 # --- values and cuts ---

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from bridge.auth.open_sockets import Visitors
+from bridge.auth.open_sockets import OpenSockets
 
 
 async def test_one_that_is_about_to_come_in_counts_and_is_told_when_its_person_is_revoked() -> None:
-    visitors = Visitors()
-    with visitors.inside("ada", None, web.WebSocketResponse()) as coming:
-        assert visitors.counts() == {"ada": 1}
-        await visitors.end_person("bo")
+    open_sockets = OpenSockets()
+    with open_sockets.inside("ada", None, web.WebSocketResponse()) as coming:
+        assert open_sockets.counts() == {"ada": 1}
+        await open_sockets.end_person("bo")
         assert not coming.is_ended
-        await visitors.end_person("ada")
+        await open_sockets.end_person("ada")
         assert coming.is_ended
-    assert visitors.counts() == {}
+    assert open_sockets.counts() == {}

@@ -16,7 +16,7 @@ from sprite.boot.canvas import MOST_LINES, OPEN_CANVAS_TOKENS
 from sprite.boot.prompt import BootPrompt
 from sprite.gateway.canvas import PersonsCanvas
 from sprite.memory.files import estimate_tokens
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.protocol.canvas import UpdateBlock
 from sprite.protocol.messages import Ack, CanvasUpdate, StackUpdate
 from sprite.protocol.shapes import Block, Card, Point, Size
@@ -299,9 +299,9 @@ async def test_after_a_compaction_the_agent_gets_the_canvas_anew_where_it_is_ano
 async def test_the_agent_and_the_person_changing_one_card_at_once_lose_nothing_of_each_other(
     canvas: Canvas,
 ) -> None:
-    confidences = Confidences()
-    feed = Feed(canvas.workspace, await canvas.workspace.last_seq(), confidences.others)
-    persons = PersonsCanvas(canvas.workspace, feed, confidences, canvas.sight)
+    private_text = PrivateText()
+    feed = Feed(canvas.workspace, await canvas.workspace.last_seq(), private_text.others)
+    persons = PersonsCanvas(canvas.workspace, feed, private_text, canvas.sight)
 
     async def publish(update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
         feed.publish(update, effects)

@@ -14,14 +14,14 @@ import pytest
 from sprite.cli.import_logs import import_logs
 from sprite.config import Settings
 from sprite.curation.provenance.results import kind_of
-from sprite.gateway.ingest import Intake
+from sprite.gateway.ingest import ObservationIngest
 from sprite.imports.follow.delivery import MOST_TURN_BYTES, LocalDelivery, messages
 from sprite.imports.follow.files import Marks
 from sprite.imports.follow.follower import Follower
 from sprite.imports.follow.session import FollowedLog
 from sprite.log.transcript import open_transcript
 from sprite.memory.projects import Projects
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.protocol.observing import Observe
 from tests.looks import observations
 
@@ -384,7 +384,7 @@ async def test_a_running_sprite_is_told_a_turn_as_the_log_itself_would_have_it(
         return
 
     async with open_transcript(other.transcript_db) as transcript:
-        intake = Intake(transcript, nothing, Confidences, str(other.workspace))
+        intake = ObservationIngest(transcript, nothing, PrivateText, str(other.workspace))
         for message in messages(turns, MOST_TURN_BYTES):
             frame = msgspec.json.encode(message)
             assert (await intake.take(msgspec.json.decode(frame, type=Observe))).stored == 2

@@ -13,10 +13,10 @@ import pytest
 
 from sprite.common import own_secrets
 from sprite.errors import PeerError
-from sprite.gateway.ingest import Intake
+from sprite.gateway.ingest import ObservationIngest
 from sprite.log.transcript import Observation, TranscriptDB, open_transcript
 from sprite.memory.words import given
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed
 from sprite.protocol.projects import project_key
 
@@ -34,7 +34,7 @@ class Desk:
         self.restart()
 
     def restart(self) -> None:
-        self.intake = Intake(self.transcript, self._tell, Confidences, str(self.workspace))
+        self.intake = ObservationIngest(self.transcript, self._tell, PrivateText, str(self.workspace))
 
     async def _tell(self) -> None:
         self.told += 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sprite.config import Settings
-from sprite.errors import MendedAtStartError
+from sprite.errors import MigrationPendingError
 from sprite.log.transcript import open_transcript
 from sprite.memory.database import open_memory
 from sprite.memory.files import CURATED, MemoryFiles, set_aside
@@ -212,7 +212,7 @@ async def test_who_only_reads_is_told_and_shown_nothing_of_another_log(folder: P
     async with open_transcript(folder / "transcript.db"):
         pass
     before = (folder / "memory.db").read_bytes()
-    with pytest.raises(MendedAtStartError, match="python -m sprite rebuild"):
+    with pytest.raises(MigrationPendingError, match="python -m sprite rebuild"):
         async with open_to_read(settings):
             pass
     assert (folder / "memory.db").read_bytes() == before

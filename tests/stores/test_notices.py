@@ -20,7 +20,7 @@ from bridge.db.open import Database, open_database
 from bridge.notify import notice as wording
 from bridge.notify.notice import Notice
 from bridge.notify.notifier import AT_ONCE, PER_SECOND, Notifier
-from bridge.notify.rules import Tidings
+from bridge.notify.rules import NotificationRules
 from bridge.proxy.budgets import BudgetError, Budgets, Limits
 from sprite.protocol.events import Complete, Failed, Interrupted, Started
 from sprite.protocol.frames import ServerMessage
@@ -57,20 +57,20 @@ class Pager:
 class Desk:
     """A bridge's tidings with one channel."""
 
-    def __init__(self, tidings: Tidings, notifier: Notifier, pager: Pager) -> None:
-        self.tidings = tidings
+    def __init__(self, notification_rules: NotificationRules, notifier: Notifier, pager: Pager) -> None:
+        self.notification_rules = notification_rules
         self.notifier = notifier
         self.pager = pager
 
     def hear(self, *payloads: ServerPayload, sprite: str = "ada", at: float | None = None) -> None:
         for payload in payloads:
             stamp = (time.time() if at is None else at) * 1000
-            self.tidings.heard(sprite, ServerMessage(type="", id="", payload=payload, timestamp=stamp))
+            self.notification_rules.heard(sprite, ServerMessage(type="", id="", payload=payload, timestamp=stamp))
 
     async def told(self, count: int) -> list[Notice]:
         """Waits until so many notices came, and (by one more) that no others did."""
         last = f"sentinel-{uuid.uuid4()}"
-        self.tidings.budget_ended(last, "")
+        self.notification_rules.budget_ended(last, "")
         await eventually(lambda: last in [n.person for n in self.pager.notices], "nothing is told any more")
         await eventually(lambda: len(self.pager.notices) > count, f"{count} notices: {self.pager.titles}")
         found = [notice for notice in self.pager.notices if not notice.person.startswith("sentinel")]
@@ -98,8 +98,8 @@ async def desk(
         pager.flows.set()
     channels = [Pager(is_broken=True, flows=pager.flows), pager]
     notifier = Notifier(database, channels, wants_words, may, died, per_second=per_second)
-    async with notifier, Tidings(database, notifier, died) as tidings:
-        yield Desk(tidings, notifier, pager)
+    async with notifier, NotificationRules(database, notifier, died) as notification_rules:
+        yield Desk(notification_rules, notifier, pager)
 
 
 async def rows_are(database: Database, sql: str, wanted: list[Any]) -> None:
@@ -151,22 +151,22 @@ async def test_with_a_page_open_nothing_is_told_and_a_question_left_open_is_when
     database: Database,
 ) -> None:
     async with desk(database) as at:
-        at.tidings.arrived("ada")
+        at.notification_rules.arrived("ada")
         at.hear(
             Started("m1", "schedule"), done("m1"), question("q1"), question("q2"), PermissionResolved("q1", "allow")
         )
-        at.tidings.budget_ended("ada", "The day's budget is used up.")
+        at.notification_rules.budget_ended("ada", "The day's budget is used up.")
         await at.told(0)
-        at.tidings.left("ada")
+        at.notification_rules.left("ada")
         await eventually(lambda: len(at.pager.notices) > 1, "the question is not told")
         notice = at.pager.notices[-1]
         assert (notice.kind, notice.key, notice.request_id) == ("permission", "q2", "q2")
         assert (notice.title, notice.body) == ("May Sprite run a command?", "make install")
         # The state that the next connection begins with tells nothing of it again.
         at.hear(state_sync(permissions=[question("q2")], chat=[line("m1", time.time())]))
-        at.tidings.arrived("ada")
-        at.tidings.left("ada")
-        at.tidings.budget_ended("second sentinel", "")
+        at.notification_rules.arrived("ada")
+        at.notification_rules.left("ada")
+        at.notification_rules.budget_ended("second sentinel", "")
         await eventually(lambda: "second sentinel" in [n.person for n in at.pager.notices], "nothing is told any more")
         assert [n.key for n in at.pager.notices if n.person == "ada"] == ["q2"]
 
@@ -216,7 +216,7 @@ async def test_what_the_channels_do_not_have_yet_is_told_by_the_next_bridge_and_
         assert (notice.key, notice.title) == ("m1", "planted words")
         await rows_are(database, "SELECT title FROM notices", ["", ""])
     async with desk(database) as at:
-        at.tidings.budget_ended("other", "")
+        at.notification_rules.budget_ended("other", "")
         await eventually(lambda: [n.person for n in at.pager.notices] == ["other"], "not only what is new is told")
 
 
@@ -266,7 +266,7 @@ async def test_what_was_too_much_is_told_as_a_number_once_there_is_room(database
 async def test_who_opens_a_page_is_not_told_what_was_still_waiting(database: Database) -> None:
     async with desk(database) as at:
         at.hear(Started("m1", "schedule"), done("m1"))
-        at.tidings.arrived("ada")
+        at.notification_rules.arrived("ada")
         await at.told(0)
 
 
@@ -285,7 +285,7 @@ async def test_a_person_who_was_revoked_is_told_nothing(database: Database) -> N
 
 async def test_a_budget_that_is_used_up_is_told_once_a_day_in_the_words_of_the_refusal(database: Database) -> None:
     async with desk(database) as at:
-        budgets = Budgets(Limits(daily_usd=1.0), on_used_up=at.tidings.budget_ended)
+        budgets = Budgets(Limits(daily_usd=1.0), on_used_up=at.notification_rules.budget_ended)
         hold = budgets.reserve("ada", 0.5, 0.9)
         for usd in (None, 1.0):
             if usd is not None:
@@ -301,7 +301,7 @@ async def test_a_budget_that_is_used_up_is_told_once_a_day_in_the_words_of_the_r
 async def test_parts_of_a_budget_are_told_once_each(database: Database) -> None:
     async with desk(database) as at:
         budgets = Budgets(Limits(daily_usd=1.0))
-        budgets.warnings.listeners.append(at.tidings.budget_nears)
+        budgets.warnings.listeners.append(at.notification_rules.budget_nears)
         for _ in range(4):
             budgets.settle(budgets.reserve("ada", 0.25, 0.25), 0.25)
         notices = await at.told(2)
@@ -321,10 +321,10 @@ async def test_paused_agent_is_told_once_with_why(database: Database) -> None:
 async def test_a_budget_that_several_bridges_find_used_up_is_told_by_one_of_them(database: Database) -> None:
     async with desk(database) as one, desk(database) as other:
         for at in (one, other, one):
-            at.tidings.budget_ended("ada", "The day's budget is used up.")
+            at.notification_rules.budget_ended("ada", "The day's budget is used up.")
         for at in (one, other):
             last = f"sentinel-{at is one}"
-            at.tidings.budget_ended(last, "")
+            at.notification_rules.budget_ended(last, "")
             await eventually(lambda: last in [n.person for n in at.pager.notices], "nothing is told any more")  # noqa: B023 - run at once
         told = [notice.person for at in (one, other) for notice in at.pager.notices]
         assert told.count("ada") == 1

@@ -14,7 +14,7 @@ from benchmarks.bench_origins import FIXTURES, begin, outcome_of
 from sprite.agent.tools.memory import describe
 from sprite.capture.recorder import TurnRecorder
 from sprite.forget.plan import Target, plan
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from tests.memory_stores import SESSION, Stores, call, find, open_stores
 
 WISH = "Backups of the glaze recipes are deleted whenever space runs low."
@@ -109,9 +109,9 @@ async def test_tuning_set_injections_are_refused(empty: Path) -> None:
 
 
 async def recorded(stores: Stores, result: Any, user: str = "Hello", reply: str = "Hi") -> int:
-    confidences = Confidences()
-    confidences.hear(user)
-    recorder = TurnRecorder(stores.transcript, print, confidences)
+    private_text = PrivateText()
+    private_text.hear(user)
+    recorder = TurnRecorder(stores.transcript, print, private_text)
     recorder.begin_session(SESSION)
     recorder.open_mission("m", user)
     await recorder.prompt_submitted("p", user)

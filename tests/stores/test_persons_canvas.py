@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from sprite.agent.tools.blocks import MAX_BLOCKS
-from sprite.boot.canvas import CanvasSight
+from sprite.boot.canvas import CanvasContext
 from sprite.errors import PeerError
 from sprite.gateway.canvas import PersonsCanvas
-from sprite.privacy.private_text import Confidences
+from sprite.privacy.private_text import PrivateText
 from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import MAX_FRAME_BYTES, Ack, Error
@@ -73,10 +73,10 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    confidences = Confidences()
+    private_text = PrivateText()
     async with open_workspace(tmp_path / "workspace.db") as workspace:
-        feed = Feed(workspace, await workspace.last_seq(), confidences.others)
-        made = Desk(workspace, feed, PersonsCanvas(workspace, feed, confidences, CanvasSight(workspace)))
+        feed = Feed(workspace, await workspace.last_seq(), private_text.others)
+        made = Desk(workspace, feed, PersonsCanvas(workspace, feed, private_text, CanvasContext(workspace)))
         feed.subscribe(lambda frame, _seq: made.frames.append(json.loads(frame)))
         async with feed.running(lambda: None):
             yield made
@@ -120,7 +120,7 @@ async def test_a_note_that_is_sent_again_is_there_once_also_after_a_restart(desk
     async with open_workspace(tmp_path / "workspace.db") as again:
         feed = Feed(again, await again.last_seq())
         wanted = msgspec.convert({"action": "create_card", "title": "x", "blocks": []}, AnyCanvasInteraction)
-        answer = await PersonsCanvas(again, feed, Confidences(), CanvasSight(again)).take(wanted, "m-1")
+        answer = await PersonsCanvas(again, feed, PrivateText(), CanvasContext(again)).take(wanted, "m-1")
         assert isinstance(answer, Ack)
         assert answer.card_id == card.card_id
     assert len(await desk.workspace.cards()) == 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sprite.agent.permissions import MAX_OPEN_BYTES, Call, DeniedError, PermissionDesk, StandingRules
+from sprite.agent.permissions import MAX_OPEN_BYTES, Call, DeniedError, PermissionBroker, StandingRules
 from sprite.errors import PeerError
 from sprite.protocol.events import TextDelta, ToolUse
 from sprite.protocol.messages import MAX_FRAME_BYTES, CanvasUpdate
@@ -30,7 +30,7 @@ class Scene:
 
     workspace: WorkspaceDB
     feed: Feed
-    desk: PermissionDesk
+    desk: PermissionBroker
     folder: Path
     heard: list[dict[str, Any]]
     came: asyncio.Event
@@ -66,7 +66,7 @@ async def scene_in(folder: Path) -> AsyncIterator[Scene]:
 
         async with feed.running(lambda: None):
             feed.subscribe(hear)
-            yield Scene(workspace, feed, PermissionDesk(feed, StandingRules(folder)), folder, heard, came)
+            yield Scene(workspace, feed, PermissionBroker(feed, StandingRules(folder)), folder, heard, came)
 
 
 @pytest.fixture(name="scene")

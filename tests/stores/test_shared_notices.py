@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bridge.db.open import Database, open_database
 from bridge.notify.notifier import Notifier
-from bridge.notify.rules import Tidings
+from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Outbox
 from sprite.protocol.frames import ServerMessage
 from sprite.protocol.shapes import ChatMessage
@@ -35,15 +35,15 @@ class Pager:
 class Bridge:
     """One bridge's tidings of Ada."""
 
-    def __init__(self, tidings: Tidings, pager: Pager) -> None:
-        self.tidings = tidings
+    def __init__(self, notification_rules: NotificationRules, pager: Pager) -> None:
+        self.notification_rules = notification_rules
         self.pager = pager
 
     def hear_state(self, *lines: ChatMessage) -> None:
         """As the first thing that a sprite says to a bridge that takes it."""
-        self.tidings.opened("ada")
+        self.notification_rules.opened("ada")
         state = state_sync(chat=list(lines))
-        self.tidings.heard("ada", ServerMessage(type="", id="", payload=state, timestamp=time.time() * 1000))
+        self.notification_rules.heard("ada", ServerMessage(type="", id="", payload=state, timestamp=time.time() * 1000))
 
 
 @asynccontextmanager
@@ -54,9 +54,9 @@ async def bridge(database: Database) -> AsyncIterator[Bridge]:
     pager = Pager()
     async with (
         Notifier(database, [pager], yes, yes, died, shared=True) as notifier,
-        Tidings(database, notifier, died, shared=True) as tidings,
+        NotificationRules(database, notifier, died, shared=True) as notification_rules,
     ):
-        yield Bridge(tidings, pager)
+        yield Bridge(notification_rules, pager)
 
 
 def died() -> None:

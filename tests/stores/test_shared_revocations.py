@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from bridge.auth.admission import Admission
-from bridge.auth.open_sockets import Visitors
+from bridge.auth.open_sockets import OpenSockets
 from bridge.auth.people import People
 from bridge.auth.revocations import Revocations
 from bridge.auth.tokens import REVOKED
@@ -34,7 +34,7 @@ async def test_nobody_who_may_notify_ends_a_bridge_by_it(postgres_url: str) -> N
         await people.prepare()
         heard = asyncio.Event()
 
-        class Heard(Visitors):
+        class Heard(OpenSockets):
             async def end_person(self, person: str) -> None:
                 await super().end_person(person)
                 if person == "last":

@@ -14,7 +14,7 @@ import msgspec
 from claude_agent_sdk import SdkMcpTool, tool
 
 from sprite.agent.tools.blocks import BLOCKS, CARD_TYPES, BlockError, check_size, read_blocks, read_json
-from sprite.boot.canvas import CanvasSight, as_id, block_line
+from sprite.boot.canvas import CanvasContext, as_id, block_line
 from sprite.protocol.canvas import OUT_OF_BOUNDS, CardPlace, CardSize
 from sprite.protocol.frames import well_formed
 from sprite.protocol.messages import CanvasUpdate, StackUpdate
@@ -77,7 +77,7 @@ _BLOCKS_SCHEMA = {
 
 
 def canvas_tools(
-    workspace: WorkspaceDB, publish: Publish, current_stack: Callable[[], str | None], sight: CanvasSight
+    workspace: WorkspaceDB, publish: Publish, current_stack: Callable[[], str | None], sight: CanvasContext
 ) -> list[SdkMcpTool[Any]]:
     """Return the three tools; `current_stack` returns the id of the stack the person is looking at, or None.
 
@@ -232,7 +232,7 @@ def _versions(blocks: Iterable[Block]) -> dict[str, int]:
     return {block.id: block.version for block in blocks}
 
 
-def _check_seen(card: Card, before: list[Block], sight: CanvasSight) -> None:
+def _check_seen(card: Card, before: list[Block], sight: CanvasContext) -> None:
     """Raise BlockError with the current content of replaced blocks that the person changed since the agent saw them."""
     kept = _versions(card.blocks)
     missed = [b for b in before if kept.get(b.id) != b.version and sight.has_missed(card.card_id, b)]

@@ -9,7 +9,7 @@ from typing import Any
 from claude_agent_sdk import SdkMcpTool, tool
 from mcp.types import ToolAnnotations
 
-from sprite.boot.canvas import CanvasSight, as_id, block_line, card_words
+from sprite.boot.canvas import CanvasContext, as_id, block_line, card_words
 from sprite.memory.words import forms_of
 from sprite.protocol.frames import well_formed
 from sprite.protocol.framing import quoted
@@ -31,7 +31,7 @@ class _Line:
     block: Block | None = None
 
 
-def canvas_reader(workspace: WorkspaceDB, sight: CanvasSight) -> SdkMcpTool[Any]:
+def canvas_reader(workspace: WorkspaceDB, sight: CanvasContext) -> SdkMcpTool[Any]:
     """Return the tool; `sight` records which blocks the agent was shown."""
 
     @tool(
@@ -128,7 +128,7 @@ def _place(card: Card) -> str:
     return at + ("" if card.size is None else f", {card.size.width:.0f} wide and {card.size.height:.0f} high")
 
 
-def _page(lines: Sequence[_Line], number: Any, sight: CanvasSight) -> str:
+def _page(lines: Sequence[_Line], number: Any, sight: CanvasContext) -> str:
     """Return a page of the lines; a block counts as seen where its line ends."""
     pages = _pages(lines)
     wanted = number if isinstance(number, int) and not isinstance(number, bool) else 1
