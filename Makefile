@@ -14,7 +14,7 @@ TSC := $(BIN)/node node_modules/typescript/bin/tsc
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test fast units lint ruff mypy page types soak bench clean
+.PHONY: help run chat test fast units lint ruff mypy imports page types soak bench clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ fast: $(VENV)/.dev $(PAGE_TOOLS) ## lint, types and the tests that start no proc
 units:
 	$(PYTEST) -n 2 tests/pure tests/stores
 
-lint: ruff mypy page ## ruff and mypy, Biome and tsc for the page
+lint: ruff mypy imports page ## ruff, mypy and the layers of imports; Biome and tsc for the page
 
 ruff: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -48,6 +48,9 @@ ruff: $(VENV)/.dev
 
 mypy: $(VENV)/.dev
 	$(BIN)/mypy
+
+imports: $(VENV)/.dev
+	$(BIN)/lint-imports --no-logo
 
 page: $(VENV)/.dev $(PAGE_TOOLS)
 	$(BIOME) check --error-on-warnings
