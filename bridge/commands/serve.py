@@ -45,13 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """Return the settings from flags and the environment. OperatorError names an invalid one."""
-    return replace(from_environment(vars(arguments)), follow=_followed(arguments))
+    settings = from_environment(vars(arguments))
+    return replace(settings, follow=_followed(arguments, settings))
 
 
-def _followed(arguments: argparse.Namespace) -> Path | None:
+def _followed(arguments: argparse.Namespace, settings: Settings) -> Path | None:
     if arguments.follow is None:
         return None
-    if arguments.provider != "local":
+    if settings.provider != "local":
         raise OperatorError(
             "--follow is for a sprite on this machine. Where sprites live elsewhere, follow from the machine that "
             "Claude Code runs on: python -m sprite follow --to THIS_BRIDGE --token-file FILE"

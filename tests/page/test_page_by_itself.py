@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -43,8 +43,8 @@ def page(window: tuple[Page, Wire]) -> Page:
     return window[0]
 
 
-@pytest.fixture
-def wire(window: tuple[Page, Wire]) -> Iterator[Wire]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def wire(window: tuple[Page, Wire]) -> AsyncIterator[Wire]:
     """The page's connection. A test's changes to it end with the test."""
     _, wire = window
     wire.is_by_hand = True
