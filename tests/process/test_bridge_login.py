@@ -341,7 +341,7 @@ async def test_logout_ends_session_and_closes_pages(visitor: Visitor) -> None:
 
 
 async def test_cross_origin_socket_is_refused(visitor: Visitor) -> None:
-    """The cookie alone opens none. Other `Authorization` schemes do not help: browsers send proxy credentials themselves."""
+    """The cookie alone opens no socket, nor do other `Authorization` schemes: browsers send proxy credentials."""
     cookie = await visitor.login()
     for origin in (
         "https://evil.example",
