@@ -300,7 +300,7 @@ async def test_operator_commands_name_owning_bridge(stage: BridgePair, tmp_path:
     assert not target.exists()
     # Replicas are the same at both bridges, so the export needs no owner.
     async with asyncio.timeout(PATIENCE):
-        while await behind(stage) != 0:  # noqa: ASYNC110 - nothing says when all is stored
+        while await behind(stage) != 0:  # noqa: ASYNC110 - no event reports the last stored batch
             await asyncio.sleep(0.2)
     status, _, err = await stage.other.run("export", "ada", str(target))
     assert status == 0, err
