@@ -328,7 +328,7 @@ async def test_remote_bridge_accepts_token_file(home: Home, tmp_path: Path) -> N
         await page.ask("interrupt")
 
 
-async def test_slash_commands_search_show_memory_and_restart(home: Home) -> None:
+async def test_slash_commands_search_memory_and_begin_session(home: Home) -> None:
     from acp.exceptions import RequestError
 
     home.model.script.agent({"text": "Noted: the kiln is at 1220.", "match": "kiln"})

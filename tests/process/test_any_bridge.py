@@ -309,7 +309,7 @@ async def test_operator_commands_name_owning_bridge(stage: BridgePair, tmp_path:
 
 
 async def test_revoked_person_is_out_at_every_bridge(stage: BridgePair) -> None:
-    """This test runs last, because no other person exists."""
+    """This test runs last, because it revokes the only person."""
     import openai
 
     token = await scoped(stage, "ask")

@@ -170,5 +170,5 @@ async def test_sprite_runs_as_process_without_services(emulator: Emulator, token
     async with host_of(emulator, this_archive(), tokens) as host:
         await machine.sleep("warm")
         await greeting(await host.reach("ada", Heard()))
-        await eventually(lambda: process not in machine.processes(), "the earlier process has ended")
+        await eventually(lambda: process not in machine.processes(), "the earlier process is still running")
     assert int((machine.workspace / ".os/run/lock").read_text()) != process

@@ -85,7 +85,7 @@ async def test_stale_script_changes_nothing_after_next_deploy(emulator: Emulator
     words = 'n=0; while :; do n=$(((n + 1) % 50)); [ -d "$0" ] || mkdir -p "$0"; true > "$0/$n.pyc"; done 2>/dev/null'
     left = system / "releases/left/sprite"
     writing = await machine.spawn(["/bin/sh", "-c", words, "/workspace/.os/releases/left/sprite"], {}, None)
-    await eventually((left / "49.pyc").exists, "it does not write")
+    await eventually((left / "49.pyc").exists, "the script does not write")
     (system / "next-newer.tar.gz").write_bytes(this_archive().data)
     unpack = vm_scripts.OWN + vm_scripts.UNPACK.format(release="newer", environment=environment)
     assert await run(machine, unpack) == 0

@@ -341,7 +341,7 @@ async def test_logout_ends_session_and_closes_pages(visitor: Visitor) -> None:
 
 
 async def test_cross_origin_socket_is_refused(visitor: Visitor) -> None:
-    """The cookie alone opens no socket, nor do other `Authorization` schemes: browsers send proxy credentials."""
+    """The cookie alone opens no socket. Other `Authorization` schemes are refused: browsers send them for proxies."""
     cookie = await visitor.login()
     for origin in (
         "https://evil.example",

@@ -48,7 +48,7 @@ async def test_deployed_vm_answers_its_person(tmp_path: Path, disk: Disk) -> Non
             (ada,) = [row for row in rows if row["sprite"] == "ada"]
             assert ada["state"] == "running"
             assert ada["version"]
-            # Nothing has changed.
+            # Without changes, the deploy sends three requests.
             emulator.calls.clear()
             assert (await bridge.run("deploy", "ada"))[0] == 0
             calls = [(call.method, call.path.rpartition("/")[2]) for call in emulator.calls]

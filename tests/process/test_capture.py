@@ -144,7 +144,7 @@ async def test_background_agent_calls_belong_to_its_report(
         began = await _end(client, "begin the job")
         went_on = await _end(client, "go on with it")
         (home.workspace / "go-three").touch()
-        await eventually(lambda: len(observations(home.workspace)[before:]) == 3, "the agent has reported")
+        await eventually(lambda: len(observations(home.workspace)[before:]) == 3, "the agent has not reported")
         assert [call["name"] for call in observation_of(home.workspace, began)["tool_calls"]] == ["Agent", "Bash"]
         assert [call["name"] for call in observation_of(home.workspace, went_on)["tool_calls"]] == ["Bash"]
         report = observations(home.workspace)[before:][2]

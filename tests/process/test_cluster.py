@@ -161,7 +161,7 @@ async def test_cluster_faults_lose_and_repeat_nothing(
                     await storm(stage, people, spenders, pulled, patience)
                 for person in people:
                     heard_all = partial(person.has_heard_all, stage.workspace(person.sprite))
-                    await eventually(heard_all, "a page did not hear of a mission's end", patience)
+                    await eventually(heard_all, "a page did not receive a mission's end", patience)
                 for person in people:
                     disks = stage.workspace(person.sprite), place.lost.get(person.sprite, [])
                     every_event_once_and_in_order(person, *disks)

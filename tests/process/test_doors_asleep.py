@@ -61,7 +61,7 @@ class Stage:
 
         self.street.before = refuse
         visitor.cut()
-        await eventually(lambda: not self.relay.is_ready("ada"), "the link is still there")
+        await eventually(lambda: not self.relay.is_ready("ada"), "the link is still open")
 
 
 async def answer_boot(visitor: Visitor, text: str) -> None:
@@ -138,7 +138,7 @@ async def test_sleeping_sprite_serves_last_boot_text(patient: Stage) -> None:
     """The request also wakes the sprite, and the next one gets the new text."""
     asking = asyncio.create_task(patient.boot())
     visitor = await patient.connected()
-    # The relay asks twice: the first state may hide a missed update.
+    # The bridge asks twice, because the first state may stand for missed updates.
     await answer_boot(visitor, "One.")
     await answer_boot(visitor, "One.")
     assert await asking == (200, "One.")
