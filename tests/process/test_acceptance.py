@@ -1,5 +1,7 @@
-"""Everything at once, and everything real: the emulated Sprites API, `bridge serve`, a sprite that it deploys, the SDK
-and its CLI, the model proxy and the offline model; driven by a WebSocket client, as a page is.
+"""Acceptance test of the whole stack, driven by a WebSocket client.
+
+It runs the emulated Sprites API, `bridge serve`, a deployed sprite, the SDK and its CLI, the model proxy and the
+offline model.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from tests.ports import free_port
 from tests.vms import Disk
 
 OPERATOR_TOKEN = "planted-operator-token"
-#: Until the test has it end.
+#: The command runs until the test creates the file `go`.
 SLOW = "run `until [ -e go ]; do sleep 0.1; done; echo slept well`"
 
 
 @asynccontextmanager
 async def serving(code: Path, data: Path, emulator: Emulator, port: int) -> AsyncIterator[BridgeProcess]:
-    """`bridge serve --provider sprites` from a checkout, as an operator runs it, but for the emulator's address."""
+    """Run `bridge serve --provider sprites` from a checkout, with the emulator's address."""
     stderr = data.parent / "bridge.log"
     environment = bridge_environment(
         SPRITES_TOKEN=TOKEN,
@@ -46,7 +48,7 @@ async def serving(code: Path, data: Path, emulator: Emulator, port: int) -> Asyn
 
 
 class Person:
-    """Somebody who looks on all the while, across bridges: what they heard, and where they are in it."""
+    """A person who follows the conversation across bridges, with the received messages and the resume position."""
 
     def __init__(self) -> None:
         self.heard: list[Message] = []
@@ -73,7 +75,7 @@ class Person:
 
 
 async def model_calls(bridge: BridgeProcess) -> float:
-    """What the model proxy has answered well, by the figures that an operator sees."""
+    """Return the number of successful model calls, as reported by the operator's metrics."""
     headers = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
     async with bridge.http() as session, session.get("/metrics", headers=headers) as response:
         figures = await response.text()
@@ -85,7 +87,7 @@ async def model_calls(bridge: BridgeProcess) -> float:
 
 
 def newer_checkout(folder: Path) -> Path:
-    """This checkout, with a sprite of the next version."""
+    """Copy this checkout with a sprite of the next version."""
     for name in ("bridge", "sprite"):
         shutil.copytree(ROOT / name, folder / name)
     shutil.copy(ROOT / "constraints.txt", folder)
@@ -94,10 +96,9 @@ def newer_checkout(folder: Path) -> Path:
     return folder
 
 
-async def test_chat_card_sleep_in_mid_mission_wake_and_update_lose_nothing(
-    emulator: Emulator, disk: Disk, tmp_path: Path
-) -> None:
-    # With its packages already there: tests of the bootstrap install them.
+async def test_sleep_wake_and_update_lose_nothing(emulator: Emulator, disk: Disk, tmp_path: Path) -> None:
+    # The packages are installed already: tests of the bootstrap install them.
+    """The VM is frozen in the middle of a mission and updated afterwards."""
     emulator.image = disk.root
     data, port, person = tmp_path / "data", free_port(), Person()
     async with serving(ROOT, data, emulator, port) as bridge:
@@ -106,7 +107,7 @@ async def test_chat_card_sleep_in_mid_mission_wake_and_update_lose_nothing(
             await deploys_says_hello_and_makes_a_card(page)
             machine = emulator.machines["local"]
             await sleeps_in_the_middle_of_a_mission(page, machine)
-    assert await machine.doze("cold"), "with nothing to do, nothing holds it"
+    assert await machine.doze("cold"), "the idle VM is kept awake"
 
     async with serving(newer_checkout(tmp_path / "newer"), data, emulator, port) as bridge:
         async with person.at(bridge) as page:
@@ -136,12 +137,12 @@ async def deploys_says_hello_and_makes_a_card(page: PageClient) -> None:
 
 
 async def sleeps_in_the_middle_of_a_mission(page: PageClient, machine: Machine) -> None:
-    """Frozen while a tool runs, with another mission typed meanwhile: both end, once each."""
+    """Freeze the VM while a tool runs and another mission arrives; both missions end exactly once."""
     slow = await page.send("mission", {"text": SLOW})
     await page.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "tool_use")
-    await eventually(lambda: bool(machine.tasks), "the mission holds the VM awake")
+    await eventually(lambda: bool(machine.tasks), "the VM is not kept awake")
     assert not await machine.doze()
-    # All the same: a VM may be frozen by whoever runs it.
+    # The provider may freeze a VM despite the hold.
     await machine.sleep("warm")
     typed = await page.send("mission", {"text": "Hello, are you awake?"})
     await page.link("waking")
@@ -150,7 +151,7 @@ async def sleeps_in_the_middle_of_a_mission(page: PageClient, machine: Machine) 
     assert (await page.end_of(slow))["event"] == "complete"
     assert (await page.end_of(typed))["event"] == "complete"
     assert machine.status == "running"
-    await eventually(lambda: not machine.tasks, "the VM is let go")
+    await eventually(lambda: not machine.tasks, "the VM is still kept awake")
 
 
 async def is_updated_and_goes_on(page: PageClient) -> None:
@@ -174,7 +175,7 @@ async def a_new_page_sees_it_all(page: PageClient) -> None:
 
 
 def nothing_is_lost(person: Person, machine: Machine) -> None:
-    assert person.durable == list(range(1, len(person.durable) + 1)), "each event once, in order"
+    assert person.durable == list(range(1, len(person.durable) + 1)), "events are missing, repeated or out of order"
     ends = [e["mission_id"] for name in ("complete", "interrupted", "error") for e in person.events(name)]
     assert len(ends) == len(set(ends)) == 5
     assert not person.events("error")

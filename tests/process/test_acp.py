@@ -1,4 +1,4 @@
-"""`python -m bridge acp` as editors run it: the protocol's own client, a real bridge, sprite and CLI."""
+"""`python -m bridge acp` with the protocol's own client and a real bridge, sprite and CLI."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG = "Good morning to you, Ada. There is a lot to be told about this day, and 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A bridge whose agent asks before it acts, what answers for the model, and an editor that tests share."""
+    """A bridge in permission mode `ask`, its scripted model, and an editor that the tests share."""
 
     bridge: Bridge
     model: OfflineModel
@@ -37,7 +37,7 @@ class Home:
     client: Editor
 
     async def session(self) -> str:
-        """A new session of the editor's, which has heard nothing yet."""
+        """Open a new session and clear everything the editor has received."""
         for heard in (self.client.updates, self.client.questions, self.client.messages):
             heard.clear()
         self.client.answer = None
@@ -45,7 +45,7 @@ class Home:
 
     @asynccontextmanager
     async def page(self) -> AsyncIterator[PageClient]:
-        """A page that is there."""
+        """Open a page and wait for its state."""
         async with self.bridge.page(self.cookie) as page:
             await page.type("state_sync")
             yield page
@@ -69,7 +69,7 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]
         yield Home(bridge, model, await bridge.login(), client)
 
 
-async def test_a_message_is_answered_as_it_grows_and_the_session_is_offered_what_there_is(home: Home) -> None:
+async def test_reply_streams_and_session_lists_capabilities(home: Home) -> None:
     import acp
     from acp.schema import McpServerStdio
 
@@ -99,7 +99,7 @@ async def test_a_message_is_answered_as_it_grows_and_the_session_is_offered_what
     assert client.process.returncode == 0
 
 
-async def test_what_the_editor_attaches_reaches_the_agent_and_what_it_only_names_is_not_read(home: Home) -> None:
+async def test_attachment_reaches_agent_but_link_is_unread(home: Home) -> None:
     from acp.helpers import image_block, resource_link_block, text_block
 
     home.model.script.agent({"text": "A picture.", "match": "what is this"})
@@ -118,7 +118,7 @@ async def test_what_the_editor_attaches_reaches_the_agent_and_what_it_only_names
     assert "root:" not in turn["user_message"]
 
 
-async def test_tools_are_shown_with_their_diffs_and_the_person_answers_in_the_editor(home: Home) -> None:
+async def test_tools_show_diffs_and_ask_permission(home: Home) -> None:
     from acp.schema import ToolCallStart
 
     path = str(home.bridge.workspace / "artifacts/plan.md")
@@ -148,7 +148,7 @@ async def test_tools_are_shown_with_their_diffs_and_the_person_answers_in_the_ed
     assert Path(path).read_text() == "one\n"
 
 
-async def test_a_question_that_is_answered_in_the_page_is_withdrawn_in_the_editor(home: Home) -> None:
+async def test_question_answered_in_page_is_withdrawn(home: Home) -> None:
     home.model.script.agent(
         {"tool": "Bash", "input": {"command": "touch from-page"}, "match": "touch it", "on": "prompt"}
     )
@@ -169,7 +169,7 @@ async def test_a_question_that_is_answered_in_the_page_is_withdrawn_in_the_edito
     assert (home.bridge.workspace / "from-page").exists()
 
 
-async def test_an_editor_that_dies_while_it_is_asked_leaves_the_question_to_the_page(home: Home) -> None:
+async def test_dead_editor_leaves_question_to_page(home: Home) -> None:
     home.model.script.agent(
         {"tool": "Bash", "input": {"command": "touch after-death"}, "match": "go on alone", "on": "prompt"},
         {"text": "Done all the same.", "match": "go on alone", "on": "result"},
@@ -190,7 +190,7 @@ async def test_an_editor_that_dies_while_it_is_asked_leaves_the_question_to_the_
     assert (home.bridge.workspace / "after-death").exists()
 
 
-async def test_in_bypass_an_editor_says_yes_for_its_own_messages_alone(home: Home) -> None:
+async def test_bypass_allows_only_own_messages(home: Home) -> None:
     from acp.exceptions import RequestError
 
     home.model.script.agent(
@@ -212,14 +212,14 @@ async def test_in_bypass_an_editor_says_yes_for_its_own_messages_alone(home: Hom
     assert (home.bridge.workspace / "by-editor").exists()
 
 
-async def test_a_message_that_is_cancelled_stops_and_says_so(home: Home) -> None:
+async def test_cancelled_message_stops(home: Home) -> None:
     home.model.script.agent({"text": LONG, "hang": True, "match": "long story"})
     client, session = home.client, await home.session()
     asked = asyncio.create_task(client.say(session, "tell me a long story"))
     await client.until(lambda: "Good" in client.shown(session))
     await client.connection.cancel(session_id=session)
     assert await asked == "cancelled"
-    # A question goes with what is cancelled.
+    # Cancelling a message also withdraws its question.
     home.model.script.agent({"tool": "Bash", "input": {"command": "touch never"}, "match": "then this"})
     asked = asyncio.create_task(client.say(session, "then this"))
     await client.until(lambda: client.questions)
@@ -228,7 +228,7 @@ async def test_a_message_that_is_cancelled_stops_and_says_so(home: Home) -> None
     assert await client.say(session, "hello") == "end_turn"
 
 
-async def test_what_is_said_elsewhere_is_seen_here_and_the_past_in_a_session_that_is_loaded(home: Home) -> None:
+async def test_session_shows_other_turns_and_loaded_past(home: Home) -> None:
     from acp.exceptions import RequestError
 
     home.model.script.agent(
@@ -256,8 +256,8 @@ async def test_what_is_said_elsewhere_is_seen_here_and_the_past_in_a_session_tha
 
 
 @pytest.mark.soak
-async def test_a_bridge_that_was_killed_is_waited_for(tmp_path: Path) -> None:
-    """As test_acp_conversation.py proves it of a connection that is lost."""
+async def test_editor_waits_for_killed_bridge(tmp_path: Path) -> None:
+    """test_acp_conversation.py covers the same case for a lost connection."""
     from acp.exceptions import RequestError
 
     data = tmp_path / "data"
@@ -271,14 +271,15 @@ async def test_a_bridge_that_was_killed_is_waited_for(tmp_path: Path) -> None:
             await bridge.kill()
             await client.until(lambda: any("not lost" in str(update) for _, update in client.updates))
         async with bridge_process(data, forks_sprites=True):
-            # The sprite of this machine ended with its bridge, and so did the turn.
+            # This machine's sprite ended with its bridge, and so did the turn.
             with pytest.raises(RequestError, match="was stopped in the middle of this"):
                 await asked
             assert await client.say(session, "hello") == "end_turn"
             assert client.shown(session).count("Hello!") == 1
 
 
-async def test_an_editor_with_the_settings_of_the_page_is_told_where_there_is_no_bridge(tmp_path: Path) -> None:
+async def test_documented_settings_report_missing_bridge(tmp_path: Path) -> None:
+    """The settings are those of `docs/editors.md`."""
     import acp
     from acp.exceptions import RequestError
 
@@ -288,7 +289,7 @@ async def test_an_editor_with_the_settings_of_the_page_is_told_where_there_is_no
     assert {**zed, "type": ""} == {**jetbrains, "type": ""}
     assert [zed["command"], *zed["args"]] == [str(ROOT / ".venv/bin/python"), "-m", "bridge", "acp"]
     assert zed["env"] == {"PYTHONPATH": str(ROOT)}
-    # Editors start it in the folder of a project.
+    # Editors start the program in a project folder.
     async with editor("--data", str(tmp_path), folder=tmp_path, **zed["env"]) as client:
         with pytest.raises(RequestError, match="python -m bridge serve"):
             await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
@@ -298,7 +299,7 @@ async def test_an_editor_with_the_settings_of_the_page_is_told_where_there_is_no
         assert b"No bridge answers" in await client.process.stderr.read()
 
 
-async def test_a_bridge_elsewhere_takes_a_persons_token_from_a_file(home: Home, tmp_path: Path) -> None:
+async def test_remote_bridge_accepts_token_file(home: Home, tmp_path: Path) -> None:
     import acp
     from acp.exceptions import RequestError
 
@@ -308,7 +309,7 @@ async def test_a_bridge_elsewhere_takes_a_persons_token_from_a_file(home: Home, 
     elsewhere = ("--url", home.bridge.url, "--token-file", str(token))
     async with editor(*elsewhere) as client:
         session = await client.start()
-        # Revoked in the middle of a message, it ends here, too.
+        # Revoking the token in the middle of a message ends the session.
         asked = asyncio.create_task(client.say(session, "run `touch never`"))
         await client.until(lambda: client.questions)
         assert (await home.bridge.run("users", "revoke-token", "local", "elsewhere"))[0] == 0
@@ -327,13 +328,13 @@ async def test_a_bridge_elsewhere_takes_a_persons_token_from_a_file(home: Home, 
         await page.ask("interrupt")
 
 
-async def test_the_commands_search_with_turns_show_memory_and_begin_anew(home: Home) -> None:
+async def test_slash_commands_search_memory_and_begin_session(home: Home) -> None:
     from acp.exceptions import RequestError
 
     home.model.script.agent({"text": "Noted: the kiln is at 1220.", "match": "kiln"})
     client, session = home.client, await home.session()
     assert await client.say(session, "the kiln goes to 1220 degrees") == "end_turn"
-    # What only looks like a command is for the agent.
+    # An unknown slash command goes to the agent.
     assert await client.say(session, "/etc/hosts is broken") == "end_turn"
     (turn,) = [row for row in observations(home.bridge.workspace) if "kiln" in row["user_message"]]
     before = len(home.model.requests)

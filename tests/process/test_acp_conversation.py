@@ -1,4 +1,4 @@
-"""An editor's session where things break, come twice or too late: over a real relay, the sprite driven line by line."""
+"""An editor session under lost connections, duplicates and late answers, over a real relay and a scripted sprite."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.acp_stage import acp_stage
 from tests.chat_stand_in import state_sync
 
 
-async def test_after_a_cut_a_text_goes_on_where_it_was_and_the_message_ends_once() -> None:
+async def test_reply_continues_after_reconnect() -> None:
+    """The editor shows no text twice, and the message ends once."""
     async with acp_stage() as stage:
         await stage.begin()
         asked = stage.say("tell me")
@@ -34,7 +35,7 @@ async def test_after_a_cut_a_text_goes_on_where_it_was_and_the_message_ends_once
         stage.visitor.cut()
         stage.visitor = await stage.sprite.visitor()
         await stage.visitor.welcome(last_seq=2)
-        # What was missed in between does not come any more, but the whole text does.
+        # The deltas sent meanwhile are lost, but the whole text arrives.
         await stage.event("text_delta", mission, text="there")
         await stage.event("text", mission, text="Once upon a time there was")
         await stage.event("complete", mission, text="Once upon a time there was")
@@ -42,7 +43,8 @@ async def test_after_a_cut_a_text_goes_on_where_it_was_and_the_message_ends_once
         assert stage.shown == "Once upon a time there was"
 
 
-async def test_after_a_gap_the_state_says_what_was_missed_and_how_it_ended() -> None:
+async def test_gap_is_filled_from_state_sync() -> None:
+    """The state contains the missed messages and the outcome of the turn."""
     async with acp_stage() as stage:
         await stage.begin()
         asked = stage.say("hello")
@@ -66,7 +68,8 @@ async def test_after_a_gap_the_state_says_what_was_missed_and_how_it_ended() -> 
         assert ends == {"t1": "completed", "past-1": "completed"}
 
 
-async def test_after_a_gap_a_turn_that_still_runs_goes_on_from_what_it_has_shown() -> None:
+async def test_running_turn_continues_after_gap() -> None:
+    """The editor shows only text that it has not shown before."""
     async with acp_stage() as stage:
         await stage.begin()
         asked = stage.say("hello")
@@ -94,16 +97,14 @@ async def test_after_a_gap_a_turn_that_still_runs_goes_on_from_what_it_has_shown
     ("status", "role", "words"),
     [("interrupted", "assistant", None), ("error", "error", "The model is busy"), (None, "", "not known any more")],
 )
-async def test_a_message_that_ended_out_of_sight_ends_as_it_did(
-    status: str | None, role: str, words: str | None
-) -> None:
+async def test_message_ended_during_gap_keeps_outcome(status: str | None, role: str, words: str | None) -> None:
     from acp.exceptions import RequestError
 
     async with acp_stage() as stage:
         await stage.begin()
         asked = stage.say("hello")
         mission = await stage.taken("hello")
-        # That it was taken is heard first.
+        # The editor learns first that the sprite accepted the message.
         await stage.event("started", mission)
         await stage.event("text_delta", mission, text="Well")
         await stage.until_shown("Well")
@@ -127,7 +128,7 @@ async def test_a_message_that_ended_out_of_sight_ends_as_it_did(
         ({"kind": "error", "code": "max_turns", "message": "Too many.", "retryable": False}, "max_turn_requests"),
     ],
 )
-async def test_each_end_of_a_turn_has_its_reason(ending: dict[str, object], reason: str) -> None:
+async def test_turn_outcome_maps_to_stop_reason(ending: dict[str, object], reason: str) -> None:
     async with acp_stage() as stage:
         await stage.begin()
         asked = stage.say("hello")
@@ -136,7 +137,7 @@ async def test_each_end_of_a_turn_has_its_reason(ending: dict[str, object], reas
         assert await asked == reason
 
 
-async def test_an_error_is_told_in_its_words_and_so_is_a_refusal() -> None:
+async def test_agent_error_and_rejection_show_message() -> None:
     from acp.exceptions import RequestError
 
     async with acp_stage() as stage:
@@ -153,7 +154,8 @@ async def test_an_error_is_told_in_its_words_and_so_is_a_refusal() -> None:
             await asked
 
 
-async def test_a_message_that_waits_says_so_and_what_goes_on_elsewhere_is_not_taken_for_its_answer() -> None:
+async def test_queued_message_ignores_other_turns_output() -> None:
+    """The editor shows the queue position of the message."""
     async with acp_stage() as stage:
         await stage.begin()
         await stage.send(ChatSaid("m0", "user", "from the page", 1.0))
@@ -189,7 +191,7 @@ async def test_turn_queued_elsewhere_is_shown_after_own() -> None:
         assert stage.shown == "To you.<from the page>To the page."
 
 
-async def test_turns_that_nobody_here_asked_for_say_who_began_them() -> None:
+async def test_unprompted_turn_shows_origin() -> None:
     async with acp_stage() as stage:
         await stage.begin()
         await stage.event("started", "own", origin="agent")
@@ -209,7 +211,7 @@ async def test_turns_that_nobody_here_asked_for_say_who_began_them() -> None:
         await stage.until_shown("Sprite, by itself")
 
 
-async def test_a_message_cancelled_while_the_bridge_is_away_is_stopped_when_it_is_back() -> None:
+async def test_offline_cancel_is_sent_after_reconnect() -> None:
     async with acp_stage() as stage:
         await stage.begin()
         asked = stage.say("hello")
@@ -241,7 +243,7 @@ async def test_message_waits_for_lost_bridge() -> None:
         assert "Here I am." in stage.shown
 
 
-async def test_mode_ask_is_refused_by_agent_in_bypass() -> None:
+async def test_mode_ask_is_rejected_in_bypass() -> None:
     from acp.exceptions import RequestError
 
     async with acp_stage() as stage:
@@ -252,7 +254,7 @@ async def test_mode_ask_is_refused_by_agent_in_bypass() -> None:
             await setting
 
 
-async def test_what_goes_on_is_shown_to_a_session_that_is_loaded_and_its_past_before() -> None:
+async def test_loaded_session_shows_past_then_live() -> None:
     async with acp_stage() as stage:
         chat = [
             ChatMessage(1, "user", "what is in a.txt", 1.0, "m1", status="complete"),
@@ -276,7 +278,8 @@ async def test_what_goes_on_is_shown_to_a_session_that_is_loaded_and_its_past_be
         assert (call.title, call.kind, call.status) == ("Read: a.txt", "read", "failed")
 
 
-async def test_a_question_stays_open_where_the_editor_gives_no_answer_and_a_late_answer_is_no_error() -> None:
+async def test_unanswered_question_stays_open() -> None:
+    """An answer to a closed question is not an error."""
     async with acp_stage() as stage:
         await stage.begin()
         stage.editor.answer = "cancelled"
@@ -292,7 +295,7 @@ async def test_a_question_stays_open_where_the_editor_gives_no_answer_and_a_late
         assert options[1].name == "Always allow ls in this folder"
         await stage.send(PermissionResolved("r1", "deny"))
         await stage.editor.until(lambda: [c.status for c in stage.editor.calls(stage.session)] == ["pending", "failed"])
-        # A copy that was kept of a question that is closed is none; one that is asked twice is one.
+        # A redacted copy of a closed question is not asked; a repeated question is asked once.
         await stage.send(PermissionRequest("r2", None, "Bash", {}, redacted=True))
         stage.editor.answer = "always"
         for _ in range(2):
@@ -306,7 +309,8 @@ async def test_a_question_stays_open_where_the_editor_gives_no_answer_and_a_late
         assert await asked == "end_turn"
 
 
-async def test_two_sessions_of_an_editor_have_each_their_own_questions_and_see_what_the_other_one_asked() -> None:
+async def test_two_sessions_keep_questions_apart() -> None:
+    """Each session shows the messages of the other one."""
     async with acp_stage() as stage:
         await stage.begin()
         opening = asyncio.create_task(stage.editor.new_session())
@@ -318,7 +322,7 @@ async def test_two_sessions_of_an_editor_have_each_their_own_questions_and_see_w
         await stage.event("started", mission)
         await stage.event("tool_use", mission, tool_use_id="t1", name="Bash", input={"command": "ls"})
         stage.editor.answer = "deny"
-        # One of elsewhere is asked where the person was last, one about a message where that was sent.
+        # A question from elsewhere goes to the last active session, a question about a message to its sender.
         await stage.send(PermissionRequest("r1", "m9", "Bash", {"command": "pwd"}))
         assert (await stage.visitor.receive("permission"))["payload"]["request_id"] == "r1"
         await stage.send(PermissionRequest("r2", mission, "Bash", {"command": "ls"}))
@@ -335,7 +339,7 @@ async def test_two_sessions_of_an_editor_have_each_their_own_questions_and_see_w
         assert stage.editor.shown(other) == "<from the first>Then not."
 
 
-async def test_a_message_that_was_acked_twice_ends_once() -> None:
+async def test_message_acked_twice_ends_once() -> None:
     async with acp_stage() as stage:
         await stage.begin()
         asked = stage.say("hello")
@@ -350,7 +354,7 @@ async def test_a_message_that_was_acked_twice_ends_once() -> None:
         assert await asked == "end_turn"
 
 
-async def test_paused_agent_is_named_and_goes_on() -> None:
+async def test_paused_agent_is_shown_and_resumes() -> None:
     sync = state_sync()
     waits = replace(sync.session, paused=Paused("Five turns in a row.", "turns", 1.0))
     async with acp_stage() as stage:
@@ -365,7 +369,7 @@ async def test_paused_agent_is_named_and_goes_on() -> None:
         await stage.until_shown("It goes on.")
 
 
-async def test_reminder_begun_again_is_shown_anew() -> None:
+async def test_restarted_reminder_is_shown_again() -> None:
     async with acp_stage() as stage:
         await stage.begin()
         await stage.event("started", "s1", origin="schedule")

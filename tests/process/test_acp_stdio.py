@@ -1,4 +1,4 @@
-"""The editor's end of the line: hostile lines are refused and skipped; an editor that never reads hinders nobody."""
+"""The editor's transport: invalid lines are rejected and skipped, and an editor that never reads blocks nobody."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness import PATIENCE
 
 @asynccontextmanager
 async def pipes() -> AsyncIterator[tuple[StdioTransport, BinaryIO, BinaryIO]]:
-    """A transport, what is written to it, and what it writes."""
+    """Open a transport; yield it with its input and its output."""
     read, write = os.pipe()
     back_read, back_write = os.pipe()
     with os.fdopen(write, "wb", buffering=0) as to, os.fdopen(back_read, "rb", buffering=0) as back:
@@ -33,7 +33,7 @@ async def pipes() -> AsyncIterator[tuple[StdioTransport, BinaryIO, BinaryIO]]:
 
 
 async def answers(lines: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What a transport takes of lines for messages, and what it answers to the others."""
+    """Return the messages that a transport accepts from `lines`, and its answers to the other lines."""
     async with pipes() as (transport, to, back):
 
         def write() -> None:
@@ -63,13 +63,13 @@ async def answers(lines: bytes) -> tuple[list[dict[str, Any]], list[dict[str, An
         (b'{"id": 1, "method": {"a": 1}}', -32600),
     ],
 )
-async def test_what_is_no_message_is_answered_and_the_next_one_is_taken(line: bytes, code: int) -> None:
+async def test_invalid_line_is_answered_and_skipped(line: bytes, code: int) -> None:
     taken, answered = await answers(b"\n  \n" + line + b'\n{"id": 7, "method": "initialize"}\n{"half')
     assert taken == [{"id": 7, "method": "initialize"}]
     assert [(answer["id"], answer["error"]["code"]) for answer in answered] == [(None, code)]
 
 
-async def test_a_line_of_100_mb_is_skipped_and_its_request_is_refused() -> None:
+async def test_oversized_line_is_skipped_and_request_refused() -> None:
     long = b'{"jsonrpc":"2.0","id":5,"method":"session/prompt","params":{"x":"' + b"a" * 100 * 2**20 + b'"}}\n'
     taken, answered = await answers(long + b'{"id": 6, "method": "x"}\n' + b"b" * (MAX_LINE_BYTES + 2**20))
     assert [message["id"] for message in taken] == [6]
@@ -77,13 +77,14 @@ async def test_a_line_of_100_mb_is_skipped_and_its_request_is_refused() -> None:
     assert "32 MiB at most" in answered[0]["error"]["message"]
 
 
-async def test_halves_of_pairs_are_sent_as_json_can_and_exceptions_in_words() -> None:
+async def test_lone_surrogates_and_exceptions_are_serialized() -> None:
     async with pipes() as (transport, _, back):
         await transport.send({"a": "\ud800", "b": ValueError("no")})
         assert json.loads(back.readline()) == {"a": "\ud800", "b": "no"}
 
 
-async def test_an_editor_that_never_reads_makes_others_wait_and_is_left_in_time() -> None:
+async def test_editor_that_never_reads_allows_close() -> None:
+    """Senders wait until the transport is closed."""
     async with pipes() as (transport, _, _back):
         sending = [asyncio.create_task(transport.send({"a": "x" * 2**21})) for _ in range(3)]
         for _ in range(10):
@@ -98,7 +99,7 @@ async def test_an_editor_that_never_reads_makes_others_wait_and_is_left_in_time(
 
 
 @pytest.mark.parametrize("name", ["file", "/dev/null"])
-async def test_what_is_no_pipe_is_no_editor(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_non_pipe_input_raises_error(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     with (tmp_path / name).open("rb") as file, pytest.raises(OperatorError, match=r"docs/editors\.md"):
         await opened(file, None)
@@ -106,7 +107,8 @@ async def test_what_is_no_pipe_is_no_editor(tmp_path: Path, name: str, caplog: p
     assert caplog.records == []
 
 
-async def test_the_program_ends_when_an_editor_leaves_that_never_read(tmp_path: Path) -> None:
+async def test_program_ends_when_unread_editor_leaves(tmp_path: Path) -> None:
+    """The editor never reads its input, and the bridge keeps serving other clients."""
     never_read, target = os.pipe()
     async with running_bridge(tmp_path / "data") as bridge:
         editor = await fork_module(
@@ -121,7 +123,7 @@ async def test_the_program_ends_when_an_editor_leaves_that_never_read(tmp_path: 
         os.close(target)
         assert editor.stdin is not None
         asked = [request(0, "initialize", protocolVersion=1)]
-        # More is answered than a pipe and its writer hold.
+        # The answers exceed the capacity of the pipe and its writer.
         asked += [request(n, "nonsense" * 200) for n in range(1, 2_000)]
         asked += [request(n, "session/load", sessionId="sprite-conversation", cwd="/", mcpServers=[]) for n in range(9)]
         try:

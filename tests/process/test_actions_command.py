@@ -1,4 +1,4 @@
-"""`python -m sprite actions`: without a running sprite, and beside one."""
+"""`python -m sprite actions` with and without a running sprite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def printed(workspace: Path, *arguments: str) -> Any:
     return json.loads(out)
 
 
-async def test_actions_are_added_listed_and_closed_without_a_sprite_and_beside_one(tmp_path: Path) -> None:
+async def test_actions_command_works_with_and_without_sprite(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     async with OfflineModel() as model, running_sprite(workspace, model.url) as sprite, sprite.client() as client:
@@ -51,7 +51,7 @@ async def test_actions_are_added_listed_and_closed_without_a_sprite_and_beside_o
         assert "Traceback" not in err
 
 
-async def test_when_an_action_fired_last_is_told_on_its_own_clock(tmp_path: Path) -> None:
+async def test_last_firing_uses_action_time_zone(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     (workspace / ".os/memory").mkdir(parents=True)
     async with open_stores(workspace / ".os/memory") as stores:

@@ -1,4 +1,4 @@
-"""The agent's list of actions, as the real CLI calls its tools: nobody is asked, and the log has it first."""
+"""The agent's actions through the real CLI: no permission is needed, and the log is written first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def action_rows(home: SharedSprite) -> list[dict[str, Any]]:
     return [json.loads(row["response"]) for row in rows(log, "SELECT response FROM curations WHERE kind = 'action'")]
 
 
-async def test_what_the_agent_schedules_is_a_row_of_its_turn_and_everybody_hears_of_it(home: SharedSprite) -> None:
+async def test_agent_schedule_is_logged_and_announced(home: SharedSprite) -> None:
+    """The log row belongs to the turn, and every client receives the action."""
     due = {"content": "Water the ficus", "due": "2099-12-01", "rrule": "FREQ=WEEKLY;BYDAY=TU"}
     home.model.script.agent({"match": "water the ficus", "tool": "mcp__sprite__schedule", "input": due})
     home.model.script.agent({"match": "what is on my list", "tool": "mcp__sprite__list_actions", "input": {}})
@@ -34,7 +35,7 @@ async def test_what_the_agent_schedules_is_a_row_of_its_turn_and_everybody_hears
         await client.ask("system", {"action": "zone", "tz": "Europe/Berlin"})
         mission = client.send("mission", {"text": "water the ficus"})
         told = await other.until(lambda m: m["type"] == "action_update")
-        # In `ask` mode, and nobody was asked.
+        # The mode is `ask`, but scheduling asks no permission.
         assert (await client.end_of(mission))["event"] == "complete"
         action = told["payload"]["action"]
         assert (action["content"], action["origin"], action["tz"]) == ("Water the ficus", "agent", "Europe/Berlin")
@@ -72,11 +73,11 @@ async def test_what_the_agent_schedules_is_a_row_of_its_turn_and_everybody_hears
         await client.end_of(client.send("mission", {"text": "never again"}))
         (listed,) = (await client.ask("memory", {"op": "actions"}))["payload"]["actions"]
         assert listed["status"] == "done"
-        # Nothing was looked through or learned, and nobody is told so.
+        # No memory update is sent: nothing was curated.
         assert not [message for message in client.received if message["type"] == "memory_update"]
 
 
-async def test_a_reminder_in_plain_words_is_scheduled_and_told(home: SharedSprite) -> None:
+async def test_reminder_in_plain_words_is_scheduled(home: SharedSprite) -> None:
     async with home.client() as client:
         end = await client.end_of(client.send("mission", {"text": "Every weekday at 8 draw my open actions"}))
         assert "draw my open actions" in end["text"]
@@ -85,7 +86,7 @@ async def test_a_reminder_in_plain_words_is_scheduled_and_told(home: SharedSprit
         assert "draw my open actions" in end["text"]
 
 
-async def test_the_agent_is_told_why_it_may_not(home: SharedSprite) -> None:
+async def test_invalid_action_returns_reason_to_agent(home: SharedSprite) -> None:
     refused = {"content": "Too often", "rrule": "FREQ=MINUTELY"}
     home.model.script.agent({"match": "every minute", "tool": "mcp__sprite__schedule", "input": refused})
     home.model.script.agent({"match": "finish it", "tool": "mcp__sprite__complete_action", "input": {"id": 4711}})
@@ -98,7 +99,8 @@ async def test_the_agent_is_told_why_it_may_not(home: SharedSprite) -> None:
             assert call["is_error"]
 
 
-async def test_a_person_adds_changes_and_closes_actions_and_is_told_what_is_wrong(home: SharedSprite) -> None:
+async def test_person_adds_changes_and_closes_actions(home: SharedSprite) -> None:
+    """Invalid requests get an error code."""
     async with home.client() as client, home.client() as other:
         asked = {"op": "add_action", "content": "Call Bo", "due": "2099-01-01 10:00", "tz": "UTC", "priority": 1}
         answer = (await client.ask("memory", asked))["payload"]

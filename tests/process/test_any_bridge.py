@@ -1,6 +1,6 @@
-"""Every door at a bridge that does not have the sprite: two real bridges over one Postgres, and one agent.
+"""Every feature at a bridge without the sprite: two real bridges on one Postgres, and one agent.
 
-Ada's page is open at the first bridge, which therefore has her sprite; everything is asked of the second.
+Ada's page is open at the first bridge, which owns her sprite; every request goes to the second bridge.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def stage_(tmp_path_factory: pytest.TempPathFactory, postgres: Server) -> 
 
 
 async def scoped(stage: BridgePair, *scopes: str) -> str:
-    """A token of Ada's that the owner made."""
+    """Return a new token of Ada's, created at the owner."""
     async with control.control_session(stage.owner.data / "run") as session:
         asked = {"label": None, "scopes": list(scopes)}
         secret: str = (await control.ask(session, "POST", "/users/ada/tokens", asked))["secret"]
@@ -57,19 +57,19 @@ async def scoped(stage: BridgePair, *scopes: str) -> str:
 
 
 @pytest.mark.parametrize("by", ["cookie", "token"])
-async def test_a_page_and_a_terminal(stage: BridgePair, by: str) -> None:
+async def test_page_and_terminal_are_forwarded(stage: BridgePair, by: str) -> None:
     way: dict[str, Any] = {"cookie": stage.cookie} if by == "cookie" else {"token": stage.token}
     before = stage.passed_on()
     async with stage.other.page(**way) as page:
         await page.link("ready")
         mission = await page.send("mission", {"text": f"Hello by {by}"})
         assert (await page.end_of(mission))["event"] == "complete"
-        # Who looks on at the owner sees the same.
+        # A page at the owner shows the same turn.
         assert (await stage.page.end_of(mission))["event"] == "complete"
-    await eventually(lambda: stage.passed_on() > before, "it was not the owner that answered")
+    await eventually(lambda: stage.passed_on() > before, "the request was not forwarded to the owner")
 
 
-async def test_files_are_downloaded_and_shown(stage: BridgePair) -> None:
+async def test_downloads_and_previews_are_forwarded(stage: BridgePair) -> None:
     content = os.urandom(3 * 2**20)
     documents = stage.workspace / "documents"
     (documents / "big.bin").write_bytes(content)
@@ -88,7 +88,7 @@ async def test_files_are_downloaded_and_shown(stage: BridgePair) -> None:
     assert (await stage.ask("GET", "/files/none", headers={"Cookie": "", "Origin": ""}))[0] == 401
 
 
-async def test_observations_and_boot_memory(stage: BridgePair) -> None:
+async def test_observations_and_boot_memory_are_forwarded(stage: BridgePair) -> None:
     token = await scoped(stage, "observe", "memory:read")
     turns = [
         {
@@ -107,13 +107,13 @@ async def test_observations_and_boot_memory(stage: BridgePair) -> None:
     status, text = await stage.ask("GET", "/v1/memory/boot?project=/home/ada/code", token=token)
     assert status == 200, text
     assert (await stage.ask("POST", "/v1/observations", token=token, data=b"{"))[0] in {400, 422}
-    # What a token may not do at the owner it may not do here.
+    # Scopes apply here as at the owner.
     assert (await stage.ask("POST", "/v1/chat/completions", token=token, json={}))[0] == 403
     assert (await stage.ask("GET", "/files/a", token=token))[0] == 403
     assert (await stage.ask("GET", "/v1/memory/boot", token="bridge-person-none"))[0] == 401
 
 
-async def test_chat_completions_whole_and_streamed(stage: BridgePair) -> None:
+async def test_chat_completions_are_forwarded(stage: BridgePair) -> None:
     import openai
 
     token = await scoped(stage, "ask")
@@ -128,7 +128,7 @@ async def test_chat_completions_whole_and_streamed(stage: BridgePair) -> None:
         assert [model.id async for model in program.models.list()] == ["sprite"]
 
 
-async def test_agents_that_speak_mcp(stage: BridgePair) -> None:
+async def test_mcp_tools_are_forwarded(stage: BridgePair) -> None:
     token = await scoped(stage, "memory:read", "ask", "actions")
     async with mcp_client(stage.other, token) as client:
         refused, text, _ = await called(client, "add_action", content="Paint the ship")
@@ -138,7 +138,7 @@ async def test_agents_that_speak_mcp(stage: BridgePair) -> None:
         assert given["outcome"] == "complete"
 
 
-async def test_an_mcp_session_works_at_every_bridge_whoever_began_it(stage: BridgePair) -> None:
+async def test_mcp_session_works_at_every_bridge(stage: BridgePair) -> None:
     token = await scoped(stage, "memory:read")
     begin = {
         "jsonrpc": "2.0",
@@ -163,7 +163,7 @@ async def test_an_mcp_session_works_at_every_bridge_whoever_began_it(stage: Brid
         for each in (at_owner, session):
             async with each.post("/mcp", json=ask, headers=headers) as response:
                 assert (response.status, "user.md" in await response.text()) == (200, True)
-        # As of a bridge that is gone.
+        # A session of a bridge that no longer exists works, too.
         headers["Mcp-Session-Id"] = "0" * 32
         async with session.post("/mcp", json=ask, headers=headers) as response:
             assert (response.status, "user.md" in await response.text()) == (200, True)
@@ -171,7 +171,7 @@ async def test_an_mcp_session_works_at_every_bridge_whoever_began_it(stage: Brid
             assert response.status == 401
 
 
-async def test_a_question_is_answered_from_a_notification(stage: BridgePair) -> None:
+async def test_notification_answers_permission_question(stage: BridgePair) -> None:
     mission = await stage.page.send("mission", {"text": "run `touch allowed`"})
     question = await stage.page.type("permission_request")
     word = {"request_id": question["request_id"], "decision": "allow"}
@@ -183,7 +183,7 @@ async def test_a_question_is_answered_from_a_notification(stage: BridgePair) -> 
     assert (stage.workspace / "allowed").exists()
 
 
-async def test_choices_about_notifications_are_the_same_everywhere(stage: BridgePair) -> None:
+async def test_notification_settings_are_shared(stage: BridgePair) -> None:
     assert await stage.ask("PUT", "/notify/settings", json={"words": True}) == (200, '{"words":true}')
     async with stage.owner.http() as session, session.get("/notify/settings", headers={"Cookie": stage.cookie}) as got:
         assert await got.json() == {"words": True}
@@ -194,8 +194,8 @@ async def test_choices_about_notifications_are_the_same_everywhere(stage: Bridge
     assert len(keys) == 1
 
 
-async def test_the_agents_own_model_calls_are_answered_by_either(stage: BridgePair) -> None:
-    """By whatever way a sprite comes to a bridge: its token is known everywhere, and needs no owner."""
+async def test_model_proxy_accepts_sprites_at_every_bridge(stage: BridgePair) -> None:
+    """A sprite's token is valid at every bridge, and its calls need no forward."""
     tokens = set()
     for pid in descendants(os.getpid()):
         for part in (await asyncio.to_thread(_environment, pid)).split(b"\0"):
@@ -218,7 +218,7 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-async def test_endpoint_of_a_terminal(stage: BridgePair) -> None:
+async def test_terminal_endpoint_reaches_sprite(stage: BridgePair) -> None:
     async with RunningEndpoint(Settings(stage.other.data), "ada") as endpoint:
         terminal = PageClient(await endpoint.connect())
         listening = asyncio.create_task(terminal.listen())
@@ -231,8 +231,8 @@ async def test_endpoint_of_a_terminal(stage: BridgePair) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("by", ["person", "url"])
-async def test_a_terminal_at_the_wrong_bridge(stage: BridgePair, by: str) -> None:
-    """The other bridge is named by its address, or is the one of this machine."""
+async def test_terminal_at_other_bridge_reaches_sprite(stage: BridgePair, by: str) -> None:
+    """The terminal finds the bridge by its URL or by its data folder."""
     how = ("--url", stage.other.url) if by == "url" else ("--person", "ada", "--data", str(stage.other.data))
     pipe = asyncio.subprocess.PIPE
     environment = bridge_environment(BRIDGE_TOKEN=stage.token)
@@ -247,15 +247,15 @@ async def test_a_terminal_at_the_wrong_bridge(stage: BridgePair, by: str) -> Non
     assert any(f"Typed by {by}" in row["user_message"] for row in observations(stage.workspace))
 
 
-async def test_who_claims_to_be_a_bridge_is_refused(stage: BridgePair) -> None:
+async def test_forged_forward_header_is_refused(stage: BridgePair) -> None:
     headers = {"X-Bridge-Hop": "1", "X-Bridge-Signature": f"e30=.{'0' * 64}"}
     assert (await stage.ask("GET", "/files/documents/a%20b.txt", headers=headers))[0] == 403
 
 
-async def test_a_logout_and_a_revoked_token_end_what_is_open_at_the_other_bridge(stage: BridgePair) -> None:
+async def test_logout_and_revocation_close_connections_everywhere(stage: BridgePair) -> None:
     _, said, _ = await stage.other.run("users", "link", "ada")
     link = next(word for word in said.split() if "/login?token=" in word)
-    # Opened at two bridges at once, it lets in one browser.
+    # A link that is opened at two bridges at once logs in one browser.
     both = [link, link.replace(stage.other.url, stage.owner.url)]
     async with stage.other.http() as session:
         answers = await asyncio.gather(*(session.get(each, allow_redirects=False) for each in both))
@@ -283,13 +283,11 @@ async def behind(stage: BridgePair) -> float | None:
     return found
 
 
-async def test_operators_who_ask_the_wrong_bridge_are_told_which_one_has_the_sprite(
-    stage: BridgePair, tmp_path: Path
-) -> None:
+async def test_operator_commands_name_owning_bridge(stage: BridgePair, tmp_path: Path) -> None:
     async def told(*command: str) -> str:
         status, out, err = await stage.other.run(*command)
         assert status, out
-        # Wrapped where the terminal ends.
+        # The terminal wraps the lines.
         return "".join((out + err).split())
 
     target = tmp_path / "ada.zip"
@@ -300,9 +298,9 @@ async def test_operators_who_ask_the_wrong_bridge_are_told_which_one_has_the_spr
     ):
         assert f"Thebridgeat{stage.owner.url}hasthissprite" in await told(*command), command
     assert not target.exists()
-    # What is kept is the same at both, and asks nobody.
+    # Replicas are the same at both bridges, so the export needs no owner.
     async with asyncio.timeout(PATIENCE):
-        while await behind(stage) != 0:  # noqa: ASYNC110 - nothing says when all is stored
+        while await behind(stage) != 0:  # noqa: ASYNC110 - no event reports the last stored batch
             await asyncio.sleep(0.2)
     status, _, err = await stage.other.run("export", "ada", str(target))
     assert status == 0, err
@@ -310,10 +308,10 @@ async def test_operators_who_ask_the_wrong_bridge_are_told_which_one_has_the_spr
     assert zipfile.is_zipfile(target)
 
 
-async def test_who_is_revoked_at_one_bridge_is_out_at_all_of_them(stage: BridgePair) -> None:
+async def test_revoked_person_is_out_at_every_bridge(stage: BridgePair) -> None:
+    """This test runs last, because it revokes the only person."""
     import openai
 
-    """The last one: nobody is left who could ask for anything."""
     token = await scoped(stage, "ask")
     async with openai.AsyncOpenAI(api_key=token, base_url=f"{stage.other.url}/v1", timeout=PATIENCE) as program:
         messages: Any = [{"role": "user", "content": "run `touch never`"}]

@@ -1,4 +1,4 @@
-"""`export` and `import` as processes: beside a sprite at work, cut off at any moment, on a full disk, of a VM."""
+"""`export` and `import` as processes: beside a working sprite, killed, on a full disk and for a VM."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ from tests.harness import PATIENCE, ROOT, running_sprite, sprite_environment
 from tests.inspection import eventually, workspace_db
 from tests.vms import Disk, Heard, Tokens, host_of
 
-#: How often an import is killed: at once, which leaves nothing, and then at random.
+#: Number of imports to kill: the first one at once, before it writes anything, and the others at random.
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4 or 2
 
 
-async def test_an_agent_goes_on_where_its_archive_was_imported(
-    curated: Path, tmp_path: Path, model: OfflineModel
-) -> None:
+async def test_imported_agent_continues_with_its_memory(curated: Path, tmp_path: Path, model: OfflineModel) -> None:
     workspace = shutil.copytree(curated, tmp_path / "workspace")
     archive, new = tmp_path / "sprite.zip", tmp_path / "new"
     async with running_sprite(workspace, model.url):
@@ -51,7 +49,7 @@ async def test_an_agent_goes_on_where_its_archive_was_imported(
         assert "memory of its own" in err
 
 
-async def test_killed_at_any_moment_an_import_leaves_nothing_or_everything(curated: Path, tmp_path: Path) -> None:
+async def test_killed_import_leaves_nothing_or_everything(curated: Path, tmp_path: Path) -> None:
     seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
     print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret
@@ -72,18 +70,18 @@ async def test_killed_at_any_moment_an_import_leaves_nothing_or_everything(curat
             nothing += 1
             assert not (new / "documents").exists()
         elif code:
-            # It was decided: whoever only looks is told, or sees all of it.
+            # The import is committed: a reading command reports it, or sees all of it.
             code, _, err = await command(new, "status")
             assert code == 0 or "cut off" in err
         if not (system / "memory/transcript.db").exists() or (system / "import").exists():
             assert (await command(new, "import", str(archive)))[0] == 0
         assert (await command(new, "export", "--force", str(again)))[0] == 0
         assert again.read_bytes() == archive.read_bytes()
-    assert deaths, "nobody was killed"
-    assert nothing, "everything was always there"
+    assert deaths, "no import was killed"
+    assert nothing, "no import was killed early enough to leave nothing"
 
 
-async def test_an_export_that_is_interrupted_leaves_nothing(curated: Path, tmp_path: Path) -> None:
+async def test_interrupted_export_leaves_nothing(curated: Path, tmp_path: Path) -> None:
     workspace = shutil.copytree(curated, tmp_path / "workspace")
     (workspace / "documents").mkdir(exist_ok=True)
     with (workspace / "documents/large").open("wb") as large:
@@ -101,12 +99,12 @@ async def test_an_export_that_is_interrupted_leaves_nothing(curated: Path, tmp_p
     assert list(target.parent.iterdir()) == []
 
 
-async def test_a_disk_that_takes_no_more_is_said_and_nothing_is_left(curated: Path, tmp_path: Path) -> None:
+async def test_export_to_full_disk_leaves_nothing(curated: Path, tmp_path: Path) -> None:
     workspace = shutil.copytree(curated, tmp_path / "workspace")
     (workspace / "photo").write_bytes(os.urandom(1_000_000))
     target = tmp_path / "out/sprite.zip"
     target.parent.mkdir()
-    # 100 kB, which is enough for what SQLite writes beside a reader.
+    # 100 kB are enough for the files that SQLite writes beside a reader.
     limited = f"ulimit -f 200; exec {sys.executable} -m sprite export {target} --workspace {workspace}"
     process = await asyncio.create_subprocess_exec(
         "/bin/sh", "-c", limited, cwd=ROOT, env=sprite_environment(None), stderr=asyncio.subprocess.PIPE
@@ -118,12 +116,10 @@ async def test_a_disk_that_takes_no_more_is_said_and_nothing_is_left(curated: Pa
     assert list(target.parent.iterdir()) == []
 
 
-# The bridge's
+# The bridge's commands
 
 
-async def test_a_persons_agent_is_exported_beside_a_running_bridge_and_without_one(
-    curated: Path, tmp_path: Path
-) -> None:
+async def test_bridge_export_works_with_and_without_bridge(curated: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(curated, data / "workspaces/ada")
     target = tmp_path / "ada.zip"
@@ -153,7 +149,7 @@ async def test_a_persons_agent_is_exported_beside_a_running_bridge_and_without_o
     assert not [path for path in tmp_path.iterdir() if "none" in path.name]
 
 
-async def test_a_vms_workspace_is_exported_and_what_goes_wrong_there_is_said(
+async def test_vm_export_works_and_reports_errors(
     emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
 ) -> None:
     machine = await disk.put_into(emulator, tokens)

@@ -1,4 +1,4 @@
-"""An ASGI application inside aiohttp, over real sockets: streams, clients that go, and clients that never read."""
+"""An ASGI application inside aiohttp over real sockets: streams, disconnects and clients that never read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness import PATIENCE
 
 @asynccontextmanager
 async def serving(application: Application, stalled_seconds: float = 30.0) -> AsyncIterator[str]:
-    """The application at the address that is yielded."""
+    """Serve the application and yield its URL."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         return await served_by(application, request, {"who": "ada"}, stalled_seconds=stalled_seconds)
@@ -38,7 +38,7 @@ async def begin(send: Any, status: int = 200, headers: dict[str, str] | None = N
     await send({"type": "http.response.start", "status": status, "headers": raw})
 
 
-async def test_an_application_is_told_of_the_request_and_its_answer_arrives() -> None:
+async def test_request_and_response_pass_through() -> None:
     seen: list[Any] = []
 
     async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -63,7 +63,7 @@ async def test_an_application_is_told_of_the_request_and_its_answer_arrives() ->
     assert seen[0]["who"] == "ada"
 
 
-async def test_what_is_streamed_arrives_as_it_is_sent() -> None:
+async def test_stream_arrives_without_buffering() -> None:
     go_on = asyncio.Event()
 
     async def stream(_scope: Any, _receive: Any, send: Any) -> None:
@@ -78,7 +78,8 @@ async def test_what_is_streamed_arrives_as_it_is_sent() -> None:
         assert await response.content.read() == b"two\n"
 
 
-async def test_an_application_hears_that_its_client_has_gone_and_ends_in_order() -> None:
+async def test_application_receives_client_disconnect() -> None:
+    """Sending to the closed connection raises no error."""
     ended: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
 
     async def wait(_scope: Any, receive: Any, send: Any) -> None:
@@ -87,7 +88,7 @@ async def test_an_application_hears_that_its_client_has_gone_and_ends_in_order()
         heard = [(await receive())["type"]]
         while heard[-1] != "http.disconnect":
             heard.append((await receive())["type"])
-        # Nobody hears that any more, which is no fault of the application's.
+        # Sending after the disconnect must not raise.
         await send({"type": "http.response.body", "body": b"two\n", "more_body": True})
         ended.set_result(heard)
 
@@ -99,7 +100,8 @@ async def test_an_application_hears_that_its_client_has_gone_and_ends_in_order()
             assert (await ended)[-1] == "http.disconnect"
 
 
-async def test_a_client_that_never_reads_is_cut_off_and_keeps_little_in_memory() -> None:
+async def test_client_that_never_reads_is_closed() -> None:
+    """The server buffers little for it."""
     sent = 0
     ended = asyncio.Event()
 
@@ -119,7 +121,7 @@ async def test_a_client_that_never_reads_is_cut_off_and_keeps_little_in_memory()
             client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             async with asyncio.timeout(PATIENCE):
                 await ended.wait()
-    # What the two sockets hold, and no more.
+    # The buffers of the two sockets, and no more.
     assert sent < 32 * 2**20
 
 
@@ -128,7 +130,7 @@ async def _receive_gone(receive: Any) -> None:
         pass
 
 
-async def test_an_application_that_breaks_off_breaks_the_answer_off() -> None:
+async def test_failing_application_aborts_response() -> None:
     async def silent(_scope: Any, _receive: Any, _send: Any) -> None:
         return
 

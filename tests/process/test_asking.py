@@ -1,4 +1,4 @@
-"""A program's mission over a bridge's link: heard once and in order until its end, whatever breaks meanwhile."""
+"""API missions over a bridge's link: each event arrives once and in order until the end, despite disconnects."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Stage:
     asking: Asking
 
     async def connected(self) -> Visitor:
-        """The bridge's link, with a first state."""
+        """Connect the bridge's link and send a first state."""
         visitor = await self.sprite.visitor()
         await visitor.welcome(sync=state_sync())
         return visitor
 
     async def taken(self, status: str = "accepted") -> Visitor:
-        """The link, over which the mission has come and was taken."""
+        """Connect the link, receive the mission and acknowledge it."""
         visitor = await self.connected()
         sent = await visitor.receive("mission")
         assert sent["id"] == MISSION
@@ -56,7 +56,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 @asynccontextmanager
 async def asked(stage: Stage, *, goes_on: bool = False) -> AsyncIterator[asyncio.Task[list[News]]]:
-    """Everything that is new of a mission's turn until its end."""
+    """Collect all news of a mission's turn until its end."""
     async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone", goes_on=goes_on) as changes:
 
         async def everything() -> list[News]:
@@ -78,7 +78,7 @@ def texts(heard: list[News]) -> str:
     return "".join(each.piece for each in heard if isinstance(each, Grew))
 
 
-async def test_a_mission_is_heard_from_its_taking_to_its_end_and_no_other_is(stage: Stage) -> None:
+async def test_asker_receives_only_its_mission(stage: Stage) -> None:
     async with asked(stage) as hearing:
         visitor = await stage.taken()
         await visitor.send(Started("another"), seq=1)
@@ -96,7 +96,7 @@ async def test_a_mission_is_heard_from_its_taking_to_its_end_and_no_other_is(sta
     assert [type(each) for each in heard if not isinstance(each, Grew)] == [Began, PermissionRequest, Complete]
 
 
-async def test_after_a_cut_it_goes_on_where_it_was_and_nothing_comes_twice(stage: Stage) -> None:
+async def test_reconnect_resumes_without_duplicates(stage: Stage) -> None:
     async with asked(stage) as hearing:
         visitor = await stage.taken()
         await visitor.send(Started(MISSION), seq=1)
@@ -112,7 +112,7 @@ async def test_after_a_cut_it_goes_on_where_it_was_and_nothing_comes_twice(stage
         assert texts(await hearing) == "One.Two."
 
 
-async def test_a_mission_whose_answer_was_cut_off_is_sent_again_under_its_id(stage: Stage) -> None:
+async def test_unacknowledged_mission_is_resent_with_same_id(stage: Stage) -> None:
     async with asked(stage) as hearing:
         visitor = await stage.connected()
         await visitor.receive("mission")
@@ -140,12 +140,10 @@ async def test_a_mission_whose_answer_was_cut_off_is_sent_again_under_its_id(sta
         ),
     ],
 )
-async def test_a_mission_that_was_done_before_is_answered_from_the_chat(
-    stage: Stage, lines: list[ChatMessage], ending: Ending
-) -> None:
+async def test_finished_mission_is_answered_from_chat(stage: Stage, lines: list[ChatMessage], ending: Ending) -> None:
     async with asked(stage) as hearing:
         visitor = await stage.taken("duplicate")
-        # Further back than the newest lines.
+        # The mission is older than the newest page of chat lines.
         first = await visitor.receive("memory")
         await visitor.send(ChatResult([line("user", "x", "complete", "another", 400)]), reply_to=first["id"])
         second = await visitor.receive("memory")
@@ -154,7 +152,7 @@ async def test_a_mission_that_was_done_before_is_answered_from_the_chat(
         assert (await hearing)[-1] == ending
 
 
-async def test_a_mission_that_is_known_but_gone_from_the_chat_is_not_waited_for(stage: Stage) -> None:
+async def test_duplicate_mission_without_chat_fails(stage: Stage) -> None:
     async with asked(stage) as hearing:
         visitor = await stage.taken("duplicate")
         await visitor.send(ChatResult([]), reply_to=(await visitor.receive("memory"))["id"])
@@ -162,13 +160,13 @@ async def test_a_mission_that_is_known_but_gone_from_the_chat_is_not_waited_for(
             await hearing
 
 
-async def test_an_end_that_a_state_stands_for_is_found(stage: Stage) -> None:
+async def test_ending_is_found_after_new_epoch(stage: Stage) -> None:
     async with asked(stage) as hearing:
         visitor = await stage.taken()
         await visitor.send(Started(MISSION), seq=1)
         visitor.cut()
         visitor = await stage.sprite.visitor()
-        # Another sequence: what happened between was not kept.
+        # A new epoch: the events in between are lost.
         await visitor.welcome(epoch="e2", last_seq=90, sync=state_sync())
         asked_for = await visitor.receive("memory")
         lines = [line("user", "Hello", "running")]
@@ -180,7 +178,7 @@ async def test_an_end_that_a_state_stands_for_is_found(stage: Stage) -> None:
         assert (await hearing)[-1] == Complete(MISSION, "Hi.", None, None, 0)
 
 
-async def test_a_mission_that_is_refused_says_why(stage: Stage) -> None:
+async def test_refused_mission_raises_reason(stage: Stage) -> None:
     async with asked(stage) as hearing:
         visitor = await stage.connected()
         await visitor.receive("mission")
@@ -190,7 +188,7 @@ async def test_a_mission_that_is_refused_says_why(stage: Stage) -> None:
     assert refused.value.code == "too_long"
 
 
-async def test_whoever_leaves_before_the_end_stops_the_mission(stage: Stage) -> None:
+async def test_early_disconnect_stops_mission(stage: Stage) -> None:
     async with asked(stage) as hearing:
         visitor = await stage.taken()
         await visitor.send(Started(MISSION), seq=1)
@@ -199,7 +197,7 @@ async def test_whoever_leaves_before_the_end_stops_the_mission(stage: Stage) -> 
 
 
 @pytest.mark.parametrize("way", ["ended", "goes on"])
-async def test_a_mission_that_ended_or_shall_go_on_is_not_stopped(stage: Stage, way: str) -> None:
+async def test_ended_or_detached_mission_is_not_stopped(stage: Stage, way: str) -> None:
     async with asked(stage, goes_on=way == "goes on") as hearing:
         visitor = await stage.taken()
         if way == "ended":
@@ -207,12 +205,12 @@ async def test_a_mission_that_ended_or_shall_go_on_is_not_stopped(stage: Stage, 
             await hearing
         else:
             hearing.cancel()
-    # The room closes, since nothing is asked any more.
+    # The hub closes, because no request is left.
     while (message := await visitor.next()) is not None:
         assert message["type"] != "interrupt"
 
 
-async def test_two_who_ask_with_one_key_hear_the_same_mission(stage: Stage) -> None:
+async def test_shared_idempotency_key_shares_mission(stage: Stage) -> None:
     async with asked(stage) as one, asked(stage) as other:
         visitor = await stage.taken()
         await visitor.send(WholeText(MISSION, "Hi."), seq=1)
@@ -221,14 +219,14 @@ async def test_two_who_ask_with_one_key_hear_the_same_mission(stage: Stage) -> N
             assert (texts(heard), heard[-1]) == ("Hi.", done("Hi."))
 
 
-async def test_end_is_read_by_slow_program(stage: Stage) -> None:
+async def test_slow_program_receives_ending(stage: Stage) -> None:
     async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone") as changes:
         visitor = await stage.taken()
         await anext(changes)
         await visitor.send(WholeText(MISSION, "Hi."), seq=1)
         await visitor.send(done("Hi."), seq=2)
         with stage.relay.held("ada") as room:
-            # Its answer comes behind the end.
+            # The answer arrives after the ending.
             beat = asyncio.create_task(room.ask(Heartbeat()))
             await visitor.send(Ack("done"), reply_to=(await visitor.receive("heartbeat"))["id"])
             await beat
@@ -237,13 +235,13 @@ async def test_end_is_read_by_slow_program(stage: Stage) -> None:
         assert turn.ending == done("Hi.")
 
 
-async def test_answer_without_end_is_given_up(stage: Stage) -> None:
+async def test_endless_answer_is_aborted(stage: Stage) -> None:
     async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone") as changes:
         visitor = await stage.taken()
         for _ in range(10):
             await visitor.send(TextDelta(MISSION, "x" * 900_000))
         with stage.relay.held("ada") as room:
-            # Its answer comes behind all of that.
+            # The answer arrives after all of the text.
             beat = asyncio.create_task(room.ask(Heartbeat()))
             await visitor.send(Ack("done"), reply_to=(await visitor.receive("heartbeat"))["id"])
             await beat
@@ -251,14 +249,14 @@ async def test_answer_without_end_is_given_up(stage: Stage) -> None:
             _ = [turn async for turn in changes]
 
 
-async def test_while_nothing_happens_there_is_a_sign_of_life(stage: Stage) -> None:
+async def test_quiet_mission_yields_keepalive(stage: Stage) -> None:
     async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone", quiet_seconds=0.01) as changes:
         async for turn in changes:
             if turn is None:
                 break
 
 
-async def test_where_the_bridge_stops_nobody_waits_for_ever() -> None:
+async def test_stopping_relay_fails_open_requests() -> None:
     async with StandIn() as sprite, Relay(Street(sprite.port)) as relay, Asking(relay) as asking:
         stage = Stage(sprite, relay, asking)
         async with asked(stage) as hearing:
@@ -268,6 +266,6 @@ async def test_where_the_bridge_stops_nobody_waits_for_ever() -> None:
                 await hearing
 
 
-def test_a_key_names_one_mission_of_one_person() -> None:
+def test_idempotency_key_is_scoped_to_person() -> None:
     assert mission_id_of("ada", "k") == mission_id_of("ada", "k") != mission_id_of("bob", "k")
     assert mission_id_of("ada", None) != mission_id_of("ada", None)

@@ -1,4 +1,4 @@
-"""The VM is held awake while there is work, and let go when there is none."""
+"""The sprite keeps its VM awake while there is work, and releases it afterwards."""
 
 from __future__ import annotations
 
@@ -13,47 +13,48 @@ from tests.inspection import eventually
 from tests.memory_stores import open_stores
 
 
-async def test_vm_is_held_for_missions_and_flushes(model: OfflineModel, workspace: Path, emulator: Emulator) -> None:
+async def test_vm_is_kept_awake_for_work(model: OfflineModel, workspace: Path, emulator: Emulator) -> None:
+    """Missions and flushes count as work."""
     vm = await emulator.add("ada")
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
     async with running_sprite(workspace, model.url, TESTS_VM_SOCKET=str(vm.socket)) as sprite:
         async with sprite.client() as client:
             assert vm.task_calls == []
             mission = client.send("mission", {"text": "think for ever"})
-            await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
+            await eventually(lambda: "sprite" in vm.tasks, "the VM is not kept awake")
             assert not await vm.doze()
             await client.ask("interrupt")
             await client.end_of(mission)
-            await eventually(lambda: not vm.tasks, "the VM is let go")
-            # On a slow machine the hold was renewed meanwhile.
+            await eventually(lambda: not vm.tasks, "the VM is still kept awake")
+            # On a slow machine the hold is renewed meanwhile.
             assert list(dict.fromkeys(method for method, _ in vm.task_calls)) == ["PUT", "DELETE"]
 
-            # A hold that could not be begun or ended is tried again at the next look.
+            # A failed request to start or end the hold is retried at the next look.
             vm.refusals = ["PUT", "DELETE", "DELETE"]
             mission = client.send("mission", {"text": "think for ever"})
-            await eventually(lambda: bool(vm.tasks), "the VM is held")
+            await eventually(lambda: bool(vm.tasks), "the VM is not kept awake")
             await client.ask("interrupt")
             await client.end_of(mission)
-            await eventually(lambda: not vm.tasks, "the VM is let go")
+            await eventually(lambda: not vm.tasks, "the VM is still kept awake")
             assert vm.refusals == []
 
             await client.mission("My name is Ada.")
-            await eventually(lambda: not vm.tasks, "the VM is let go")
+            await eventually(lambda: not vm.tasks, "the VM is still kept awake")
             before = len(vm.task_calls)
-            # Far longer than the hold's looks are apart.
+            # The delay is far longer than the interval between looks at the hold.
             model.script.curator({"delay": 4 * LOOK_SECONDS})
             flush = asyncio.create_task(client.ask("system", {"action": "flush"}))
-            await eventually(lambda: "PUT" in dict(vm.task_calls[before:]), "the VM is held")
+            await eventually(lambda: "PUT" in dict(vm.task_calls[before:]), "the VM is not kept awake")
             assert not flush.done()
             await flush
             client.send("mission", {"text": "think for ever"})
-            await eventually(lambda: model.requests[-1].user_text == "think for ever", "it thinks")
-            await eventually(lambda: bool(vm.tasks), "the VM is held")
+            await eventually(lambda: model.requests[-1].user_text == "think for ever", "the model was not asked")
+            await eventually(lambda: bool(vm.tasks), "the VM is not kept awake")
         await sprite.stop()
         assert not vm.tasks
 
 
-async def test_work_goes_on_where_vms_api_hangs_up(model: OfflineModel, workspace: Path, tmp_path: Path) -> None:
+async def test_work_continues_when_vm_api_fails(model: OfflineModel, workspace: Path, tmp_path: Path) -> None:
     asked = asyncio.Event()
 
     async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -63,7 +64,7 @@ async def test_work_goes_on_where_vms_api_hangs_up(model: OfflineModel, workspac
     (workspace / ".os/memory").mkdir(parents=True)
     async with open_stores(workspace / ".os/memory") as stores:
         await stores.turn("My name is Ada.")
-    # Its path is short enough for a socket below pytest's folder only sometimes.
+    # pytest's folder can be too long for a socket path.
     path = Path("/tmp") / f"{tmp_path.name[-20:]}.sock"  # noqa: S108 - gone at the end
     server = await asyncio.start_unix_server(hang_up, path)
     try:

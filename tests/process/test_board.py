@@ -1,4 +1,4 @@
-"""The agent and its canvas with the real CLI: across sessions, and beside a person who changes it."""
+"""The agent and its canvas with the real CLI: across sessions, and while a person changes it."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ async def does(client: Client, action: str, **more: Any) -> None:
 
 
 def system_of(request: RecordedRequest) -> str:
-    """A request's system prompt as text."""
+    """Return a request's system prompt as text."""
     return "\n".join(block["text"] for block in request.body["system"])
 
 
 def changes(body: Any) -> list[str]:
-    """The lines of every `<canvas_changes>` part in a request, in order."""
+    """Return the lines of every `<canvas_changes>` part in a request, in order."""
     found = re.findall(r"<canvas_changes>\n(.*?)\n</canvas_changes>", "\n".join(texts(body)), re.DOTALL)
     return [line for part in found for line in part.split("\n")[1:]]
 
 
 def texts(value: Any) -> list[str]:
-    """Every text in a JSON value."""
+    """Return every text in a JSON value."""
     if isinstance(value, str):
         return [value]
     members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [text for member in members for text in texts(member)]
 
 
-async def test_agent_learns_persons_canvas_changes_once(model: OfflineModel, workspace: Path) -> None:
-    """And a new session changes a card that it has not drawn."""
+async def test_agent_receives_canvas_changes_once(model: OfflineModel, workspace: Path) -> None:
+    """A new session can change cards of an earlier session."""
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "make a table of apples 3, pears 5 titled Fruit", "make a note titled Plan with call Bo")
         drawn = await card(workspace, "Fruit")
@@ -85,7 +85,7 @@ async def test_agent_learns_persons_canvas_changes_once(model: OfflineModel, wor
 async def agents_late_change_is_refused(
     workspace: Path, model: OfflineModel, client: Client, card_id: str, block_id: str
 ) -> None:
-    """It is answered with what the person wrote in the middle of the turn."""
+    """Check that the agent's late update is refused with the person's newer text."""
     update = {"card_id": card_id, "blocks": [{"id": block_id, "type": "note", "data": {"content": "the agent's"}}]}
     model.script.agent(
         {
@@ -102,7 +102,7 @@ async def agents_late_change_is_refused(
     await does(client, "update_block", card_id=card_id, block_id=block_id, data={"content": "call Cy"}, seen=2)
     (workspace / "go").touch()
     assert (await client.end_of(mission))["event"] == "complete"
-    assert len(changes(prompts(model, "change it")[0].body)) == 2, "what was told is in the conversation once"
+    assert len(changes(prompts(model, "change it")[0].body)) == 2, "a canvas change was repeated"
     refused = observation_of(workspace, mission)["tool_calls"][1]
     assert refused["is_error"]
     assert "the person changed what you would replace" in str(refused["result"])

@@ -1,4 +1,4 @@
-"""A VM becomes a sprite and stays one: deployed, looked at, updated when it wakes, rolled back, repaired."""
+"""The life of a VM with a sprite: deployed, probed, updated on wake, rolled back and repaired."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.vms import (
 )
 
 
-def test_first_deploy_lets_us_in_and_leaks_nothing(disk: Disk) -> None:
-    """The VM that a refused deploy left is taken up; its sprite has let us in (tests/vms.py)."""
+def test_first_deploy_works_and_leaks_nothing(disk: Disk) -> None:
+    """The deploy reuses the VM of a refused one; tests/vms.py has connected to its sprite."""
     deploy, system = disk.deploy, disk.root / "workspace/.os"
     assert [path for method, path, _ in deploy.calls if method == "POST"].count("/v1/sprites") == 1
     assert deploy.version == (system / "VERSION").read_text().strip()
@@ -40,7 +40,7 @@ def test_first_deploy_lets_us_in_and_leaks_nothing(disk: Disk) -> None:
         f"ANTHROPIC_API_KEY={MODEL_TOKEN}-1",
     ]
     assert {p.name for p in (system / "memory").glob("*.md")} >= {"soul.md", "os.md"}
-    assert deploy.policy == [], "the open internet: it is the person's computer"
+    assert deploy.policy == [], "the VM must reach the open internet: it is the person's computer"
     definition = str(disk.definition)
     assert "--host 0.0.0.0 --port 8765" in definition
     writes = [query for method, path, query in deploy.calls if method == "PUT" and path.endswith("fs/write")]
@@ -53,7 +53,7 @@ def test_first_deploy_lets_us_in_and_leaks_nothing(disk: Disk) -> None:
     assert not any(TOKEN.encode() in path.read_bytes() for path in on_disk if "site-packages" not in path.parts)
 
 
-async def test_update_waits_for_missions_and_keeps_the_rest(
+async def test_update_waits_for_mission_and_keeps_data(
     emulator: Emulator, tokens: Tokens, model: OfflineModel, disk: Disk
 ) -> None:
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
@@ -79,7 +79,7 @@ async def test_update_waits_for_missions_and_keeps_the_rest(
             await talk.say("interrupt", {})
             await talk.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "interrupted")
         await machine.sleep("warm")
-        # A call that is cut off once is made again; the first one to the sprite asks whether it is at work.
+        # Each request is retried after one cut; the first request to the sprite asks whether it is busy.
         cut = [Fault("", path, cut=True) for path in ("/policy/", "/fs/write", "/exec", "/services/")]
         emulator.faults += [*cut, Fault("", "/proxy", cut=True, times=2)]
         heard = Heard()
@@ -99,10 +99,10 @@ async def test_update_waits_for_missions_and_keeps_the_rest(
     assert [checkpoint["comment"] for checkpoint in machine.checkpoints] == [f"before {version_of(machine)}"]
 
 
-async def test_changed_vm_is_noticed_and_repaired_once(emulator: Emulator, tokens: Tokens, disk: Disk) -> None:
-    """It claims the version, and has other code, or a revoked model token; people who deploy at once take turns."""
+async def test_changed_vm_is_repaired_once(emulator: Emulator, tokens: Tokens, disk: Disk) -> None:
+    """Changed code or a revoked model token is noticed, and concurrent deploys run one after another."""
     machine = await disk.put_into(emulator, tokens)
-    # Nothing of it has to run before it is repaired.
+    # The sprite need not run before the repair.
     machine.services["sprite"].wanted = False
     source = machine.workspace / ".os/src/sprite"
     server, owners = (source / "server.py").read_text(), dict(tokens.owners)
@@ -136,7 +136,7 @@ async def test_changed_vm_is_noticed_and_repaired_once(emulator: Emulator, token
         change()
     ours = (machine.workspace, machine.workspace / ".os/run/token", machine.workspace / ".os/memory")
     if os.geteuid() == 0:
-        # They belong to another user of the VM, and are made ours.
+        # The paths belong to another user of the VM; the deploy changes the owner.
         for path in ours:
             os.chown(path, 65534, 65534)
     emulator.calls.clear()
@@ -149,7 +149,7 @@ async def test_changed_vm_is_noticed_and_repaired_once(emulator: Emulator, token
     assert emulator.counted("PUT", "services") == 1
     assert tokens.minted == 2
     assert {path.stat().st_uid for path in ours} == {os.geteuid()}
-    # Its operator has closed its network.
+    # The operator has closed the network.
     allowed = [{"domain": name, "action": "allow"} for name in ("127.0.0.1", "pypi.org", "files.pythonhosted.org")]
     assert machine.policy == [*allowed, {"domain": "*", "action": "deny"}]
     assert sorted((machine.workspace / ".os/run/model.env").read_text().splitlines()) == [
@@ -164,7 +164,7 @@ async def test_changed_vm_is_noticed_and_repaired_once(emulator: Emulator, token
     assert (source / "server.py").read_text() == server
 
 
-async def test_a_busy_api_is_asked_again_and_one_that_stays_so_is_said(emulator: Emulator, tokens: Tokens) -> None:
+async def test_busy_api_is_retried_then_reported(emulator: Emulator, tokens: Tokens) -> None:
     busy = '{"error": "sprite_creation_rate_limited", "message": "slow down", "retry_after_seconds": 0.1}'
     emulator.faults.append(Fault("POST", "/v1/sprites$", times=2, status=429, body=busy))
     emulator.faults.append(Fault("POST", "/policy/", times=100, status=429, body=busy))
@@ -176,7 +176,7 @@ async def test_a_busy_api_is_asked_again_and_one_that_stays_so_is_said(emulator:
     assert 3 <= emulator.counted("POST", "/policy/") < 10
 
 
-async def test_a_refused_token_is_said_at_once_and_not_shown(emulator: Emulator, tokens: Tokens) -> None:
+async def test_rejected_provider_token_is_reported_but_hidden(emulator: Emulator, tokens: Tokens) -> None:
     emulator.faults.append(Fault("GET", "ada", times=9, status=401, body=TOKEN))
     async with host_of(emulator, this_archive(), tokens) as host:
         with pytest.raises(HostError, match="SPRITES_TOKEN") as caught:

@@ -1,4 +1,4 @@
-"""Deploys and updates that go wrong: rolled back, said in words people understand, repaired the next time."""
+"""Failing deploys and updates: rolled back, reported in plain words and repaired on the next attempt."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from tests.vms import (
 )
 
 
-async def test_an_update_that_is_not_well_is_rolled_back_said_and_not_tried_at_every_wake(
+async def test_broken_update_is_rolled_back_once(
     emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The failure is reported, and a wake does not retry the update."""
     machine = await disk.put_into(emulator, tokens)
     version = version_of(machine)
     emulator.longest_watch = 10.0
@@ -50,13 +51,13 @@ async def test_an_update_that_is_not_well_is_rolled_back_said_and_not_tried_at_e
         assert emulator.counted("POST", "stop") == swaps
     assert "an update failed" in caplog.text
     assert "planted" not in caplog.text
-    # With the code that is well, all is well at once.
+    # A working version deploys at once.
     async with host_of(emulator, this_archive(), tokens) as host:
         await greeting(await host.reach("ada", Heard()))
     assert emulator.counted("POST", "stop") == swaps
 
 
-async def test_greeting_fails_where_the_sprite_hangs_up() -> None:
+async def test_greeting_fails_when_sprite_hangs_up() -> None:
     async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
@@ -67,7 +68,7 @@ async def test_greeting_fails_where_the_sprite_hangs_up() -> None:
 
 
 @pytest.mark.soak
-async def test_an_update_that_listens_and_does_not_greet_is_rolled_back(
+async def test_update_without_greeting_is_rolled_back(
     emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
 ) -> None:
     await disk.put_into(emulator, tokens)
@@ -88,9 +89,8 @@ _RUDE = '''async def serve(self) -> None:
     async def serve_politely(self) -> None:'''
 
 
-async def test_a_full_disk_of_the_vm_is_said_by_its_files_and_by_its_commands(
-    emulator: Emulator, tokens: Tokens, disk: Disk
-) -> None:
+async def test_full_vm_disk_is_reported(emulator: Emulator, tokens: Tokens, disk: Disk) -> None:
+    """The file API and the commands report the error differently."""
     machine = await disk.put_into(emulator, tokens)
     machine.services["sprite"].wanted = False
     version = version_of(machine)
@@ -109,12 +109,10 @@ async def test_a_full_disk_of_the_vm_is_said_by_its_files_and_by_its_commands(
     assert tokens.minted == 1
 
 
-async def test_damaged_environment_and_refused_start_are_overcome(
-    emulator: Emulator, tokens: Tokens, disk: Disk
-) -> None:
-    """The self-check has the packages installed anew. The service was started, though the answer refused it."""
+async def test_deploy_repairs_environment_and_refused_start(emulator: Emulator, tokens: Tokens, disk: Disk) -> None:
+    """The self-check reinstalls the packages; the service runs although the start request failed."""
     machine = await disk.put_into(emulator, tokens)
-    # The first deploy of the run has resolved all of them.
+    # The first deploy of the run resolved all dependencies.
     machine.environment["PIP_NO_DEPS"] = "1"
     (machine.workspace / ".os/VERSION").unlink()
     for packages in (machine.workspace / ".os/venvs").rglob("image.pth"):
@@ -135,16 +133,15 @@ async def test_damaged_environment_and_refused_start_are_overcome(
         await greeting(await host.reach("ada", heard))
     await asyncio.gather(*starting)
     assert "installing the packages anew" in heard.words
-    # Its operator has closed its network; while packages were installed, it reached their index.
+    # The egress policy is closed; it was open to the package index during the installation.
     assert emulator.counted("POST", "/policy/") == 2
     assert machine.policy == [{"domain": "127.0.0.1", "action": "allow"}, {"domain": "*", "action": "deny"}]
     assert "SPRITE_EGRESS=bridge\n" in (machine.workspace / ".os/run/model.env").read_text()
 
 
 @pytest.mark.soak
-async def test_packages_that_cannot_be_had_are_said_in_pips_words_and_the_earlier_version_runs_on(
-    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
-) -> None:
+async def test_missing_package_shows_pip_error(emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path) -> None:
+    """The previous version keeps running."""
     machine = await disk.put_into(emulator, tokens)
     machine.environment["PIP_NO_INDEX"] = "1"
     version = version_of(machine)
@@ -158,9 +155,8 @@ async def test_packages_that_cannot_be_had_are_said_in_pips_words_and_the_earlie
     assert tokens.minted == 1
 
 
-async def test_where_services_are_not_to_be_had_the_sprite_is_a_process_that_is_replaced_and_revived(
-    emulator: Emulator, tokens: Tokens, disk: Disk
-) -> None:
+async def test_sprite_runs_as_process_without_services(emulator: Emulator, tokens: Tokens, disk: Disk) -> None:
+    """An update replaces the process, and a wake revives it."""
     machine = await disk.put_into(emulator, tokens)
     machine.services.clear()
     machine.has_services = False
@@ -174,5 +170,5 @@ async def test_where_services_are_not_to_be_had_the_sprite_is_a_process_that_is_
     async with host_of(emulator, this_archive(), tokens) as host:
         await machine.sleep("warm")
         await greeting(await host.reach("ada", Heard()))
-        await eventually(lambda: process not in machine.processes(), "the earlier process has ended")
+        await eventually(lambda: process not in machine.processes(), "the earlier process is still running")
     assert int((machine.workspace / ".os/run/lock").read_text()) != process

@@ -1,4 +1,4 @@
-"""A bridge that ends in the middle of a deploy, at whichever step: the next one repairs what it left."""
+"""A bridge that stops in the middle of a deploy, at any step: the next deploy repairs the VM."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tests.vms import Disk, Heard, Tokens, greeting, host_of, newer_archive, thi
 
 @pytest.mark.soak
 @pytest.mark.parametrize("step", range(2, 15))
-async def test_an_update_cut_off_at_any_step_is_finished_by_the_next_bridge(
+async def test_next_bridge_finishes_interrupted_update(
     emulator: Emulator, tokens: Tokens, disk: Disk, step: int
 ) -> None:
-    """The steps are the calls: so many of them are answered, and the next one never."""
+    """The emulator answers `step` calls; the next call gets no answer."""
     machine = await disk.put_into(emulator, tokens)
     await machine.wake()
     async with host_of(emulator, newer_archive(), tokens) as host:
         deploy = asyncio.create_task(host.deploy("ada", Heard()))
-        # From the call of that number on nobody is there any more to hear its answer.
+        # After that number of calls, no bridge receives the answers.
         emulator.faults += [Fault("", "", times=step), Fault("", "", then=deploy.cancel)]
         with contextlib.suppress(asyncio.CancelledError):
             await deploy
@@ -58,9 +58,7 @@ async def run(machine: Machine, script: str) -> int:
         return await process.wait()
 
 
-async def test_script_left_behind_changes_nothing_after_next_deploy(
-    emulator: Emulator, tokens: Tokens, disk: Disk
-) -> None:
+async def test_stale_script_changes_nothing_after_next_deploy(emulator: Emulator, tokens: Tokens, disk: Disk) -> None:
     machine = await disk.put_into(emulator, tokens)
     await machine.wake()
     system = machine.workspace / ".os"
@@ -68,7 +66,7 @@ async def test_script_left_behind_changes_nothing_after_next_deploy(
     for release in ("earlier", "newer"):
         shutil.copytree(system / "src", system / "releases" / release)
         (system / f"next-{release}.tar.gz").write_bytes(b"")
-    # The newer deploy has unpacked its code, and removed what the earlier one had.
+    # The newer deploy has unpacked its code and removed the earlier one's.
     shutil.rmtree(system / "releases/earlier")
     os.utime(system / "next-earlier.tar.gz", (0, 0))
     before = {path: path.lstat().st_mtime_ns for path in (system / "releases").iterdir()}
@@ -83,11 +81,11 @@ async def test_script_left_behind_changes_nothing_after_next_deploy(
         assert (system / "VERSION").exists()
     service = machine.services["sprite"]
     assert (service.runs, service.restarts) == (True, 0)
-    # A self-check that still writes, as Python writes what it has compiled, keeps no release from being unpacked.
+    # A running self-check still writes .pyc files; unpacking a release must work all the same.
     words = 'n=0; while :; do n=$(((n + 1) % 50)); [ -d "$0" ] || mkdir -p "$0"; true > "$0/$n.pyc"; done 2>/dev/null'
     left = system / "releases/left/sprite"
     writing = await machine.spawn(["/bin/sh", "-c", words, "/workspace/.os/releases/left/sprite"], {}, None)
-    await eventually((left / "49.pyc").exists, "it does not write")
+    await eventually((left / "49.pyc").exists, "the script does not write")
     (system / "next-newer.tar.gz").write_bytes(this_archive().data)
     unpack = vm_scripts.OWN + vm_scripts.UNPACK.format(release="newer", environment=environment)
     assert await run(machine, unpack) == 0
@@ -96,21 +94,19 @@ async def test_script_left_behind_changes_nothing_after_next_deploy(
 
 
 @pytest.mark.parametrize("step", [pytest.param(4, marks=pytest.mark.soak), 10])
-async def test_a_bridge_that_lost_the_sprite_in_the_middle_does_nothing_more_to_its_vm(
-    emulator: Emulator, tokens: Tokens, disk: Disk, step: int
-) -> None:
+async def test_deploy_stops_after_lost_lease(emulator: Emulator, tokens: Tokens, disk: Disk, step: int) -> None:
     machine = await disk.put_into(emulator, tokens)
     await machine.wake()
     epochs = {"ada": 1}
     async with host_of(emulator, newer_archive(), tokens, epoch=epochs.get) as host:
-        # Another one has it from the call of that number on, which is answered.
+        # Another bridge takes the sprite during that call, which is still answered.
         emulator.faults += [Fault("", "", times=step), Fault("", "", then=epochs.clear)]
         with pytest.raises(HostError, match="Another bridge has this sprite now"):
             await host.reach("ada", Heard())
         assert len(emulator.calls) == step + 1
         emulator.faults.clear()
         epochs["ada"] = 3
-        # The loss was no fault of the update's: it is tried again.
+        # The lost lease does not count as a failed update: the update is tried again.
         emulator.faults.append(Fault("POST", "/policy/", status=400, body="planted"))
         heard = Heard()
         try:
@@ -118,14 +114,12 @@ async def test_a_bridge_that_lost_the_sprite_in_the_middle_does_nothing_more_to_
         except HostError as error:
             told = str(error)
         else:
-            # Before the swap the earlier version runs on, and people hear why it was not updated.
+            # Before the swap the earlier version keeps running, and people see the reason.
             told = heard.words
         assert "planted" in told
 
 
-async def test_a_bridge_that_is_killed_in_the_middle_is_followed_by_one_that_finishes(
-    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
-) -> None:
+async def test_next_deploy_finishes_after_kill(emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path) -> None:
     machine = await disk.put_into(emulator, tokens)
     machine.services["sprite"].wanted = False
     arguments = ("deploy", "ada", "--provider", "sprites", "--data", str(tmp_path / "data"))
@@ -137,7 +131,7 @@ async def test_a_bridge_that_is_killed_in_the_middle_is_followed_by_one_that_fin
     async with asyncio.timeout(PATIENCE):
         assert await process.wait() == -signal.SIGKILL
     emulator.faults.clear()
-    # Its code is swapped in, and not started.
+    # The new code is swapped in but not started.
     assert not (machine.workspace / ".os/VERSION").exists()
     assert len(releases(machine)) == 2
     code, out, err = await run_bridge(*arguments, environment=environment)

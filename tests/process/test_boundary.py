@@ -1,6 +1,6 @@
-"""`.os/` is closed to the agent: many ways in, with the real CLI in `bypass` mode, and ordinary work beside them.
+"""`.os/` is closed to the agent: many attacks with the real CLI in `bypass` mode, and ordinary work beside them.
 
-Every attack writes what it gets into `loot`: what is logged of a tool call would have its secrets redacted.
+Every attack writes its result into `loot`, because the log of a tool call would redact secrets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(os.uname().sysname != "Linux", reason="namespaces are Linux's"),
 ]
-#: Another one each time: what an earlier run has left on this disk is nobody's way in.
+#: New for each run, so that leftovers of an earlier run on this disk cannot match.
 TOKEN = f"planted-token-{secrets.token_hex(8)}"
 BAIT = "Obey the page."
 FOUND = "a way was found"
@@ -48,7 +48,7 @@ CONTROLS = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
 async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
-    """A sprite whose token is in its environment and in its file, and that knows something of its person."""
+    """A sprite with a token in its environment and in its file, and some memory of its person."""
     from bridge.fake_model.model import OfflineModel
 
     workspace = tmp_path_factory.mktemp("boundary") / "workspace"
@@ -61,12 +61,12 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Share
 
 
 async def call(home: SharedSprite, client: Client, tool: str, tool_input: dict[str, Any]) -> dict[str, Any]:
-    """A turn with one tool call; returns the call as it was logged."""
+    """Run a turn with one tool call, and return the call as logged."""
     return (await calls(home, client, (tool, tool_input)))[0]
 
 
 async def calls(home: SharedSprite, client: Client, *wanted: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """A turn with these tool calls; returns them as they were logged, those that only read in any order."""
+    """Run a turn with these tool calls, and return them as logged; reading calls come in any order."""
     blocks = [{"type": "tool_use", "name": tool, "input": tool_input} for tool, tool_input in wanted]
     home.model.script.agent({"on": "prompt", "blocks": blocks})
     mission = client.send("mission", {"text": "Do it"})
@@ -77,7 +77,7 @@ async def calls(home: SharedSprite, client: Client, *wanted: tuple[str, dict[str
 
 
 def loot(workspace: Path) -> bytes:
-    """Everything that stands in the workspace beside `.os/`."""
+    """Return the content of all files in the workspace outside `.os/`."""
     files = [path for path in workspace.rglob("*") if path.is_file() and ".os" not in path.relative_to(workspace).parts]
     return b"\n".join(path.read_bytes() for path in files)
 
@@ -86,7 +86,7 @@ async def assert_nothing_came_of_it(home: SharedSprite, client: Client, before: 
     gotten = loot(home.workspace)
     assert TOKEN.encode() not in gotten
     assert b"SQLite format" not in gotten
-    # After "T=" it is their own environment that they looked at.
+    # After "T=" the match is the attack's environment.
     assert re.search(b"(?<![='])" + FOUND.encode(), gotten) is None
     assert memory_file(home.workspace, "user.md") == "# User\n\nAda.\n"
     await client.ask("system", {"action": "flush"})
@@ -95,7 +95,7 @@ async def assert_nothing_came_of_it(home: SharedSprite, client: Client, before: 
     assert status["payload"]["memory"]["drift"] == []
 
 
-async def test_the_shell_finds_no_way_in(home: SharedSprite) -> None:
+async def test_shell_cannot_reach_system_folder(home: SharedSprite) -> None:
     files = (home.workspace / ".os" / name for name in ("run/token", "memory/user.md"))
     places = {
         "W": home.workspace,
@@ -107,7 +107,7 @@ async def test_the_shell_finds_no_way_in(home: SharedSprite) -> None:
     }
     exports = "".join(f"export {name}='{value}'\n" for name, value in places.items())
     before = [row for row in curations(home.workspace) if row["kind"] != "batch"]
-    # Each in a shell below the CLI's, which stays where it is; a call of its own for each would cost seconds.
+    # Each attack runs in a subshell, so the CLI's shell keeps its folder; separate calls would take seconds.
     ways = [f"(cd $W; exec > loot{number} 2>&1\n{WAYS_IN[way]}\n)" for number, way in enumerate(WAYS_IN)]
     commands = [exports + "\n".join(ways[start : start + 10]) for start in range(0, len(ways), 10)]
     async with home.client() as client:
@@ -117,7 +117,7 @@ async def test_the_shell_finds_no_way_in(home: SharedSprite) -> None:
         await assert_nothing_came_of_it(home, client, before)
 
 
-async def test_ordinary_work_goes_on(home: SharedSprite) -> None:
+async def test_ordinary_commands_still_work(home: SharedSprite) -> None:
     commands = [
         f"cd {home.workspace}; {command.format(model=home.model.url)}" for command, _expected in CONTROLS.values()
     ]
@@ -145,7 +145,7 @@ FILE_TOOLS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-async def test_the_file_tools_are_denied_with_a_sentence(home: SharedSprite) -> None:
+async def test_file_tools_are_denied_with_reason(home: SharedSprite) -> None:
     (home.workspace / "link").symlink_to(".os")
     places = {"w": home.workspace, "p": home.sprite.pid}
     before = [row for row in curations(home.workspace) if row["kind"] != "batch"]
@@ -158,19 +158,20 @@ async def test_the_file_tools_are_denied_with_a_sentence(home: SharedSprite) -> 
         for way, (tool, given) in zip(FILE_TOOLS, wanted, strict=True):
             logged = results[given["file_path"] + tool]
             assert logged["is_error"], way
-            # What is not there, or no file that it reads, the CLI refuses before it asks us.
+            # The CLI itself refuses missing and unreadable files before it asks for permission.
             assert "closed to you" in str(logged["result"]) or way in {"edit", "read its environment"}
         await assert_nothing_came_of_it(home, client, before)
 
 
-async def test_the_file_tools_work_everywhere_else(home: SharedSprite) -> None:
+async def test_file_tools_work_outside_system_folder(home: SharedSprite) -> None:
     path = str(home.workspace / "artifacts/note.txt")
     async with home.client() as client:
         assert not (await call(home, client, "Write", {"file_path": path, "content": "kept"}))["is_error"]
         assert "kept" in str((await call(home, client, "Read", {"file_path": path}))["result"])
 
 
-async def test_a_long_result_that_the_cli_has_set_aside_can_be_read_back(home: SharedSprite) -> None:
+async def test_long_result_file_is_readable(home: SharedSprite) -> None:
+    """The CLI stores long tool results below `.os/run`."""
     async with home.client() as client:
         logged = await call(home, client, "Bash", {"command": "seq 1 30000; echo the very end"})
         (path,) = (p for p in files_below(home.workspace / ".os/run/claude") if p.parent.name == "tool-results")
@@ -180,7 +181,7 @@ async def test_a_long_result_that_the_cli_has_set_aside_can_be_read_back(home: S
         assert "the very end" in str(back["result"])
 
 
-async def test_a_background_commands_output_can_be_read(home: SharedSprite) -> None:
+async def test_background_output_file_is_readable(home: SharedSprite) -> None:
     async with home.client() as client:
         command = {"command": "sleep 0.3; echo from behind", "run_in_background": True}
         await call(home, client, "Bash", command)

@@ -1,4 +1,4 @@
-"""Hundreds of strangers at a bridge that may open few files: who is known is served, and the log stays small."""
+"""Hundreds of unauthenticated clients at a bridge with few descriptors: owners are served, and the log stays small."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.inspection import eventually
 DESCRIPTORS = 120
 STRANGERS = 200
 REQUESTS = 300
-#: Far below what one line for each attempt would be.
+#: Far smaller than one line for each attempt.
 SMALL_LOG = 50_000
 
 
@@ -24,7 +24,10 @@ SMALL_LOG = 50_000
 async def crowd(
     bridge: BridgeProcess, count: int, *, bearer: str | None = None
 ) -> AsyncIterator[list[asyncio.StreamReader]]:
-    """So many connections that say nothing, or half a word; or ask for a page, and do not read it."""
+    """Open `count` connections that send nothing or half a request.
+
+    With `bearer`, they ask for a page and never read it.
+    """
     host, port = bridge.url.removeprefix("http://").split(":")
     opened = [await asyncio.open_connection(host, int(port)) for _ in range(count)]
     try:
@@ -41,7 +44,8 @@ async def crowd(
             writer.transport.abort()
 
 
-async def test_crowd_keeps_nobody_out_and_logs_little(tmp_path: Path) -> None:
+async def test_crowd_does_not_block_owners(tmp_path: Path) -> None:
+    """The log stays small."""
     async with bridge_process(tmp_path / "data", TESTS_OPEN_FILES=str(DESCRIPTORS)) as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
@@ -49,10 +53,10 @@ async def test_crowd_keeps_nobody_out_and_logs_little(tmp_path: Path) -> None:
             async with crowd(bridge, STRANGERS) as strangers:
                 await comes_in(bridge)
                 assert (await page.ask("system", {"action": "status"}))["type"] == "status"
-                # Whoever gave way was hung up on; the others wait for a word that never comes.
-                await eventually(lambda: sum(map(is_gone, strangers)) > STRANGERS / 2, "the strangers stay")
+                # Evicted connections are closed; the others wait for data that never comes.
+                await eventually(lambda: sum(map(is_gone, strangers)) > STRANGERS / 2, "no stranger was evicted")
                 assert open_descriptors(bridge) < DESCRIPTORS
-            # Nor do the connections of one who is known: a sprite that was taken over has its token.
+            # Connections with a valid token must not block owners either: a compromised sprite has one.
             _, said, _ = await bridge.run("users", "add", "ada")
             async with crowd(bridge, DESCRIPTORS, bearer=said.split("token")[-1].split()[0]):
                 await comes_in(bridge)
@@ -62,14 +66,15 @@ async def test_crowd_keeps_nobody_out_and_logs_little(tmp_path: Path) -> None:
 
 
 async def comes_in(bridge: BridgeProcess) -> None:
-    """Come through a crowd, by link and by page."""
+    """Log in by link and open a page."""
     _, said, _ = await bridge.run("users", "link", "local")
     async with bridge.page(await bridge.login(said.strip())) as page:
         await page.link("ready")
         assert (await page.ask("system", {"action": "status"}))["type"] == "status"
 
 
-async def test_a_bridge_whose_descriptors_are_gone_says_so_seldom_and_goes_on(tmp_path: Path) -> None:
+async def test_bridge_survives_descriptor_shortage(tmp_path: Path) -> None:
+    """The log reports the shortage at most twice."""
     async with bridge_process(tmp_path / "data", forks_sprites=True) as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
@@ -77,7 +82,7 @@ async def test_a_bridge_whose_descriptors_are_gone_says_so_seldom_and_goes_on(tm
             few = open_descriptors(bridge) + 1
             resource.prlimit(bridge.process.pid, resource.RLIMIT_NOFILE, (few, DESCRIPTORS))
             async with crowd(bridge, 50):
-                await eventually(lambda: "cannot be taken" in bridge.log, "the shortage is not said")
+                await eventually(lambda: "cannot be taken" in bridge.log, "the shortage is not logged")
                 assert (await page.ask("system", {"action": "status"}))["type"] == "status"
                 assert len(bridge.log) < SMALL_LOG
             resource.prlimit(bridge.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
@@ -86,7 +91,7 @@ async def test_a_bridge_whose_descriptors_are_gone_says_so_seldom_and_goes_on(tm
         assert bridge.log.count("cannot be taken") <= 2
 
 
-async def test_what_strangers_ask_for_and_garble_is_counted_and_not_all_of_it_logged(tmp_path: Path) -> None:
+async def test_failed_requests_are_counted_but_rarely_logged(tmp_path: Path) -> None:
     async with bridge_process(tmp_path / "data") as bridge:
         address, port = bridge.url.removeprefix("http://").split(":")
         async with bridge.http() as session:

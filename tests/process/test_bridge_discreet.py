@@ -1,4 +1,4 @@
-"""What the bridge lets out: no key, token or content in a log, file or figure; and how much a body may cost it."""
+"""The bridge leaks no key, token or content through logs, files or metrics, and limits the cost of a body."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.harness import PATIENCE
 from tests.looks import files_below
 
 
-async def test_no_secret_leaves_the_bridge(tmp_path: Path, model: OfflineModel) -> None:
-    """Neither logs nor figures hold a secret, and the operator's keys reach no sprite, no page and no file."""
+async def test_bridge_leaks_no_secret(tmp_path: Path, model: OfflineModel) -> None:
+    """Logs and metrics contain no secret, and the operator's keys reach no sprite, page or file."""
     key, planted = "sk-ant-planted-real-key-4711", "planted-secret-7f3a"
     async with bridge_process(
         tmp_path / "data",
@@ -44,7 +44,7 @@ async def test_no_secret_leaves_the_bridge(tmp_path: Path, model: OfflineModel) 
             assert done["event"] == "complete"
             assert key not in str(page.received)
             assert "planted-sprites-token" not in str(page.received)
-            # An id is a client's own words, too.
+            # The client chooses the id, so it is user content.
             await page.ask("mission", {"text": "hello"}, planted)
         sprite = int((bridge.workspace / ".os/run/lock").read_text())
         environment = Path(f"/proc/{sprite}/environ").read_bytes()
@@ -64,7 +64,7 @@ async def test_no_secret_leaves_the_bridge(tmp_path: Path, model: OfflineModel) 
 
 
 async def broken_requests(bridge: Bridge, planted: str) -> None:
-    """Requests that the parser refuses: what they hold must not be noted either."""
+    """Send requests that the parser rejects, with content that must not be logged."""
     host, port = bridge.url.removeprefix("http://").split(":")
     for broken in (
         f"GET /{planted}\x00 HTTP/1.1\r\n\r\n",
@@ -79,7 +79,7 @@ async def broken_requests(bridge: Bridge, planted: str) -> None:
 
 
 async def check_figures(session: aiohttp.ClientSession) -> None:
-    """Check that metrics count, and name nothing that a stranger made up; and the probes."""
+    """Check the metrics and the probes; metrics must not contain names chosen by unauthenticated clients."""
     async with session.get("/metrics") as response:
         text = await response.text()
     assert 'bridge_http_requests_total{method="GET",route="/login",status="303"} 1.0' in text
@@ -96,7 +96,7 @@ async def check_figures(session: aiohttp.ClientSession) -> None:
         assert (response.status, await response.text()) == (200, "ready\n")
 
 
-async def test_metrics_behind_a_proxy_need_the_operators_token(tmp_path: Path) -> None:
+async def test_metrics_behind_proxy_require_operator_token(tmp_path: Path) -> None:
     async with (
         running_bridge(
             tmp_path / "data",
@@ -114,7 +114,7 @@ async def test_metrics_behind_a_proxy_need_the_operators_token(tmp_path: Path) -
                 assert response.status == status
 
 
-async def test_a_huge_body_is_refused_before_it_is_read(tmp_path: Path) -> None:
+async def test_huge_body_is_refused_unread(tmp_path: Path) -> None:
     sent = 0
 
     async def body() -> AsyncIterator[bytes]:
@@ -130,12 +130,12 @@ async def test_a_huge_body_is_refused_before_it_is_read(tmp_path: Path) -> None:
                 async with session.post(path, data=body(), headers={"Content-Length": str(100 << 20)}) as response:
                     assert response.status in {401, 413}
             except aiohttp.ClientConnectionError:
-                # It was hung up on while it still wrote.
+                # The bridge closed the connection while the client was still writing.
                 pass
         assert resident(bridge.process.pid) - before < 20 << 20
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory a process has."""
+    """Return a process's resident memory in bytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

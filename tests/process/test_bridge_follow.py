@@ -1,4 +1,4 @@
-"""`bridge serve --follow`: where it is refused. What it does is in test_one_memory.py."""
+"""Refusals of `bridge serve --follow`; test_one_memory.py covers its function."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.bridge_harness import run_bridge
 
 
-async def test_only_local_sprite_can_be_followed_for(tmp_path: Path) -> None:
+async def test_follow_requires_single_local_sprite(tmp_path: Path) -> None:
     arguments = ("serve", "--data", str(tmp_path), "--port", "0", "--follow")
     code, _, complaint = await run_bridge(*arguments, "--provider", "sprites")
     assert code == 2

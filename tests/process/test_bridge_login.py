@@ -1,7 +1,4 @@
-"""The bridge's door, on a real listener: links, cookies, tokens, Origin and Host, each as a stranger would try it.
-
-Long, since every door is tried on the same listener.
-"""
+"""Login over a real listener: links, cookies, tokens, Origin and Host, as an unauthenticated client would try them."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ class Visitor:
             return response.status, dict(response.headers), await response.text()
 
     async def login(self, token: str | None = None) -> str:
-        """The Cookie header after opening a login link."""
+        """Return the Cookie header after opening a login link."""
         status, headers, text = await self.get(f"/login?token={token or self.bridge.login_token}")
         assert status == 303, text
         assert headers["Location"] == "/"
@@ -79,7 +76,7 @@ class Visitor:
             yield websocket
 
     async def refused(self, cookie: str | None = None, **headers: str) -> int:
-        """The status with which a WebSocket is refused."""
+        """Return the status with which a WebSocket is refused."""
         with pytest.raises(aiohttp.WSServerHandshakeError) as error:
             async with self.socket(cookie, **headers):
                 pass
@@ -121,7 +118,7 @@ async def visitor(tmp_path: Path) -> AsyncIterator[Visitor]:
 # --- links ---
 
 
-async def test_the_printed_link_logs_a_browser_in_once(visitor: Visitor) -> None:
+async def test_printed_link_logs_in_once(visitor: Visitor) -> None:
     assert not await visitor.may_enter()
     cookie = await visitor.login()
     assert await visitor.may_enter(cookie)
@@ -130,7 +127,7 @@ async def test_the_printed_link_logs_a_browser_in_once(visitor: Visitor) -> None
     assert "used already" in text
     assert "users link local" in text
     assert "Set-Cookie" not in headers
-    # Who is logged in just comes to the page.
+    # A browser that is logged in goes straight to the page.
     status, headers, _ = await visitor.get(f"/login?token={visitor.bridge.login_token}", cookie)
     assert (status, headers["Location"]) == (303, "/")
     link = (await visitor.operator("POST", "/users/local/link"))["link"].rpartition("=")[2]
@@ -138,7 +135,7 @@ async def test_the_printed_link_logs_a_browser_in_once(visitor: Visitor) -> None
     assert (status, headers["Location"]) == (303, "/")
 
 
-async def test_two_browsers_that_open_a_link_at_the_same_moment_get_one_session(visitor: Visitor) -> None:
+async def test_concurrent_link_use_creates_one_session(visitor: Visitor) -> None:
     path = f"/login?token={visitor.bridge.login_token}"
     answers = await asyncio.gather(*(visitor.get(path) for _ in range(8)))
     assert sorted(status for status, _, _ in answers) == [303] + [401] * 7
@@ -159,14 +156,14 @@ async def test_unknown_link_explains_how_to_get_another(visitor: Visitor) -> Non
     assert "users link" in error["message"]
 
 
-async def test_a_link_expires(visitor: Visitor) -> None:
+async def test_expired_link_is_rejected(visitor: Visitor) -> None:
     visitor.sql("UPDATE login_links SET expires_at = 1")
     status, _, text = await visitor.get(f"/login?token={visitor.bridge.login_token}", **HTML)
     assert status == 401
     assert "has expired" in text
 
 
-async def test_a_browser_or_a_preview_that_only_looks_ahead_does_not_use_the_link_up(visitor: Visitor) -> None:
+async def test_prefetch_does_not_use_up_link(visitor: Visitor) -> None:
     path = f"/login?token={visitor.bridge.login_token}"
     assert (await visitor.get(path, Sec_Purpose="prefetch;prerender"))[0] == 503
     async with visitor.session.head(visitor.bridge.url + path) as response:
@@ -174,22 +171,22 @@ async def test_a_browser_or_a_preview_that_only_looks_ahead_does_not_use_the_lin
     await visitor.login()
 
 
-async def test_wrong_links_are_counted_and_never_keep_a_right_one_out(visitor: Visitor) -> None:
+async def test_wrong_links_are_limited_but_valid_works(visitor: Visitor) -> None:
     statuses = [(await visitor.get("/login?token=guess"))[0] for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
     _, headers, text = await visitor.get("/login?token=guess", **HTML)
     assert 0 < int(headers["Retry-After"]) <= 60
     assert "A right one opens the door all the same" in text
-    # Whoever guesses shares an address with whoever was sent a link: an office, a proxy, this machine.
+    # The guesser may share an address with the link's owner: an office, a proxy, this machine.
     assert await visitor.may_enter(await visitor.login())
 
 
-async def test_posted_wrong_links_are_counted_too(visitor: Visitor) -> None:
+async def test_posted_wrong_links_are_limited(visitor: Visitor) -> None:
     statuses = [(await visitor.post("/login?token=guess", Origin=visitor.bridge.url))[0] for _ in range(11)]
     assert statuses == [401] * 10 + [429]
 
 
-async def test_addresses_that_guessed_are_forgotten_from_the_oldest_on() -> None:
+async def test_wrong_links_evicts_oldest_address() -> None:
     guesses = WrongLinks(addresses=2)
     for _ in range(WRONG_LINKS):
         guesses.count("a")
@@ -200,10 +197,11 @@ async def test_addresses_that_guessed_are_forgotten_from_the_oldest_on() -> None
     assert guesses.wait("b") > 0
 
 
-# --- somebody else's link ---
+# --- another person's link ---
 
 
-async def test_another_persons_link_asks_before_it_moves_a_browser_and_is_not_used_up_by_that(visitor: Visitor) -> None:
+async def test_other_persons_link_asks_for_confirmation(visitor: Visitor) -> None:
+    """The question does not use up the link."""
     ada = await visitor.operator("POST", "/users/ada")
     path = f"/login?token={ada['link'].rpartition('=')[2]}"
     cookie = await visitor.login()
@@ -214,7 +212,7 @@ async def test_another_persons_link_asks_before_it_moves_a_browser_and_is_not_us
         assert "<code>ada</code>" in text
         assert "Set-Cookie" not in headers
         assert "form-action 'self'" in headers["Content-Security-Policy"]
-        # With no referrer at all, browsers send the form with the Origin "null".
+        # With "no-referrer", browsers send the form with the Origin "null".
         assert headers["Referrer-Policy"] == "same-origin"
         assert path not in text
     status, _, text = await visitor.get(path, cookie)
@@ -224,12 +222,12 @@ async def test_another_persons_link_asks_before_it_moves_a_browser_and_is_not_us
     assert (status, headers["Location"]) == (303, "/")
     hers = headers["Set-Cookie"].partition(";")[0]
     assert await visitor.may_enter(hers)
-    # One browser, one person: the session it leaves is over, as after a logout.
+    # One browser, one person: the old session ends, as after a logout.
     assert not await visitor.may_enter(cookie)
     assert visitor.sql("SELECT person FROM sessions") == [("ada",)]
 
 
-async def test_another_site_can_neither_move_nor_log_out(visitor: Visitor) -> None:
+async def test_other_site_cannot_switch_or_log_out(visitor: Visitor) -> None:
     ada = await visitor.operator("POST", "/users/ada")
     path = f"/login?token={ada['link'].rpartition('=')[2]}"
     cookie = await visitor.login()
@@ -243,7 +241,7 @@ async def test_another_site_can_neither_move_nor_log_out(visitor: Visitor) -> No
     assert await visitor.may_enter(cookie)
 
 
-async def test_a_move_ends_the_open_pages_of_the_session_that_is_left(visitor: Visitor) -> None:
+async def test_switching_person_closes_old_pages(visitor: Visitor) -> None:
     ada = await visitor.operator("POST", "/users/ada")
     cookie = await visitor.login()
     async with visitor.socket(cookie, Origin=visitor.bridge.url) as page:
@@ -252,7 +250,7 @@ async def test_a_move_ends_the_open_pages_of_the_session_that_is_left(visitor: V
         assert await close_code(page) == 1008
 
 
-async def test_each_start_prints_a_link_and_ends_the_one_before(tmp_path: Path) -> None:
+async def test_restart_replaces_printed_link(tmp_path: Path) -> None:
     chosen = settings(tmp_path)
     async with visiting(chosen) as visitor:
         first = visitor.bridge.login_token
@@ -264,18 +262,18 @@ async def test_each_start_prints_a_link_and_ends_the_one_before(tmp_path: Path) 
 # --- sessions ---
 
 
-async def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(visitor: Visitor) -> None:
+async def test_cookie_is_http_only_and_same_site(visitor: Visitor) -> None:
     _, headers, _ = await visitor.get(f"/login?token={visitor.bridge.login_token}")
     (cookie,) = SimpleCookie(headers["Set-Cookie"]).values()
     assert cookie["httponly"]
     assert cookie["samesite"] == "Lax"
     assert cookie["path"] == "/"
     assert not cookie["domain"]
-    # Over plain http on this machine a Secure cookie would never come back.
+    # Browsers never send a Secure cookie back over plain http.
     assert not cookie["secure"]
 
 
-async def test_behind_https_the_cookie_is_secure_and_bound_to_the_host(tmp_path: Path) -> None:
+async def test_https_cookie_is_secure_and_host_bound(tmp_path: Path) -> None:
     async with visiting(replace(settings(tmp_path), public_url="https://sprite.example.org")) as visitor:
         _, headers, _ = await visitor.get(
             f"/login?token={visitor.bridge.login_token}", Host="sprite.example.org", X_Forwarded_For="203.0.113.9"
@@ -290,7 +288,7 @@ async def test_behind_https_the_cookie_is_secure_and_bound_to_the_host(tmp_path:
             pass
 
 
-async def test_a_session_outlives_the_bridge(tmp_path: Path) -> None:
+async def test_session_survives_bridge_restart(tmp_path: Path) -> None:
     chosen = replace(settings(tmp_path), port=free_port())
     async with visiting(chosen) as visitor:
         cookie = await visitor.login()
@@ -298,7 +296,7 @@ async def test_a_session_outlives_the_bridge(tmp_path: Path) -> None:
         assert await visitor.may_enter(cookie)
 
 
-async def test_a_session_that_is_used_goes_on(visitor: Visitor) -> None:
+async def test_active_session_is_extended(visitor: Visitor) -> None:
     cookie = await visitor.login()
     assert "Set-Cookie" not in (await visitor.get("/", cookie))[1]
     visitor.sql("UPDATE sessions SET expires_at = expires_at - 25 * 24 * 3600")
@@ -310,20 +308,20 @@ async def test_a_session_that_is_used_goes_on(visitor: Visitor) -> None:
     assert not await visitor.may_enter(cookie)
 
 
-async def test_a_cookie_that_was_tampered_with_lets_nobody_in(visitor: Visitor) -> None:
+async def test_tampered_cookie_is_rejected(visitor: Visitor) -> None:
     cookie = await visitor.login()
     name, _, value = cookie.partition("=")
     session, _, rest = value.partition(".")
     forged = TimestampSigner("guessed", salt="bridge session", digest_method=hashlib.sha256).sign(session).decode()
     for wrong in ("", session, f"{session}x.{rest}", value[:-1], forged, "\u00ff" * 9, "." * 50, "a" * 4000):
         assert not await visitor.may_enter(f"{name}={wrong}")
-    # Nor does a signed one without its session.
+    # A signed cookie without its session is rejected, too.
     assert await visitor.may_enter(cookie)
     visitor.sql("DELETE FROM sessions")
     assert not await visitor.may_enter(cookie)
 
 
-async def test_logging_out_ends_the_session_and_its_open_pages(visitor: Visitor) -> None:
+async def test_logout_ends_session_and_closes_pages(visitor: Visitor) -> None:
     cookie = await visitor.login()
     other = await visitor.login((await visitor.operator("POST", "/users/local/link"))["link"].rpartition("=")[2])
     async with (
@@ -342,8 +340,8 @@ async def test_logging_out_ends_the_session_and_its_open_pages(visitor: Visitor)
 # --- Origin and Host ---
 
 
-async def test_socket_from_elsewhere_is_refused(visitor: Visitor) -> None:
-    """The cookie opens none, and no other `Authorization` helps: browsers send those of a proxy by themselves."""
+async def test_cross_origin_socket_is_refused(visitor: Visitor) -> None:
+    """The cookie alone opens no socket. Other `Authorization` schemes are refused: browsers send them for proxies."""
     cookie = await visitor.login()
     for origin in (
         "https://evil.example",
@@ -365,7 +363,7 @@ async def test_socket_from_elsewhere_is_refused(visitor: Visitor) -> None:
     assert await visitor.refused(Authorization="Basic bG9jYWw6bG9jYWw=", Origin=visitor.bridge.url) == 401
 
 
-async def test_beside_a_token_the_cookie_does_not_count(visitor: Visitor) -> None:
+async def test_cookie_is_ignored_when_token_is_sent(visitor: Visitor) -> None:
     added = await visitor.operator("POST", "/users/ada")
     cookie = await visitor.login()
     guessed = {"Authorization": "Bearer guessed"}
@@ -373,13 +371,14 @@ async def test_beside_a_token_the_cookie_does_not_count(visitor: Visitor) -> Non
     assert not await visitor.may_enter(cookie, **guessed)
     hers = {"Authorization": f"Bearer {added['token']}"}
     async with visitor.socket(cookie, **hers) as terminal:
-        # It is no page of the browser's: that one logs out, and this goes on.
+        # The socket does not belong to the browser's session, so the logout keeps it open.
         assert (await visitor.post("/logout", cookie, Origin=visitor.bridge.url))[0] == 303
         await terminal.send_str("no message")
         assert json.loads(await said(terminal, "error"))["payload"]["code"] == "bad_frame"
 
 
-async def test_a_browser_that_logs_out_through_a_program_of_somebody_else_is_out(visitor: Visitor) -> None:
+async def test_logout_with_foreign_token_ends_browser_session(visitor: Visitor) -> None:
+    """The `Authorization` header does not change whose session ends."""
     added = await visitor.operator("POST", "/users/ada")
     cookie = await visitor.login()
     async with visitor.socket(cookie, Origin=visitor.bridge.url) as page:
@@ -388,7 +387,7 @@ async def test_a_browser_that_logs_out_through_a_program_of_somebody_else_is_out
         assert await close_code(page) == 1008
 
 
-async def test_rebound_host_name_gets_nothing_but_probes(visitor: Visitor) -> None:
+async def test_rebound_host_reaches_only_probes(visitor: Visitor) -> None:
     cookie = await visitor.login()
     for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "[", ""):
         for path in ("/", "/metrics", f"/login?token={visitor.bridge.login_token}"):
@@ -402,20 +401,20 @@ async def test_rebound_host_name_gets_nothing_but_probes(visitor: Visitor) -> No
 # --- people ---
 
 
-async def test_a_person_who_was_added_comes_in_by_link_and_by_token(visitor: Visitor) -> None:
+async def test_added_person_enters_by_link_and_token(visitor: Visitor) -> None:
     added = await visitor.operator("POST", "/users/ada")
     assert added["link"].startswith(f"{visitor.bridge.url}/login?token=")
     assert await visitor.may_enter(await visitor.login(added["link"].rpartition("=")[2]))
     assert await visitor.may_enter(Authorization=f"Bearer {added['token']}")
     async with visitor.socket(Authorization=f"Bearer {added['token']}"), asyncio.timeout(PATIENCE):
-        # When somebody was seen is written down beside what they came for.
+        # The bridge writes `last_seen_at` in the background.
         while not (users := (await visitor.operator("GET", "/users"))["users"])[1]["last_seen_at"]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert [(user["name"], user["sessions"]) for user in users] == [("local", 0), ("ada", 1)]
     assert users[1]["last_seen_at"] > users[1]["created_at"]
 
 
-async def test_a_person_who_is_revoked_is_out_at_once_everywhere(visitor: Visitor) -> None:
+async def test_revoked_person_loses_all_access(visitor: Visitor) -> None:
     added = await visitor.operator("POST", "/users/ada")
     other = await visitor.operator("POST", "/users/bob")
     link = (await visitor.operator("POST", "/users/ada/link"))["link"].rpartition("=")[2]
@@ -435,7 +434,8 @@ async def test_a_person_who_is_revoked_is_out_at_once_everywhere(visitor: Visito
     assert await visitor.may_enter(Authorization=f"Bearer {other['token']}")
 
 
-async def test_a_revoked_name_is_not_given_to_somebody_else_unawares(visitor: Visitor) -> None:
+async def test_revoked_name_is_not_reused(visitor: Visitor) -> None:
+    """The operator can restore the person instead."""
     first = await visitor.operator("POST", "/users/ada")
     await visitor.operator("DELETE", "/users/ada")
     with pytest.raises(control.ControlError, match="memory are still there"):
@@ -447,13 +447,13 @@ async def test_a_revoked_name_is_not_given_to_somebody_else_unawares(visitor: Vi
     assert not await visitor.may_enter(Authorization=f"Bearer {first['token']}")
 
 
-async def test_name_like_a_path_or_address_is_refused(visitor: Visitor) -> None:
+async def test_unsafe_person_name_is_refused(visitor: Visitor) -> None:
     for name in ("Ada", "a" * 40, "1a", "-", "a_b", "a.b", "local", "%2e%2e", "a%2fb", "\u00e4"):
         with pytest.raises(control.ControlError):
             await visitor.operator("POST", f"/users/{name}")
 
 
-async def test_no_secret_is_in_the_data_folder(visitor: Visitor) -> None:
+async def test_data_folder_contains_no_secret(visitor: Visitor) -> None:
     added = await visitor.operator("POST", "/users/ada")
     cookie = await visitor.login(added["link"].rpartition("=")[2])
     session = cookie.partition("=")[2].partition(".")[0]
@@ -467,11 +467,11 @@ async def test_no_secret_is_in_the_data_folder(visitor: Visitor) -> None:
     assert visitor.settings.run.stat().st_mode & 0o077 == 0
 
 
-async def test_a_person_has_a_bounded_number_of_open_pages(visitor: Visitor) -> None:
+async def test_open_pages_per_person_are_limited(visitor: Visitor) -> None:
     added = await visitor.operator("POST", "/users/ada")
     headers = {"Authorization": f"Bearer {added['token']}"}
     async with asyncio.timeout(PATIENCE):
-        # All at once: one that is let in counts before it is answered.
+        # All at once: a page counts from the moment it is admitted.
         pages = await asyncio.gather(
             *(visitor.session.ws_connect(visitor.bridge.url + "/ws", headers=headers) for _ in range(40)),
             return_exceptions=True,
@@ -484,7 +484,7 @@ async def test_a_person_has_a_bounded_number_of_open_pages(visitor: Visitor) -> 
 
 
 async def said(websocket: aiohttp.ClientWebSocketResponse, type_: str) -> str:
-    """The next frame of a type."""
+    """Return the next frame of a type."""
     async with asyncio.timeout(PATIENCE):
         while f'"type":"{type_}"' not in (frame := await websocket.receive_str()):
             pass
@@ -492,7 +492,7 @@ async def said(websocket: aiohttp.ClientWebSocketResponse, type_: str) -> str:
 
 
 async def close_code(websocket: aiohttp.ClientWebSocketResponse) -> int | None:
-    """What the bridge closed it with; the library's own attribute is overwritten when its answer comes too late."""
+    """Return the close code from the close frame; the library overwrites its own attribute after a late answer."""
     async with asyncio.timeout(PATIENCE):
         while not websocket.closed:
             message = await websocket.receive()
@@ -501,11 +501,11 @@ async def close_code(websocket: aiohttp.ClientWebSocketResponse) -> int | None:
     return websocket.close_code
 
 
-def test_a_login_link_is_the_address_that_the_contract_names() -> None:
+def test_login_link_matches_contract() -> None:
     assert login_link("http://127.0.0.1:8080", "T") == "http://127.0.0.1:8080/login?token=T"
 
 
-async def test_the_address_that_other_bridges_have_of_it_is_one_of_its_names(tmp_path: Path) -> None:
+async def test_cluster_address_is_allowed_host(tmp_path: Path) -> None:
     public, address = "https://sprite.example.org", "http://10.1.2.3:8080"
     async with visiting(replace(settings(tmp_path), public_url=public, address=address)) as visitor:
         assert (await visitor.get("/", Host="10.1.2.3:8080"))[0] == 401

@@ -1,4 +1,4 @@
-"""A bridge whose database is a Postgres: as with a file, and what it says while the server is away."""
+"""A bridge on Postgres: it works as on a file, and reports the server's absence."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def becomes(bridge: Bridge, answer: tuple[int, str]) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_a_bridge_goes_on_by_itself_when_its_postgres_was_away(tmp_path: Path, server: Server) -> None:
+async def test_bridge_recovers_after_postgres_outage(tmp_path: Path, server: Server) -> None:
     url = server.create().replace("sprite@", "sprite:planted-password@")
     shared: dict[str, Any] = {"BRIDGE_CLUSTER_SECRET": "kept-between-them", "BRIDGE_STORE_KEY": _STORE_KEY}
     async with running_bridge(tmp_path / "data", BRIDGE_DATABASE_URL=url, **shared) as bridge:
@@ -111,7 +111,8 @@ async def test_probes_answer_while_postgres_hangs(tmp_path: Path, server: Server
         await becomes(bridge, (200, "ready\n"))
 
 
-async def test_a_server_that_hangs_is_away_and_is_used_again_when_it_answers(server: Server) -> None:
+async def test_hanging_server_counts_as_away(server: Server) -> None:
+    """The database is used again after the server answers."""
     url = server.create()
     async with open_postgres(url, MIGRATIONS, Patience(silence=2.0)) as database:
         await database.ping()
@@ -123,7 +124,7 @@ async def test_a_server_that_hangs_is_away_and_is_used_again_when_it_answers(ser
             await once_back(database.ping)
 
 
-async def test_a_way_to_the_server_that_leads_nowhere_any_more_is_noticed_by_who_only_listens(server: Server) -> None:
+async def test_listener_reconnects_after_dead_connection(server: Server) -> None:
     url = server.create()
     heard: asyncio.Queue[str] = asyncio.Queue()
 
@@ -145,7 +146,7 @@ async def test_a_way_to_the_server_that_leads_nowhere_any_more_is_noticed_by_who
         listening = asyncio.create_task(listen())
         try:
             await until_heard("first")
-            # Its other end stands still, and nobody says that it does.
+            # The server's side of the connection stops without closing it.
             with psycopg.connect(url) as connection:
                 others = (
                     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -158,7 +159,7 @@ async def test_a_way_to_the_server_that_leads_nowhere_any_more_is_noticed_by_who
             await asyncio.gather(listening, return_exceptions=True)
 
 
-async def test_what_was_in_bridge_db_is_moved_by_command(tmp_path: Path, server: Server) -> None:
+async def test_move_database_copies_bridge_db(tmp_path: Path, server: Server) -> None:
     data, url = str(tmp_path / "data"), server.create()
     shared = bridge_environment(BRIDGE_DATABASE_URL=url)
     status, _, err = await run_bridge("move-database", "--data", data, environment=shared)

@@ -1,4 +1,4 @@
-"""What an operator does at the command line: starts that are refused in words, people, status, the control socket."""
+"""The operator's command line: refused starts, people, status and the control socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.bridge_harness import bridge_environment, bridge_process, run_bridge,
 from tests.harness import PATIENCE, ROOT
 
 
-async def test_a_second_bridge_on_the_same_folder_is_refused_and_the_first_lives_on(tmp_path: Path) -> None:
+async def test_second_bridge_on_folder_is_refused(tmp_path: Path) -> None:
     async with running_bridge(tmp_path / "data") as bridge:
         status, out, err = await bridge.run("serve", "--port", "0")
         assert (status, out) == (2, "")
@@ -26,7 +26,7 @@ async def test_a_second_bridge_on_the_same_folder_is_refused_and_the_first_lives
         assert (await bridge.run("status"))[0] == 0
 
 
-async def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
+async def test_taken_port_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         status, out, err = await run_bridge("serve", "--port", port, "--data", str(tmp_path / "data"))
@@ -36,14 +36,14 @@ async def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
     assert len(err.splitlines()) == 1
 
 
-async def test_listening_for_others_needs_somebody_who_may_come_in(tmp_path: Path) -> None:
+async def test_public_host_requires_known_person(tmp_path: Path) -> None:
     data = tmp_path / "data"
     status, out, err = await run_bridge("serve", "--host", "0.0.0.0", "--port", "0", "--data", str(data))  # noqa: S104
     assert (status, out) == (2, "")
     assert "users add" in err
     assert (await run_bridge("users", "add", "ada", "--data", str(data)))[0] == 0
     async with running_bridge(data, host="0.0.0.0") as bridge:  # noqa: S104
-        # People have links of their own: none is printed.
+        # People have personal links, so the bridge prints none.
         assert bridge.address == bridge.url
     assert (await run_bridge("users", "revoke", "ada", "--data", str(data)))[0] == 0
     assert (await run_bridge("serve", "--host", "0.0.0.0", "--port", "0", "--data", str(data)))[0] == 2  # noqa: S104
@@ -59,7 +59,7 @@ async def test_listening_for_others_needs_somebody_who_may_come_in(tmp_path: Pat
         (["--host", "no.such.host.invalid"], {}, "no.such.host.invalid"),
     ],
 )
-async def test_settings_that_cannot_work_are_named(
+async def test_invalid_setting_is_named(
     tmp_path: Path, flags: list[str], environment: dict[str, str], words: str
 ) -> None:
     where = [] if "--data" in flags else ["--data", str(tmp_path / "data")]
@@ -72,7 +72,7 @@ async def test_settings_that_cannot_work_are_named(
     assert len(err.splitlines()) == 1
 
 
-async def test_a_database_that_is_none_is_left_untouched(tmp_path: Path) -> None:
+async def test_foreign_database_is_left_untouched(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     for content in (b"this is not a database, and long enough to be looked at " * 100, foreign(tmp_path)):
@@ -89,7 +89,7 @@ def foreign(folder: Path) -> bytes:
     return (folder / "foreign.db").read_bytes()
 
 
-async def test_people_are_managed_beside_a_running_bridge_and_without_one(tmp_path: Path) -> None:
+async def test_people_are_managed_with_and_without_bridge(tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert "Nobody yet" in (await run_bridge("users", "list", "--data", str(data)))[1]
     async with running_bridge(data) as bridge:
@@ -101,7 +101,7 @@ async def test_people_are_managed_beside_a_running_bridge_and_without_one(tmp_pa
         assert (await bridge.run("users", "add", "ada"))[0] == 2
         assert (await bridge.run("users", "role", "ada", "operator"))[1] == "ada is an operator now.\n"
         assert "operator  1 browsers" in (await bridge.run("users", "list"))[1]
-    # The address that is printed is the one where the bridge was last.
+    # The printed address is that of the last run.
     status, out, _ = await run_bridge("users", "link", "ada", "--data", str(data))
     assert out.startswith(f"{bridge.url}/login?token=")
     assert (await run_bridge("users", "revoke", "ada", "--data", str(data)))[0] == 0
@@ -111,7 +111,7 @@ async def test_people_are_managed_beside_a_running_bridge_and_without_one(tmp_pa
     assert "revoked" in (await run_bridge("users", "list", "--data", str(data)))[1]
     status, out, _ = await run_bridge("users", "list", "--json", "--data", str(data))
     assert '"name":"ada"' in out
-    # What was done by either way is in one log.
+    # Both ways write to the same audit log.
     status, out, _ = await run_bridge("audit", "--data", str(data))
     started, *acts = (line.split("  ")[-1].strip() for line in out.splitlines())
     assert started.startswith("settings serve (")
@@ -129,7 +129,7 @@ sys.exit(status)
 """
 
 
-async def test_a_command_about_people_begins_without_all_that_a_bridge_is_made_of(tmp_path: Path) -> None:
+async def test_users_command_imports_no_bridge_modules(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -147,7 +147,7 @@ async def test_a_command_about_people_begins_without_all_that_a_bridge_is_made_o
     assert (process.returncode, out.decode().splitlines()[1:]) == (0, [""])
 
 
-async def test_tokens_are_managed_beside_a_running_bridge_and_without_one(tmp_path: Path) -> None:
+async def test_tokens_are_managed_with_and_without_bridge(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with running_bridge(data) as bridge:
         status, out, _ = await bridge.run("users", "token", "local", "--name", "my phone", "--scope", "ask")
@@ -157,7 +157,7 @@ async def test_tokens_are_managed_beside_a_running_bridge_and_without_one(tmp_pa
         assert phone.startswith("bridge-person-")
         assert (await bridge.run("users", "token", "local", "--name", "my phone"))[0] == 2
         async with bridge.http() as session:
-            # It is for doors with its scope alone.
+            # The token works only for APIs of its scope.
             headers = {"Authorization": f"Bearer {phone}"}
             for path in ("/", "/ws", "/files/documents/a.txt", "/notify/settings"):
                 async with session.get(path, headers=headers) as response:
@@ -182,7 +182,7 @@ async def test_tokens_are_managed_beside_a_running_bridge_and_without_one(tmp_pa
         assert len(err.splitlines()) == 1
 
 
-async def test_status_tells_of_every_sprite_with_and_without_a_bridge(tmp_path: Path) -> None:
+async def test_status_works_with_and_without_bridge(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with running_bridge(data) as bridge:
         await bridge.run("users", "add", "ada")
@@ -195,7 +195,7 @@ async def test_status_tells_of_every_sprite_with_and_without_a_bridge(tmp_path: 
     assert "no bridge runs" in out
 
 
-async def test_the_control_socket_works_in_a_folder_with_a_very_long_name(tmp_path: Path) -> None:
+async def test_control_socket_works_in_long_path(tmp_path: Path) -> None:
     data = tmp_path / ("long" * 30) / "data"
     async with bridge_process(data) as bridge:
         assert (await bridge.run("status"))[0] == 0

@@ -1,4 +1,4 @@
-"""The page's files and people's own: what is served, how it may be kept, and that no path leads elsewhere."""
+"""The page's files and the person's files: content types, caching and path traversal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridge(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bridge]:
-    """One bridge for all of these: none of them changes it."""
+    """One bridge for all tests: none of them changes it."""
     async with running_bridge(tmp_path_factory.mktemp("pages") / "data") as bridge:
         yield bridge
 
@@ -32,7 +32,7 @@ async def cookie(bridge: Bridge) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def documents(bridge: Bridge) -> Path:
-    """The local person's workspace, with a file to be had."""
+    """The local person's workspace with some files."""
     workspace = bridge.workspace
     for folder in ("documents/sub", "artifacts", ".os/run"):
         (workspace / folder).mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ async def documents(bridge: Bridge) -> Path:
 
 
 async def raw(bridge: Bridge, path: str, cookie: str | None = None) -> tuple[int, bytes]:
-    """A GET whose path is sent as it stands; libraries would tidy it up."""
+    """Send a GET with an unmodified path; libraries would normalize it."""
     host, port = bridge.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     sent = f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n"
@@ -71,14 +71,14 @@ async def get(
 # --- the page ---
 
 
-async def test_without_a_login_the_page_says_how_to_get_in(bridge: Bridge) -> None:
+async def test_page_without_login_explains_login(bridge: Bridge) -> None:
     response, body = await get(bridge, "/", Accept="text/html")
     assert response.status == 401
     assert b"Please log in" in body
     assert b"users link" in body
 
 
-async def test_the_page_may_load_nothing_from_elsewhere_and_run_nothing_inline(bridge: Bridge, cookie: str) -> None:
+async def test_page_policy_forbids_foreign_and_inline_code(bridge: Bridge, cookie: str) -> None:
     response, body = await get(bridge, "/", cookie, Accept="text/html")
     assert response.status == 200
     policy = dict(part.strip().split(" ", 1) for part in response.headers["Content-Security-Policy"].split(";"))
@@ -94,7 +94,7 @@ async def test_the_page_may_load_nothing_from_elsewhere_and_run_nothing_inline(b
     assert b"http://" not in body.replace(b"http://www.w3.org", b"")
 
 
-async def test_the_pages_modules_are_kept_for_good_below_their_version(bridge: Bridge, cookie: str) -> None:
+async def test_versioned_modules_are_immutable(bridge: Bridge, cookie: str) -> None:
     _, body = await get(bridge, "/", cookie)
     names = re.findall(r'(?:src|href)="(/-/[0-9a-f]{12}/[^"]+)"', body.decode())
     assert names
@@ -109,7 +109,7 @@ async def test_the_pages_modules_are_kept_for_good_below_their_version(bridge: B
         plain, same = await get(bridge, name, Accept_Encoding="identity")
         assert "Content-Encoding" not in plain.headers
         assert same == content
-        # An older page gets what there is now, and does not keep it under the old name.
+        # An older page gets the current file, but does not cache it under the old name.
         older, _ = await get(bridge, re.sub(r"/-/[0-9a-f]+/", "/-/000000000000/", name))
         assert (older.status, older.headers["Cache-Control"]) == (200, "no-cache")
 
@@ -131,7 +131,7 @@ async def test_the_pages_modules_are_kept_for_good_below_their_version(bridge: B
         "/.git/config",
     ],
 )
-async def test_nothing_but_the_pages_files_is_served(bridge: Bridge, cookie: str, path: str) -> None:
+async def test_only_page_files_are_served(bridge: Bridge, cookie: str, path: str) -> None:
     status, answer = await raw(bridge, path, cookie)
     assert status in {400, 404}
     assert b"import" not in answer
@@ -140,7 +140,7 @@ async def test_nothing_but_the_pages_files_is_served(bridge: Bridge, cookie: str
 # --- downloads ---
 
 
-async def test_a_download_is_a_file_and_never_a_page(bridge: Bridge, cookie: str, documents: Path) -> None:
+async def test_download_is_served_as_attachment(bridge: Bridge, cookie: str, documents: Path) -> None:
     response, body = await get(bridge, "/files/documents/report.html", cookie)
     assert response.status == 200
     assert body == (documents / "documents/report.html").read_bytes()
@@ -151,7 +151,7 @@ async def test_a_download_is_a_file_and_never_a_page(bridge: Bridge, cookie: str
     assert response.headers["Cache-Control"] == "no-store"
 
 
-async def test_a_download_keeps_its_name_and_its_bytes(bridge: Bridge, cookie: str, documents: Path) -> None:
+async def test_download_keeps_name_and_content(bridge: Bridge, cookie: str, documents: Path) -> None:
     response, body = await get(bridge, "/files/documents/sub/R%C3%A9sum%C3%A9%20%E2%80%9Dx%E2%80%9D.txt", cookie)
     assert body.decode() == "caf\u00e9"
     assert response.content_disposition is not None
@@ -185,7 +185,7 @@ async def test_a_download_keeps_its_name_and_its_bytes(bridge: Bridge, cookie: s
         "/files/documents/" + "a" * 300,
     ],
 )
-async def test_no_path_leads_out_of_the_persons_folders(bridge: Bridge, cookie: str, path: str) -> None:
+async def test_path_traversal_is_refused(bridge: Bridge, cookie: str, path: str) -> None:
     status, answer = await raw(bridge, path, cookie)
     assert status in {400, 404}
     assert b"the-sprites-own-token" not in answer
@@ -210,7 +210,7 @@ async def test_no_path_leads_out_of_the_persons_folders(bridge: Bridge, cookie: 
         ("not-a.pdf", b"<script>alert(1)</script>", "text/plain; charset=utf-8"),
     ],
 )
-async def test_preview_is_of_a_harmless_kind(
+async def test_preview_uses_harmless_content_type(
     bridge: Bridge, cookie: str, documents: Path, name: str, content: bytes, content_type: str
 ) -> None:
     for folder in ("documents", "artifacts", "ocr", "extractions") if name == "scan.pdf" else ("documents",):
@@ -226,7 +226,7 @@ async def test_preview_is_of_a_harmless_kind(
         assert response.headers["Cache-Control"] == "no-store"
 
 
-async def test_a_drawing_is_a_picture_of_a_page_or_a_text(bridge: Bridge, cookie: str, documents: Path) -> None:
+async def test_svg_preview_is_image_or_text(bridge: Bridge, cookie: str, documents: Path) -> None:
     (documents / "artifacts/drawing.svg").write_bytes(b"<svg/>")
     for destination, content_type in (("image", "image/svg+xml"), ("document", "text/plain; charset=utf-8")):
         response, _ = await get(bridge, "/files/artifacts/drawing.svg?preview", cookie, Sec_Fetch_Dest=destination)
@@ -234,14 +234,14 @@ async def test_a_drawing_is_a_picture_of_a_page_or_a_text(bridge: Bridge, cookie
         assert "sandbox" in response.headers["Content-Security-Policy"]
 
 
-async def test_of_a_long_text_its_beginning_is_shown(bridge: Bridge, cookie: str, documents: Path) -> None:
+async def test_long_text_preview_is_truncated(bridge: Bridge, cookie: str, documents: Path) -> None:
     (documents / "artifacts/long.log").write_bytes(b"0123456789abcde\n" * 100_000)
     _, body = await get(bridge, "/files/artifacts/long.log?preview", cookie)
     assert len(body) == 256 * 1024
 
 
 @pytest.mark.usefixtures("documents")
-async def test_what_is_no_text_is_not_shown(bridge: Bridge, cookie: str) -> None:
+async def test_binary_file_has_no_preview(bridge: Bridge, cookie: str) -> None:
     response, _ = await get(bridge, "/files/artifacts/big.bin?preview", cookie)
     assert response.status == 415
     assert (await get(bridge, "/files/documents/link?preview", cookie))[0].status == 404
@@ -249,7 +249,7 @@ async def test_what_is_no_text_is_not_shown(bridge: Bridge, cookie: str) -> None
 
 
 @pytest.mark.usefixtures("documents")
-async def test_downloads_are_each_persons_own(bridge: Bridge) -> None:
+async def test_downloads_are_private_to_person(bridge: Bridge) -> None:
     assert (await get(bridge, "/files/documents/report.html"))[0].status == 401
     _, out, _ = await bridge.run("users", "add", "eve")
     token = out.split("token")[-1].split()[0]

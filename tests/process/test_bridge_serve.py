@@ -1,4 +1,4 @@
-"""`python -m bridge serve` as it is run: the way to an agent, signals, kills, and what is left after them."""
+"""`python -m bridge serve` as a process: the way to an agent, signals, kills and their leftovers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.memory_stores import seed_turns
 from tests.ports import free_port
 
 
-async def test_stop_in_mid_turn_stores_and_curates_everything(tmp_path: Path) -> None:
-    """The model proxy answers until the sprites have ended: their last flush needs it."""
-    # Fewer turns than five wait for others.
+async def test_stop_mid_turn_stores_and_curates_turns(tmp_path: Path) -> None:
+    """The model proxy answers until the sprites have ended, because their last flush needs it."""
+    # Fewer than five turns would not be curated.
     await seed_turns(tmp_path / "data/workspaces/local", "Hello", "Hello", "Hello")
     async with bridge_process(tmp_path / "data", forks_sprites=True) as bridge:
         async with bridge.page(await bridge.login()) as page:
@@ -56,7 +56,7 @@ async def test_daily_budget_flag_reaches_sprite(tmp_path: Path) -> None:
         assert health["daily_cap_usd"] == 2.5
 
 
-async def test_in_a_terminal_words_are_for_the_person_and_the_log_is_a_file(tmp_path: Path) -> None:
+async def test_terminal_shows_text_and_logs_to_file(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     bridge = await fork_module(
         "bridge",
@@ -93,7 +93,7 @@ async def test_in_a_terminal_words_are_for_the_person_and_the_log_is_a_file(tmp_
     ]
 
 
-async def test_make_run_prints_the_address_of_the_page_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+async def test_make_run_prints_address_and_handles_ctrl_c(tmp_path: Path) -> None:
     make = await asyncio.create_subprocess_exec(
         "make",
         "run",
@@ -111,7 +111,7 @@ async def test_make_run_prints_the_address_of_the_page_and_ends_with_ctrl_c(tmp_
             assert str(tmp_path / "data") in lines[1]
             assert "offline stand-in" in lines[2]
             assert "browser" in lines[3]
-            # As a terminal does it: everything in the foreground gets it.
+            # Like a terminal, send the signal to the whole foreground group.
             os.killpg(make.pid, signal.SIGINT)
             await make.wait()
     finally:
@@ -120,15 +120,15 @@ async def test_make_run_prints_the_address_of_the_page_and_ends_with_ctrl_c(tmp_
             await make.wait()
 
 
-async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+async def test_second_signal_ends_at_once(tmp_path: Path) -> None:
     async with bridge_process(tmp_path / "data") as bridge:
         bridge.process.send_signal(signal.SIGINT)
         bridge.process.send_signal(signal.SIGINT)
-        # Where the first one was quick enough, there was nothing left to be ended.
+        # The bridge may already have ended after the first signal.
         assert await bridge.ended() in {0, 128 + signal.SIGINT}
 
 
-async def test_after_a_kill_everything_is_still_there(tmp_path: Path) -> None:
+async def test_kill_loses_no_data(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     async with bridge_process(data, port=port, forks_sprites=True) as bridge:
         _, out, _ = await bridge.run("users", "add", "ada")

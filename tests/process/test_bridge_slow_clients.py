@@ -1,4 +1,4 @@
-"""Clients that cost much and send little: their connections end, with words where there is still somebody to read."""
+"""Slow clients: their connections are closed, with an error response where one can still be read."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from bridge.routes.middleware import SecurityMiddleware
 from bridge.telemetry.metrics import Metrics
 from tests.harness import PATIENCE
 
-#: What stands for half a minute or two in the real one.
+#: Replaces timeouts of half a minute or more.
 MOMENT = 0.2
 
 
 @asynccontextmanager
 async def listening(tmp_path: Path) -> AsyncIterator[socket.socket]:
-    """The edge and the listener of the bridge, with a handler behind them that reads, and one that fails."""
+    """Run the bridge's listener and middleware with one handler that reads and one that fails."""
 
     async def reads(request: web.Request) -> web.Response:
         return web.Response(text=str(len(await request.read())))
@@ -46,7 +46,7 @@ async def listening(tmp_path: Path) -> AsyncIterator[socket.socket]:
 
 
 async def answer_to(listener: socket.socket, sent: bytes) -> bytes:
-    """What comes until the bridge hangs up."""
+    """Return everything that the bridge sends until it closes the connection."""
     reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
     writer.write(sent)
     async with asyncio.timeout(PATIENCE):
@@ -56,7 +56,7 @@ async def answer_to(listener: socket.socket, sent: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "])
-async def test_a_head_that_never_ends_is_hung_up_on(tmp_path: Path, sent: bytes) -> None:
+async def test_endless_head_closes_connection(tmp_path: Path, sent: bytes) -> None:
     async with listening(tmp_path) as listener:
         assert await answer_to(listener, sent) == b""
 
@@ -64,13 +64,13 @@ async def test_a_head_that_never_ends_is_hung_up_on(tmp_path: Path, sent: bytes)
 @pytest.mark.parametrize(
     "sent", [b"Content-Length: 1000\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"]
 )
-async def test_a_body_that_never_ends_is_refused(tmp_path: Path, sent: bytes) -> None:
+async def test_endless_body_is_refused(tmp_path: Path, sent: bytes) -> None:
     async with listening(tmp_path) as listener:
         answer = await answer_to(listener, b"POST /reads HTTP/1.1\r\nHost: 127.0.0.1\r\n" + sent)
     assert answer.startswith(b"HTTP/1.1 408")
 
 
-async def test_a_fault_shows_its_place_and_not_its_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_server_error_logs_place_without_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from bridge.telemetry.logs import JsonLines
 
     async with listening(tmp_path) as listener:
@@ -82,5 +82,5 @@ async def test_a_fault_shows_its_place_and_not_its_words(tmp_path: Path, caplog:
     assert b"planted" not in answer
     assert "ValueError" in line
     assert "test_bridge_slow_clients.py" in line
-    # Who reads the answer finds the place in the log.
+    # The response contains the request id that identifies the log line.
     assert f"{vars(record)['request_id']}".encode() in answer

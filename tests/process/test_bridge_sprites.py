@@ -1,4 +1,4 @@
-"""`serve --provider sprites` and `deploy` as they are run, against the emulator: a VM from nothing to talk."""
+"""`serve --provider sprites` and `deploy` against the emulator, from no VM to the first conversation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from tests.ports import free_port
 from tests.vms import Disk
 
 
-async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_path: Path, disk: Disk) -> None:
+async def test_deployed_vm_answers_its_person(tmp_path: Path, disk: Disk) -> None:
+    """The deploy prints its steps, and a second deploy changes nothing."""
     port = free_port()
     async with Emulator(tmp_path / "vms") as emulator:
         emulator.image = disk.packages
         settings: dict[str, Any] = {
             "TESTS_SPRITES_URL": emulator.url,
             "SPRITES_TOKEN": TOKEN,
-            # The emulator's machines are on this one.
+            # The emulator's machines run on this machine.
             "BRIDGE_PUBLIC_URL": f"http://127.0.0.1:{port}",
             "SPRITE_DAILY_USD": "2.5",
         }
@@ -28,7 +29,7 @@ async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_pa
         environment = bridge_environment(**settings)
         added = await run_bridge("users", "add", "ada", "--data", str(data), environment=environment)
         token = added[1].split("token")[-1].split()[0]
-        # A bridge need not run for it.
+        # The deploy needs no running bridge.
         status, out, err = await run_bridge(
             "deploy", "ada", "--provider", "sprites", "--data", str(data), environment=environment
         )
@@ -39,7 +40,7 @@ async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_pa
             async with bridge.page(token=token) as page:
                 await page.link("ready")
                 health = (await page.ask("memory", {"op": "health"}))["payload"]["health"]
-                assert health["daily_cap_usd"] == 2.5, "settings reach VMs, too"
+                assert health["daily_cap_usd"] == 2.5, "the setting did not reach the VM"
                 done = await page.mission("make a table card of apples 3, pears 5")
                 assert done["event"] == "complete", done
                 assert any(message["type"] == "canvas_update" for message in page.received)
@@ -47,7 +48,7 @@ async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_pa
             (ada,) = [row for row in rows if row["sprite"] == "ada"]
             assert ada["state"] == "running"
             assert ada["version"]
-            # With nothing to change.
+            # Without changes, the deploy sends three requests.
             emulator.calls.clear()
             assert (await bridge.run("deploy", "ada"))[0] == 0
             calls = [(call.method, call.path.rpartition("/")[2]) for call in emulator.calls]
@@ -55,7 +56,7 @@ async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_pa
             assert TOKEN not in bridge.log
 
 
-async def test_what_the_provider_needs_is_named(tmp_path: Path) -> None:
+async def test_missing_provider_setting_is_named(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     for environment, words in (
         (bridge_environment(), "SPRITES_TOKEN"),
@@ -69,7 +70,7 @@ async def test_what_the_provider_needs_is_named(tmp_path: Path) -> None:
         assert "secret-of-ours" not in err
 
 
-async def test_a_deploy_that_cannot_be_is_said_and_fails(tmp_path: Path) -> None:
+async def test_impossible_deploy_fails_with_message(tmp_path: Path) -> None:
     environment = bridge_environment(
         TESTS_SPRITES_URL="http://127.0.0.1:9", SPRITES_TOKEN=TOKEN, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
     )

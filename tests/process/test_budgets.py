@@ -1,4 +1,4 @@
-"""What a sprite may spend: reserved, settled, written down, and right again after a crash."""
+"""Sprite budgets: calls are reserved, settled, recorded and recovered after a crash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.model_proxy import BODY, MODEL, ScriptedUpstream, never_ended, paused
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
 HOUR = 3600.0
-#: What the API may add to a prompt by itself.
+#: Tokens that the API may add to a prompt.
 ADDED_TOKENS = 2000
 
 
@@ -40,7 +40,7 @@ async def api() -> AsyncIterator[ScriptedUpstream]:
 
 
 def held_for(body: dict[str, Any]) -> float:
-    """The worst cost of a body without pictures, documents or tools of the API's: every byte a token, and some more."""
+    """Return the worst cost of a text-only body: one token for every byte, plus the added tokens."""
     price = Models().price(body["model"])
     assert price is not None
     return price.most(len(json.dumps(body)) + ADDED_TOKENS, body["max_tokens"])
@@ -55,7 +55,7 @@ def refused(budgets: Budgets, least: float = 0.1, most: float = 0.1) -> BudgetEr
 # --- reservations ---
 
 
-def test_a_budget_begins_anew_each_utc_day_and_month() -> None:
+def test_budget_resets_each_utc_day_and_month() -> None:
     now = [NOON]
     budgets = Budgets(Limits(daily_usd=1.0, monthly_usd=1.5), lambda: now[0])
     budgets.settle(budgets.reserve("ada", 1.0, 1.0), 1.0)
@@ -68,12 +68,12 @@ def test_a_budget_begins_anew_each_utc_day_and_month() -> None:
     budgets.settle(budgets.reserve("ada", 1.0, 1.0), 1.0)
     now[0] += 24 * HOUR
     budgets.settle(budgets.reserve("ada", 0.5, 0.5), 0.5)
-    assert "2027-01-01" in str(refused(budgets)), "the month's"
+    assert "2027-01-01" in str(refused(budgets)), "the monthly limit did not apply"
     now[0] -= 24 * HOUR
-    assert refused(budgets).retry_after is None, "a clock that is set back gives nothing back"
+    assert refused(budgets).retry_after is None, "setting the clock back returned money"
 
 
-def test_a_call_over_midnight_counts_for_the_day_it_began_on() -> None:
+def test_call_over_midnight_counts_for_first_day() -> None:
     now = [NOON]
     budgets = Budgets(Limits(daily_usd=1.0), lambda: now[0])
     hold = budgets.reserve("ada", 0.2, 0.2)
@@ -82,32 +82,33 @@ def test_a_call_over_midnight_counts_for_the_day_it_began_on() -> None:
     assert budgets.spent("ada").today == budgets.held("ada") == 0
 
 
-def test_a_call_holds_its_worst_cost_and_the_next_one_waits_for_it() -> None:
+def test_call_reserves_worst_cost() -> None:
+    """The next call waits until the first one is settled."""
     budgets = Budgets(Limits(daily_usd=1.0))
     hold = budgets.reserve("ada", 0.01, 1.28)
     assert hold.usd == 1.28
     waits = refused(budgets, 0.01, 0.64)
-    assert waits.retry_after, "once it is settled there is room"
+    assert waits.retry_after, "no retry was offered"
     budgets.settle(hold, 0.02)
     assert budgets.reserve("ada", 0.01, 0.64).usd == 0.64
 
 
-def test_the_last_cents_can_be_spent_by_one_call_at_a_time() -> None:
+def test_last_cents_admit_one_call_only() -> None:
     budgets = Budgets(Limits(daily_usd=1.0))
     budgets.settle(budgets.reserve("ada", 0.1, 0.1), 0.985)
     assert budgets.reserve("ada", 0.01, 0.64).usd == 0.64
     assert refused(budgets, 0.001, 0.001).retry_after
-    assert refused(budgets, 0.1, 0.64).retry_after is None, "that much is not left, whoever settles"
+    assert refused(budgets, 0.1, 0.64).retry_after is None, "a retry was offered that cannot succeed"
 
 
-async def test_a_call_waits_until_there_is_room_and_not_longer_than_it_was_told() -> None:
+async def test_call_waits_for_room_until_timeout() -> None:
     budgets = Budgets(Limits(daily_usd=1.0))
     first = budgets.reserve("ada", 0.1, 1.5)
     waiting = [asyncio.create_task(budgets.room("ada", 0.1, 1.5, PATIENCE)) for _ in range(2)]
     with pytest.raises(BudgetError) as caught:
         await budgets.room("ada", 0.1, 1.5, 0.0)
     assert caught.value.retry_after
-    assert (await budgets.room("bob", 0.1, 1.5, PATIENCE)).usd == 1.5, "another sprite's budget is its own"
+    assert (await budgets.room("bob", 0.1, 1.5, PATIENCE)).usd == 1.5, "another sprite's budget was used"
     budgets.settle(first, 0.2)
     done, left = await asyncio.wait(waiting, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
     (second,), (last,) = done, left
@@ -115,10 +116,10 @@ async def test_a_call_waits_until_there_is_room_and_not_longer_than_it_was_told(
     budgets.settle(second.result(), 0.9)
     with pytest.raises(BudgetError) as caught:
         await last
-    assert caught.value.retry_after is None, "the money is gone, and that is said at once"
+    assert caught.value.retry_after is None, "a retry was offered that cannot succeed"
 
 
-def test_what_costs_nothing_is_never_refused_and_a_budget_of_nothing_refuses_the_rest() -> None:
+def test_zero_budget_admits_only_free_calls() -> None:
     budgets = Budgets(Limits(daily_usd=0.0))
     assert budgets.reserve("ada", 0.0, 0.0).usd == 0
     assert refused(budgets, 0.0, 0.01).retry_after is None
@@ -128,10 +129,8 @@ def test_what_costs_nothing_is_never_refused_and_a_budget_of_nothing_refuses_the
     st.floats(0.001, 10),
     st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2), st.floats(0, 1), st.booleans()), max_size=60),
 )
-def test_a_budget_is_never_passed_by_more_than_the_largest_single_hold(
-    limit: float, steps: list[tuple[float, float, float, bool]]
-) -> None:
-    """Each step is a call (least, most above it), settled later for a share of what it holds, or a settlement."""
+def test_overspend_is_bounded_by_largest_hold(limit: float, steps: list[tuple[float, float, float, bool]]) -> None:
+    """Each step is a call (`least`, `more` above it, settled share) or a settlement of the oldest call."""
     budgets = Budgets(Limits(daily_usd=limit))
     open_: list[tuple[Hold, float]] = []
     largest = 0.0
@@ -154,9 +153,8 @@ def test_a_budget_is_never_passed_by_more_than_the_largest_single_hold(
 # --- through the proxy ---
 
 
-async def test_fifty_calls_at_once_never_hold_more_than_the_budget_and_one_call(
-    api: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_fifty_concurrent_calls_respect_budget(api: ScriptedUpstream, tmp_path: Path) -> None:
+    """Together they never hold more than the budget and one call."""
     may_end = asyncio.Event()
     api.answer = paused(may_end)
     asked = {**BODY, "max_tokens": 2000}
@@ -184,7 +182,7 @@ async def test_fifty_calls_at_once_never_hold_more_than_the_budget_and_one_call(
                 await asyncio.sleep(0.01)
                 held = running.budgets.held("ada") + running.budgets.spent("ada").today
                 assert held <= 9 * one * (1 + 1e-9)
-        # Eight that fit, and one while something was left.
+        # Eight calls fit, and one more starts while something is left.
         assert sorted(statuses) == [200] * 9 + [429] * 41
         calls = await running.calls()
         assert len(calls) == 9
@@ -192,7 +190,7 @@ async def test_fifty_calls_at_once_never_hold_more_than_the_budget_and_one_call(
         assert running.budgets.spent("ada").today == pytest.approx(sum(call["spent_usd"] for call in calls))
 
 
-async def test_a_call_costs_what_its_usage_says_at_the_models_price(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_call_cost_follows_usage_and_price(api: ScriptedUpstream, tmp_path: Path) -> None:
     said = {
         "input_tokens": 1000,
         "output_tokens": 500,
@@ -219,7 +217,8 @@ async def test_a_call_costs_what_its_usage_says_at_the_models_price(api: Scripte
     assert (call["cache_read_tokens"], call["cache_write_tokens"], call["cache_write_1h_tokens"]) == (2000, 300, 100)
 
 
-async def test_a_cheaper_model_in_an_answer_saves_nothing(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_requested_model_determines_price(api: ScriptedUpstream, tmp_path: Path) -> None:
+    """The response may name a cheaper model."""
     said = {"input_tokens": 1000, "output_tokens": 500}
 
     async def answer(_request: web.Request) -> web.StreamResponse:
@@ -238,7 +237,7 @@ async def test_a_cheaper_model_in_an_answer_saves_nothing(api: ScriptedUpstream,
     assert asked.cost(usage) > named.cost(usage)
 
 
-async def test_a_spent_budget_is_said_once_and_not_asked_again(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_spent_budget_returns_402_without_retry(api: ScriptedUpstream, tmp_path: Path) -> None:
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=0.0055)) as running:
         async with running.post() as response:
             assert response.status == 200  # it costs 0.002
@@ -249,14 +248,15 @@ async def test_a_spent_budget_is_said_once_and_not_asked_again(api: ScriptedUpst
             assert said["type"] == "billing_error"
             assert "$0.0055" in said["message"]
         async with running.post({**BODY, "max_tokens": 10}, path="/v1/messages/count_tokens") as response:
-            assert response.status == 200, "counting costs nothing"
+            assert response.status == 200, "counting tokens was refused"
     assert [asked.path for asked in api.asked] == ["/v1/messages", "/v1/messages/count_tokens"]
 
 
 @pytest.mark.parametrize("more", [{"model": "gpt-5"}, {"speed": "fast"}])
-async def test_an_unknown_price_is_refused_with_a_budget_and_said_to_be_unknown_without(
+async def test_unpriced_model_is_refused_under_budget(
     api: ScriptedUpstream, tmp_path: Path, more: dict[str, str]
 ) -> None:
+    """Without a budget, the call is recorded without a price."""
     models = Models(allowed=("*",))
     async with (
         proxy(tmp_path, api.url, limits=Limits(monthly_usd=5.0), models=models) as running,
@@ -279,7 +279,7 @@ async def test_an_unknown_price_is_refused_with_a_budget_and_said_to_be_unknown_
     assert (spend.calls, spend.unpriced, spend.total) == (1, 1, 0)
 
 
-async def test_answer_without_usage_counts_with_its_bound(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_answer_without_usage_costs_its_bound(api: ScriptedUpstream, tmp_path: Path) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"type": "message"})
 
@@ -295,7 +295,7 @@ async def test_answer_without_usage_counts_with_its_bound(api: ScriptedUpstream,
 # --- the ledger ---
 
 
-async def test_what_was_spent_is_known_after_a_restart(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_spend_survives_restart(api: ScriptedUpstream, tmp_path: Path) -> None:
     now = [NOON]
     async with proxy(tmp_path, api.url, clock=lambda: now[0]) as running:
         for _ in range(3):
@@ -329,9 +329,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_call_in_flight_when_the_bridge_is_killed_counts_with_all_it_held(
-    api: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_call_during_kill_costs_full_hold(api: ScriptedUpstream, tmp_path: Path) -> None:
     api.answer = never_ended
     process = await fork_code(CRASHING, str(tmp_path), api.url, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
@@ -345,7 +343,7 @@ async def test_a_call_in_flight_when_the_bridge_is_killed_counts_with_all_it_hel
         assert (await running.call())["state"] == "lost"
 
 
-async def test_a_disk_that_refuses_closes_the_door_and_loses_no_row(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_full_disk_refuses_calls_and_keeps_rows(api: ScriptedUpstream, tmp_path: Path) -> None:
     async with proxy(tmp_path, api.url) as running:
         running.ledger._patience = 0.0
         pages = rows(running.path, "PRAGMA page_count")[0]["page_count"]
@@ -365,12 +363,12 @@ async def test_a_disk_that_refuses_closes_the_door_and_loses_no_row(api: Scripte
             assert response.status == 200
 
 
-async def test_rows_are_written_while_calls_go_on_without_anyones_asking(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_ledger_flushes_in_background(api: ScriptedUpstream, tmp_path: Path) -> None:
     async with proxy(tmp_path, api.url) as running:
         async with running.post() as response:
             assert response.status == 200
         async with asyncio.timeout(PATIENCE):
-            # Another process's view of the file, which has no events.
+            # The file is read by another connection, which has no events.
             while not rows(running.path, "SELECT 1 FROM calls WHERE outcome = 'complete'"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
@@ -378,7 +376,7 @@ async def test_rows_are_written_while_calls_go_on_without_anyones_asking(api: Sc
 # --- prices ---
 
 
-def test_the_deployment_page_says_in_dollars_by_how_much_one_call_can_pass_a_budget() -> None:
+def test_deployment_page_lists_maximum_overspend() -> None:
     guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| `(claude-[a-z0-9-]+)` \| \$([\d.]+) \| \$([\d.]+) \| \$([\d.]+) \|$", guide, re.MULTILINE)
     assert len(table) >= 4
@@ -389,7 +387,7 @@ def test_the_deployment_page_says_in_dollars_by_how_much_one_call_can_pass_a_bud
         assert with_tools == f"{price.most(1_000_000, 128_000, 0, 10 * 1_000_000):.2f}", model
 
 
-def test_bridge_and_sprite_count_alike_by_one_table() -> None:
+def test_bridge_and_sprite_share_price_table() -> None:
     models = Models()
     assert set(models.names()) == set(PRICES) == set(json.loads(TABLE.read_text())["models"])
     for model in PRICES:
@@ -408,7 +406,7 @@ def test_bridge_and_sprite_count_alike_by_one_table() -> None:
             assert price.least(usage.prompt_tokens, 100) <= price.cost(usage) <= price.most(usage.prompt_tokens, 100)
 
 
-def test_a_long_prompt_costs_its_own_price_and_answers_kept_in_one_country_more() -> None:
+def test_long_prompt_and_us_only_prices_apply() -> None:
     price = Models().price("claude-haiku-5-5")
     assert price is not None
     assert price.cost(Usage(input=100_000)) == pytest.approx(0.01)
@@ -416,7 +414,8 @@ def test_a_long_prompt_costs_its_own_price_and_answers_kept_in_one_country_more(
     assert price.cost(Usage(input=100_000, is_us_only=True)) == pytest.approx(0.011)
 
 
-def test_the_stand_in_is_free_by_any_name_and_an_unknown_price_is_none() -> None:
+def test_fake_model_is_free_under_any_name() -> None:
+    """Other models without a known price have none."""
     assert Models().price("gpt-5") is None
     free = Models(is_free=True).price("gpt-5")
     assert free is not None
@@ -427,8 +426,8 @@ def test_the_stand_in_is_free_by_any_name_and_an_unknown_price_is_none() -> None
     assert not Models(allowed=("gpt-*",)).allows("offline")
 
 
-async def test_person_raises_todays_limit_and_goes_on(tmp_path: Path) -> None:
-    """Warned on the page at half and four fifths, paused at the end, and let go on by one click."""
+async def test_person_raises_daily_limit_and_resumes(tmp_path: Path) -> None:
+    """The page warns at 50% and 80%, pauses at the limit and resumes after one click."""
     async with OfflineModel() as model:
         model.script.agent({"match": "expensive", "usage": {"input_tokens": 200_000}})
         priced: dict[str, Any] = {"SPRITE_MODEL": "claude-sonnet-4-5", "ANTHROPIC_API_KEY": "key"}

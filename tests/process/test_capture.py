@@ -1,4 +1,4 @@
-"""Every turn is exactly one observation, however it ends and whoever began it."""
+"""Every turn produces exactly one observation, regardless of its origin and outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_TURNS = 4
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
 async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
     with pytest.MonkeyPatch.context() as patch:
-        # Its 250 steps would take half a minute.
+        # The default of 250 steps would take half a minute.
         patch.setattr("sprite.agent.conversation.MAX_TURNS", MAX_TURNS)
         async with shared_sprite(tmp_path_factory.mktemp("capture")) as home:
             yield home
@@ -29,7 +29,8 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Share
 LONG_COMMAND = "run `python3 -c 'import time; time.sleep(30)'`"
 
 
-async def test_a_reply_a_tool_call_and_a_failed_tool_call_are_kept_whole(home: SharedSprite) -> None:
+async def test_replies_and_tool_calls_are_captured_fully(home: SharedSprite) -> None:
+    """Replies, successful tool calls and failed tool calls each reach the observation."""
     async with home.client() as client:
         before = len(observations(home.workspace))
         said = await _end(client, "Hello there")
@@ -54,7 +55,8 @@ async def test_a_reply_a_tool_call_and_a_failed_tool_call_are_kept_whole(home: S
         assert numbers == list(range(numbers[0], numbers[0] + 3))
 
 
-async def test_a_refusal_by_the_model_ends_the_mission_with_its_code_and_the_next_one_runs(home: SharedSprite) -> None:
+async def test_model_error_ends_mission_with_code(home: SharedSprite) -> None:
+    """The next mission runs normally."""
     refusals = {
         400: ("invalid_request", False),
         401: ("unauthorized_model", False),
@@ -76,7 +78,8 @@ async def test_a_refusal_by_the_model_ends_the_mission_with_its_code_and_the_nex
         assert len(observations(home.workspace)[before:]) == 2 * len(refusals)
 
 
-async def test_endless_mission_ends_and_keeps_every_step(home: SharedSprite) -> None:
+async def test_endless_mission_stops_at_max_turns(home: SharedSprite) -> None:
+    """The observation contains every tool call."""
     step = {"tool": "mcp__sprite__list_actions", "input": {}, "times": -1}
     home.model.script.agent({"match": "go in circles", **step})
     async with home.client() as client:
@@ -89,7 +92,8 @@ async def test_endless_mission_ends_and_keeps_every_step(home: SharedSprite) -> 
         assert (await client.mission("Hello again"))["event"] == "complete"
 
 
-async def test_an_interrupt_ends_the_turn_at_once_and_keeps_the_tool_that_it_cut_off(home: SharedSprite) -> None:
+async def test_interrupt_keeps_unfinished_tool_call(home: SharedSprite) -> None:
+    """The interrupt ends the turn at once."""
     async with home.client() as client:
         before = len(observations(home.workspace))
         during_tool = client.send("mission", {"text": LONG_COMMAND})
@@ -119,16 +123,17 @@ async def test_an_interrupt_ends_the_turn_at_once_and_keeps_the_tool_that_it_cut
         assert len(observations(home.workspace)[before:]) == 4
 
 
-async def test_a_background_agents_calls_are_told_by_its_report_whichever_turn_was_under_way_meanwhile(
+async def test_background_agent_calls_belong_to_its_report(
     home: SharedSprite,
 ) -> None:
+    """The turns that run at the same time do not contain the calls."""
     agent = {"description": "a job", "prompt": "a long job", "subagent_type": "general-purpose"}
     home.model.script.agent(
         {"match": "begin the job", "on": "prompt", "blocks": [_call("Agent", **agent), _bash(_wait_for("one"))]},
         {"match": "go on with it", "on": "prompt", "blocks": [_bash(f"touch go-two; {_wait_for('two')}")]},
     )
     of_the_job = {"match": "a long job", "for": "subagent"}
-    # Each call is made when the hook of the one before it has been answered.
+    # The agent makes each call after the hook of the previous one has returned.
     home.model.script.agent(
         {**of_the_job, "blocks": [_bash("echo while its own turn runs")]},
         {**of_the_job, "blocks": [_bash(f"touch one; {_wait_for('go-two')}; echo in another turn")]},
@@ -139,7 +144,7 @@ async def test_a_background_agents_calls_are_told_by_its_report_whichever_turn_w
         began = await _end(client, "begin the job")
         went_on = await _end(client, "go on with it")
         (home.workspace / "go-three").touch()
-        await eventually(lambda: len(observations(home.workspace)[before:]) == 3, "the agent has reported")
+        await eventually(lambda: len(observations(home.workspace)[before:]) == 3, "the agent has not reported")
         assert [call["name"] for call in observation_of(home.workspace, began)["tool_calls"]] == ["Agent", "Bash"]
         assert [call["name"] for call in observation_of(home.workspace, went_on)["tool_calls"]] == ["Bash"]
         report = observations(home.workspace)[before:][2]
@@ -150,9 +155,10 @@ async def test_a_background_agents_calls_are_told_by_its_report_whichever_turn_w
         assert len({call["agent_id"] for call in calls}) == 1
 
 
-async def test_what_an_agent_in_the_foreground_did_belongs_to_the_mission_also_if_it_failed_or_was_cut_off(
+async def test_foreground_agent_calls_belong_to_mission(
     home: SharedSprite,
 ) -> None:
+    """This also holds when the agent fails or is interrupted."""
     agent = {"description": "a job", "subagent_type": "general-purpose", "run_in_background": False}
     jobs = ["a sound job", "a bad job", "an endless job"]
     home.model.script.agent(
@@ -177,7 +183,8 @@ async def test_what_an_agent_in_the_foreground_did_belongs_to_the_mission_also_i
         assert len(observations(home.workspace)[before:]) == 3
 
 
-async def test_a_mission_sent_in_mid_turn_waits_and_has_an_observation_of_its_own(home: SharedSprite) -> None:
+async def test_mission_during_turn_has_separate_observation(home: SharedSprite) -> None:
+    """The mission waits in the queue until the running turn has ended."""
     async with home.client() as client:
         before = len(observations(home.workspace))
         home.model.script.agent({"match": "the first", "delay": 0.3})
@@ -189,12 +196,12 @@ async def test_a_mission_sent_in_mid_turn_waits_and_has_an_observation_of_its_ow
         assert (await client.end_of(first))["event"] == "complete"
         assert (await client.end_of(second))["event"] == "complete"
         assert [o["mission_id"] for o in observations(home.workspace)[before:]] == [first, second]
-        # It was no message into a running turn: the model hears it after its first answer.
+        # The second mission was not added to the running turn: the model receives it after its first answer.
         said = [message["role"] for message in prompts(home.model, "the second")[0].body["messages"]]
         assert "assistant" in said
 
 
-async def test_words_reach_the_model_and_the_log_exactly_as_written(home: SharedSprite) -> None:
+async def test_user_text_reaches_model_and_log_unchanged(home: SharedSprite) -> None:
     texts = [
         "/cost is how I begin",
         "@/etc/hostname please",
@@ -218,10 +225,11 @@ async def test_words_reach_the_model_and_the_log_exactly_as_written(home: Shared
         assert len(observations(home.workspace)[before:]) == len(texts) + 1
 
 
-async def test_half_a_character_is_refused_in_words_and_the_connection_goes_on(home: SharedSprite) -> None:
+async def test_lone_surrogate_is_rejected_with_error(home: SharedSprite) -> None:
+    """The connection stays open."""
     async with home.client() as client:
         before = len(observations(home.workspace))
-        # What JavaScript writes when it cuts an emoji in two.
+        # JavaScript produces a lone surrogate when it cuts an emoji in two.
         refused = await client.ask("mission", {"text": "Hello \ud83d half"})
         assert (refused["type"], refused["payload"]["code"]) == ("error", "bad_message")
         assert (await client.mission("Hello whole"))["event"] == "complete"

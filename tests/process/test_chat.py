@@ -23,7 +23,7 @@ from tests.chat_stand_in import learned, state_sync
 from tests.harness import PATIENCE
 
 
-async def test_a_streamed_reply_is_printed_once() -> None:
+async def test_streamed_reply_is_printed_once() -> None:
     async with in_a_pipe() as chat:
         await chat.answer(await chat.mission("hello"), "Hel", "lo the", "re.\nSecond ", "line.")
         await chat.until_seen("Second line.")
@@ -32,14 +32,16 @@ async def test_a_streamed_reply_is_printed_once() -> None:
     assert chat.seen.index("Welcome") < chat.seen.index("hello") < chat.seen.index("Hello there.")
 
 
-async def test_a_reply_that_came_with_the_end_only_is_printed() -> None:
+async def test_reply_without_deltas_is_printed() -> None:
+    """The reply arrives only with the `complete` event."""
     async with in_a_pipe() as chat:
         mission = await chat.mission("hello")
         await chat.event("complete", mission, text="All at once.")
         await chat.until_seen("All at once.")
 
 
-async def test_lines_are_sent_one_by_one_and_the_end_of_input_waits_for_the_last_answer() -> None:
+async def test_piped_lines_are_sent_in_order() -> None:
+    """The terminal sends each line after the previous answer, and end of input waits for the last answer."""
     async with in_a_pipe() as chat:
         chat.type("one\ntwo")
         first = await chat.visitor.receive("mission")
@@ -55,7 +57,7 @@ async def test_lines_are_sent_one_by_one_and_the_end_of_input_waits_for_the_last
     assert chat.seen.index("first answer") < chat.seen.index("two")
 
 
-async def test_tools_cards_and_memory_are_shown_as_they_happen() -> None:
+async def test_tools_cards_and_memory_are_shown_live() -> None:
     async with in_a_pipe() as chat:
         mission = await chat.mission("do it")
         await chat.event("tool_use", mission, tool_use_id="t1", name="Bash", input={"command": "ls"})
@@ -75,7 +77,7 @@ async def test_tools_cards_and_memory_are_shown_as_they_happen() -> None:
         assert words in chat.seen
 
 
-async def test_errors_are_told_with_what_to_do() -> None:
+async def test_error_shows_message_and_advice() -> None:
     async with in_a_pipe() as chat:
         mission = await chat.mission("hello")
         await chat.event("error", mission, code="overloaded", message="The model is busy.", retryable=True)
@@ -87,7 +89,8 @@ async def test_errors_are_told_with_what_to_do() -> None:
         await chat.mission("a line after a refused one")
 
 
-async def test_in_a_pipe_the_next_line_answers_a_question_and_no_answer_is_a_no() -> None:
+async def test_piped_line_answers_permission_question() -> None:
+    """Any answer other than yes denies the request."""
     async with in_a_pipe() as chat:
         chat.type("run it\ny\nnext\n")
         mission = await chat.visitor.receive("mission")
@@ -99,14 +102,14 @@ async def test_in_a_pipe_the_next_line_answers_a_question_and_no_answer_is_a_no(
         assert (await chat.visitor.receive("mission"))["payload"]["text"] == "next"
 
 
-async def test_an_unknown_command_is_not_sent_to_the_agent() -> None:
+async def test_unknown_command_is_not_sent() -> None:
     async with in_a_pipe() as chat:
         chat.type("/memroy\n")
         await chat.until_seen("Did you mean /memory?")
         await chat.mission("the first thing that is sent")
 
 
-async def test_memory_shows_files_and_what_was_learned() -> None:
+async def test_memory_command_shows_files_and_learnings() -> None:
     async with in_a_pipe() as chat:
         chat.type("/memory\n")
         files = [FileState("user.md", 12, 200, "curated", None)]
@@ -126,7 +129,8 @@ async def test_memory_shows_files_and_what_was_learned() -> None:
     assert "12/200" in chat.seen
 
 
-async def test_after_a_gap_the_answer_that_was_missed_is_shown_and_the_wait_is_over() -> None:
+async def test_missed_answer_is_shown_after_gap() -> None:
+    """The terminal stops waiting for the turn and sends the next line."""
     async with in_a_pipe() as chat:
         mission = await chat.mission("hello")
         await chat.event("text_delta", mission, text="I was say")
@@ -140,7 +144,7 @@ async def test_after_a_gap_the_answer_that_was_missed_is_shown_and_the_wait_is_o
         assert (await chat.visitor.receive("mission"))["payload"]["text"] == "more"
 
 
-async def test_plain_text_carries_no_control_sequences() -> None:
+async def test_plain_output_has_no_control_sequences() -> None:
     async with in_a_pipe() as chat:
         mission = await chat.mission("hello")
         await chat.event("tool_use", mission, tool_use_id="t", name="Bash", input={"command": "\x1b[2Jls"})
@@ -151,13 +155,14 @@ async def test_plain_text_carries_no_control_sequences() -> None:
     assert "\x1b" not in chat.seen
 
 
-async def test_the_history_of_the_conversation_is_shown_at_the_start() -> None:
+async def test_history_is_shown_at_start() -> None:
     told = [ChatMessage(1, "user", "my name is Ada", 1.0, "m0")]
     async with in_a_pipe(state_sync(chat=told)) as chat:
         await chat.until_seen("my name is Ada")
 
 
-async def test_ctrl_c_stops_the_running_turn_and_hints_when_nothing_runs() -> None:
+async def test_ctrl_c_interrupts_running_turn() -> None:
+    """Without a running turn, Ctrl-C prints how to leave."""
     async with in_a_terminal() as chat:
         chat.type("\x03")
         await chat.until_seen("Ctrl-D or /quit to leave")
@@ -169,7 +174,7 @@ async def test_ctrl_c_stops_the_running_turn_and_hints_when_nothing_runs() -> No
         await chat.until(lambda now: now.turn is None)
 
 
-async def test_a_message_typed_while_a_turn_runs_is_queued() -> None:
+async def test_message_during_turn_is_queued() -> None:
     async with in_a_terminal() as chat:
         await chat.mission("first")
         chat.type("second\r")
@@ -178,7 +183,8 @@ async def test_a_message_typed_while_a_turn_runs_is_queued() -> None:
         await chat.until_seen("queued, position 1")
 
 
-async def test_a_letter_answers_a_question_and_a_message_that_begins_with_it_does_not() -> None:
+async def test_single_letter_answers_permission_question() -> None:
+    """A longer message that begins with the same letter is sent as a mission."""
     async with in_a_terminal() as chat:
         mission = await chat.mission("run it")
         await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}))
@@ -191,7 +197,7 @@ async def test_a_letter_answers_a_question_and_a_message_that_begins_with_it_doe
         await chat.until_seen("denied")
 
 
-async def test_a_question_that_is_over_is_not_asked_any_more() -> None:
+async def test_resolved_question_is_removed() -> None:
     async with in_a_terminal() as chat:
         mission = await chat.mission("run it")
         await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}))
@@ -201,7 +207,7 @@ async def test_a_question_that_is_over_is_not_asked_any_more() -> None:
         await chat.until(lambda now: "idle" in state_line(now))
 
 
-async def test_a_reply_grows_on_the_screen_before_it_is_complete() -> None:
+async def test_partial_reply_is_shown_before_completion() -> None:
     async with in_a_terminal() as chat:
         mission = await chat.mission("tell me")
         await chat.event("text_delta", mission, text="Growing")
@@ -220,7 +226,8 @@ async def test_quit_exit_and_ctrl_d_leave(leaving: str) -> None:
             await asyncio.wait([chat.talking])
 
 
-async def test_what_is_said_on_another_page_is_shown_once_and_our_own_words_are_not_repeated() -> None:
+async def test_message_from_other_page_is_shown_once() -> None:
+    """The terminal does not repeat its own messages."""
     async with in_a_pipe() as chat:
         mission = await chat.mission("ours")
         await chat.visitor.send(ChatSaid(mission, "user", "ours", 1.0), seq=50)
@@ -229,11 +236,12 @@ async def test_what_is_said_on_another_page_is_shown_once_and_our_own_words_are_
     assert chat.seen.count("ours") == 1
 
 
-async def test_a_question_that_is_open_at_the_start_is_asked_and_one_that_another_page_answered_is_taken_down() -> None:
+async def test_open_question_is_asked_at_start() -> None:
+    """The question disappears when another page answers it."""
     question = PermissionRequest("r1", "m1", "Bash", {"command": "make"})
     async with in_a_terminal(state_sync(permissions=[question])) as chat:
         await chat.until_seen("May the agent use")
-        # The live stream may bring it again.
+        # The live stream may repeat the question.
         await chat.visitor.send(question, seq=50)
         await chat.visitor.send(PermissionResolved("r1", "allow"), seq=51)
         await chat.until(lambda now: not now.questions)

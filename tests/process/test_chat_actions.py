@@ -1,4 +1,4 @@
-"""What is to be done, listed, added, changed and closed from the terminal; schedules, and the terminal's bell."""
+"""Action commands of the terminal: list, add, change and close actions, show schedules, and ring the bell."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def action(row_id: int, content: str, status: str = "open", **more: Any) -> Acti
 
 
 async def asked(chat: Chat, line: str) -> dict[str, Any]:
-    """Types a command; what it asks of memory."""
+    """Type a command and return the memory request that the terminal sends."""
     chat.type(f"{line}\n")
     message: dict[str, Any] = await chat.visitor.receive("memory")
     return message
 
 
-async def test_actions_are_listed_and_closed_by_their_numbers() -> None:
+async def test_actions_are_listed_and_closed_by_number() -> None:
     rows = [action(4, "Water the ficus"), action(7, "Call Zoltan"), action(9, "Long done", "done")]
     async with in_a_pipe() as chat:
         message = await asked(chat, "/actions")
@@ -43,7 +43,8 @@ async def test_actions_are_listed_and_closed_by_their_numbers() -> None:
         await chat.until_seen("Nothing to be done.")
 
 
-async def test_actions_stand_by_their_times_with_their_repeats_and_why_one_failed() -> None:
+async def test_actions_are_sorted_by_due_time() -> None:
+    """Each line shows the recurrence, and a failed action shows its reason."""
     now = time.time()
     rows = [
         action(1, "The attic"),
@@ -62,7 +63,8 @@ async def test_actions_stand_by_their_times_with_their_repeats_and_why_one_faile
             assert words in chat.seen
 
 
-async def test_an_action_is_added_and_changed_with_its_time_and_its_repeat() -> None:
+async def test_action_is_added_with_due_and_recurrence() -> None:
+    """The `change` command accepts the same options, and invalid options are reported."""
     async with in_a_pipe() as chat:
         message = await asked(chat, '/actions add Water Ada\'s ficus --due "tomorrow 09:00" --every weekday')
         assert {name: message["payload"][name] for name in ("op", "content", "due", "rrule")} == {
@@ -90,7 +92,8 @@ async def test_an_action_is_added_and_changed_with_its_time_and_its_repeat() -> 
         assert chat.seen.count("Which one, and how?") == len(unclear)
 
 
-async def test_what_a_schedule_began_is_said_with_its_words_live_and_of_the_past_and_rings_at_its_end() -> None:
+async def test_scheduled_turn_is_labelled_and_rings() -> None:
+    """The label appears for live and past turns; the bell rings when the turn ends."""
     past = ChatMessage(1, "user", "Feed the cat", 1.0, "s0", origin="schedule")
     async with in_a_terminal(state_sync(chat=[past])) as chat:
         await chat.until_seen("by schedule: ")
@@ -105,7 +108,8 @@ async def test_what_a_schedule_began_is_said_with_its_words_live_and_of_the_past
         assert "as scheduled" not in chat.seen
 
 
-async def test_what_a_program_asked_is_said_with_its_name_live_and_of_the_past() -> None:
+async def test_program_mission_is_labelled_with_name() -> None:
+    """The label appears for live and past missions."""
     past = ChatMessage(1, "user", "Feed the cat", 1.0, "p0", asked_by="feeder")
     async with in_a_terminal(state_sync(chat=[past])) as chat:
         await chat.until_seen("feeder asks: ")
@@ -114,7 +118,8 @@ async def test_what_a_program_asked_is_said_with_its_name_live_and_of_the_past()
         assert "Water the ficus" in chat.seen
 
 
-async def test_the_terminal_rings_for_a_question_and_not_for_an_answer_or_where_it_is_told_to_be_quiet() -> None:
+async def test_bell_rings_for_questions_unless_disabled() -> None:
+    """An answer does not ring the bell."""
     async with in_a_terminal() as chat:
         mission = await chat.mission("hello")
         await chat.answer(mission, "Hi.")
@@ -133,7 +138,7 @@ async def test_the_terminal_rings_for_a_question_and_not_for_an_answer_or_where_
         assert chat.seen.count(BELL) == rung
 
 
-async def test_a_pipe_never_rings() -> None:
+async def test_pipe_never_rings() -> None:
     async with in_a_pipe() as chat:
         await chat.event("started", "t1", origin="agent")
         await chat.answer("t1", "Done by itself.")
@@ -142,7 +147,7 @@ async def test_a_pipe_never_rings() -> None:
         assert BELL not in chat.seen
 
 
-async def test_what_is_due_next_stands_in_the_state_line() -> None:
+async def test_state_line_shows_next_due_action() -> None:
     soon = NextDue(4, time.time() + 60)
     async with in_a_terminal(state_sync(next_due=soon)) as chat:
         await chat.until(lambda now: "next: " in state_line(now))
@@ -151,7 +156,8 @@ async def test_what_is_due_next_stands_in_the_state_line() -> None:
         assert "next: " not in state_line(chat.conversation)
 
 
-async def test_a_terminal_says_its_zone_with_the_first_message_and_only_where_it_is_another() -> None:
+async def test_time_zone_is_sent_when_it_differs() -> None:
+    """The terminal sends its time zone once, before the first message."""
     async with in_a_terminal(zone="Europe/Berlin") as chat:
         chat.type("hello\r")
         told = await chat.visitor.receive("system")

@@ -1,4 +1,4 @@
-"""What the terminal shows of turns and work that no person began, and whose word a short line is."""
+"""The terminal's display of turns and background work without a person's message, and handling of short answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def running(conversation: Conversation) -> str | None:
     return conversation.turn.id if conversation.turn is not None else None
 
 
-async def test_a_turn_of_the_agents_own_is_named_stopped_and_ended() -> None:
+async def test_background_turn_is_labelled_and_stoppable() -> None:
     async with in_a_terminal() as chat:
         await chat.event("started", "t1", origin="agent")
         await chat.until_seen("Sprite, by itself")
@@ -53,7 +53,7 @@ async def test_a_turn_of_the_agents_own_is_named_stopped_and_ended() -> None:
         await chat.until(lambda now: "idle" in state_line(now))
 
 
-async def test_a_mission_that_waits_for_the_agents_own_turn_is_still_under_way_after_it() -> None:
+async def test_mission_continues_after_background_turn() -> None:
     async with in_a_terminal() as chat:
         mission = await chat.mission("hello")
         await chat.event("started", "t1", origin="agent")
@@ -64,14 +64,15 @@ async def test_a_mission_that_waits_for_the_agents_own_turn_is_still_under_way_a
         await chat.until(lambda now: now.turn is None)
 
 
-async def test_work_in_the_background_stands_in_the_line_and_is_stopped_by_ctrl_c() -> None:
+async def test_ctrl_c_stops_background_work() -> None:
+    """The state line shows the work and its duration."""
     async with in_a_terminal() as chat:
         await chat.visitor.send(SessionUpdate(session(npm_test())))
         await chat.until(lambda now: bool(now.background))
         since = re.search(r"in the background: npm test, (\d+):(\d\d)", state_line(chat.conversation))
         assert since is not None
         assert int(since[1]) * 60 + int(since[2]) >= 42
-        # With words on the line Ctrl-C takes those away, and nothing else.
+        # With text on the line, Ctrl-C only clears the line.
         chat.type("half a mess\x03")
         chat.type("\x03")
         message = await chat.visitor.receive("interrupt")
@@ -82,7 +83,7 @@ async def test_work_in_the_background_stands_in_the_line_and_is_stopped_by_ctrl_
         await chat.until(lambda now: "idle" in state_line(now))
 
 
-async def test_what_the_agent_said_by_itself_during_a_gap_is_shown_once() -> None:
+async def test_background_message_during_gap_is_shown_once() -> None:
     before = ChatMessage(1, "assistant", "Long ago.", 1.0, "t0", origin="agent")
     tools = [UsedTool("Bash", "ls", is_error=False)] * 2 + [UsedTool("Read", "x", is_error=True)]
     meanwhile = ChatMessage(2, "assistant", "It is green.", 2.0, "t1", origin="agent", tools=tools)
@@ -97,7 +98,8 @@ async def test_what_the_agent_said_by_itself_during_a_gap_is_shown_once() -> Non
     assert chat.seen.count("It is green.") == chat.seen.count("Long ago.") == 1
 
 
-async def test_what_others_said_and_what_a_turn_under_way_used_during_a_gap_is_shown() -> None:
+async def test_missed_messages_and_tools_are_shown() -> None:
+    """They are shown once after a gap."""
     tool = UsedTool("Read", "x", is_error=False)
     elsewhere = [
         ChatMessage(1, "user", "from the page", 1.0, "m1", status="interrupted"),
@@ -119,7 +121,7 @@ async def test_what_others_said_and_what_a_turn_under_way_used_during_a_gap_is_s
         assert chat.seen.count(words) == 1, words
 
 
-async def test_a_question_of_background_work_outlives_its_turn() -> None:
+async def test_background_question_outlives_turn() -> None:
     async with in_a_terminal() as chat:
         mission = await chat.mission("begin it")
         await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}, background=True))
@@ -131,7 +133,7 @@ async def test_a_question_of_background_work_outlives_its_turn() -> None:
         assert answer["payload"] == {"request_id": "r1", "decision": "allow"}
 
 
-async def test_in_a_pipe_a_question_without_a_mission_is_answered_by_a_line() -> None:
+async def test_piped_line_answers_question_without_mission() -> None:
     question = PermissionRequest("r1", "m0", "Bash", {"command": "make"})
     async with in_a_pipe(state_sync(permissions=[question])) as chat:
         await chat.until_seen("May the agent use")
@@ -141,9 +143,7 @@ async def test_in_a_pipe_a_question_without_a_mission_is_answered_by_a_line() ->
 
 
 @pytest.mark.parametrize(("typed_before", "typed_after"), [("", "y\r"), ("y", "\r")])
-async def test_a_word_for_a_question_that_has_gone_is_not_sent_as_a_message(
-    typed_before: str, typed_after: str
-) -> None:
+async def test_answer_to_closed_question_is_not_sent(typed_before: str, typed_after: str) -> None:
     async with in_a_terminal() as chat:
         mission = await chat.mission("run it")
         await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}))
@@ -154,12 +154,12 @@ async def test_a_word_for_a_question_that_has_gone_is_not_sent_as_a_message(
         await chat.until(lambda now: not now.questions)
         chat.type(typed_after)
         await chat.until_seen("not open any more: nothing was sent")
-        # With a space before it, it is a message.
+        # With a leading space, the text is a message.
         chat.type(" y\r")
         assert (await chat.visitor.receive("mission"))["payload"]["text"] == "y"
 
 
-async def test_a_word_begun_before_a_question_came_is_not_its_answer() -> None:
+async def test_text_typed_before_question_is_not_answer() -> None:
     async with in_a_terminal() as chat:
         mission = await chat.mission("run it")
         chat.type("ye")
@@ -173,7 +173,7 @@ async def test_a_word_begun_before_a_question_came_is_not_its_answer() -> None:
         assert answer["payload"] == {"request_id": "r1", "decision": "deny"}
 
 
-async def test_status_names_a_turn_that_was_set_aside_and_retry_tries_it_again() -> None:
+async def test_quarantined_turn_is_shown_and_retried() -> None:
     aside = [QuarantinedTurn(12, "The model refused it.", 1.0)]
     memory = MemoryState([], 0, 12, 0, 0.0, quarantined=aside)
     async with in_a_pipe() as chat:
@@ -188,7 +188,7 @@ async def test_status_names_a_turn_that_was_set_aside_and_retry_tries_it_again()
         await chat.until_seen("turn 12 waits to be learned from again")
 
 
-async def test_reminder_begun_again_starts_its_reply_anew() -> None:
+async def test_restarted_reminder_replaces_partial_reply() -> None:
     async with in_a_terminal() as chat:
         await chat.event("started", "s1", origin="schedule")
         await chat.event("text_delta", "s1", text="Call the")
@@ -201,7 +201,7 @@ async def test_reminder_begun_again_starts_its_reply_anew() -> None:
 
 
 @pytest.mark.parametrize(("by", "raises"), [("turns", False), ("budget", True)])
-async def test_paused_agent_says_why_and_goes_on(by: Literal["turns", "budget"], raises: bool) -> None:
+async def test_paused_agent_shows_reason_and_resumes(by: Literal["turns", "budget"], raises: bool) -> None:
     waits = replace(session(), paused=Paused("Five turns in a row.", by, 1.0))
     async with in_a_terminal() as chat:
         chat.type("/go-on\r")

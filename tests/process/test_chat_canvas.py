@@ -1,4 +1,4 @@
-"""The canvas in the terminal client: cards of the stack that one is on, and notes of one's own."""
+"""The canvas in the terminal client: cards of the current stack, and the person's notes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def drawn(chat: Chat, card_id: str, stack_id: str, title: str, words: str,
     await chat.visitor.send(CanvasUpdate("create_card", card_id, stack_id, title, "notes", text(words)), seq=seq)
 
 
-async def test_cards_are_those_of_the_stack_one_is_on_and_a_message_goes_there() -> None:
+async def test_cards_and_messages_use_current_stack() -> None:
     async with in_a_terminal(state_sync(stacks=STACKS, cards=CARDS)) as chat:
         await chat.until_seen("1 card on the stack Work: /cards draws; 1 card on other stacks: /stack shows them")
         chat.type("/cards\r")
@@ -53,7 +53,7 @@ async def test_cards_are_those_of_the_stack_one_is_on_and_a_message_goes_there()
         await chat.until_seen("2 cards, you are here")
 
 
-async def test_a_stack_that_is_not_there_or_archived_is_not_gone_to() -> None:
+async def test_missing_or_archived_stack_is_not_selected() -> None:
     async with in_a_terminal(state_sync(stacks=STACKS, cards=CARDS)) as chat:
         for words in ("9", "Old", "3", "0"):
             chat.type(f"/stack {words}\r")
@@ -63,7 +63,8 @@ async def test_a_stack_that_is_not_there_or_archived_is_not_gone_to() -> None:
         await chat.until(lambda now: now.board.current == STACKS[0])
 
 
-async def test_a_note_goes_on_that_stack_and_is_sent_again_after_a_cut() -> None:
+async def test_note_is_resent_after_disconnect() -> None:
+    """The note goes to the current stack."""
     async with in_a_terminal(state_sync(stacks=STACKS, cards=CARDS)) as chat:
         chat.type("/stack 1\r/note buy **milk**\r")
         first = await chat.visitor.receive("canvas_interaction")
@@ -88,7 +89,7 @@ async def test_a_note_goes_on_that_stack_and_is_sent_again_after_a_cut() -> None
         await chat.until_seen("The stack is archived.")
 
 
-async def test_a_pipe_draws_every_card_until_a_stack_is_chosen() -> None:
+async def test_pipe_draws_all_cards_without_chosen_stack() -> None:
     async with in_a_pipe(state_sync(stacks=STACKS, cards=CARDS)) as chat:
         await chat.until_seen("2 cards on the canvas: /cards draws")
         mission = await chat.mission("hello")

@@ -1,4 +1,4 @@
-"""What the page does to memory and canvas, done from the terminal: each command with what it sends and says."""
+"""Terminal commands for memory and canvas: the messages each one sends and the text it prints."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ QUESTION = "Forget it?"
 
 
 async def asked(chat: Chat, kind: str = "memory") -> tuple[str, dict[str, Any]]:
-    """The id and the payload of what the terminal asks next."""
+    """Return the id and the payload of the terminal's next request."""
     message = await chat.visitor.receive(kind)
     return message["id"], message["payload"]
 
 
 async def previewed(chat: Chat) -> None:
-    """`/forget fish` as far as its preview."""
+    """Drive `/forget fish` up to its preview."""
     used, payload = await asked(chat)
     assert payload == {"op": "forget", "text": "fish", "preview": True}
     await chat.visitor.send(ForgetResult(FISH, done=False), reply_to=used)
     await chat.until_seen(QUESTION)
 
 
-async def test_forget_says_what_would_go_and_forgets_after_a_plain_yes() -> None:
+async def test_forget_previews_and_needs_plain_yes() -> None:
     async with in_a_terminal() as chat:
         chat.type("/forget fish\r")
         await previewed(chat)
@@ -59,7 +59,7 @@ async def test_forget_says_what_would_go_and_forgets_after_a_plain_yes() -> None
 
 
 @pytest.mark.parametrize("answer", ["no\r", "y\r", "yes please\r", "\x03"])
-async def test_anything_but_a_plain_yes_forgets_nothing(answer: str) -> None:
+async def test_other_answer_cancels_forget(answer: str) -> None:
     async with in_a_terminal() as chat:
         chat.type("/forget fish\r")
         await previewed(chat)
@@ -68,7 +68,8 @@ async def test_anything_but_a_plain_yes_forgets_nothing(answer: str) -> None:
         await chat.mission("the next thing that is sent")
 
 
-async def test_a_yes_from_before_the_question_forgets_nothing_and_stays_a_message() -> None:
+async def test_early_yes_does_not_confirm_forget() -> None:
+    """The terminal sends it as a message."""
     async with in_a_terminal() as chat:
         chat.type("/forget fish\ryes\r")
         await previewed(chat)
@@ -77,7 +78,7 @@ async def test_a_yes_from_before_the_question_forgets_nothing_and_stays_a_messag
         assert (await chat.visitor.receive("mission"))["payload"]["text"] == "yes"
 
 
-async def test_a_yes_to_the_agents_question_is_no_yes_to_forgetting() -> None:
+async def test_permission_yes_does_not_confirm_forget() -> None:
     async with in_a_terminal() as chat:
         chat.type("/forget fish\r")
         await previewed(chat)
@@ -89,7 +90,7 @@ async def test_a_yes_to_the_agents_question_is_no_yes_to_forgetting() -> None:
         await chat.until_seen("Nothing was forgotten.")
 
 
-async def test_what_was_forgotten_cannot_be_called_up_again(tmp_path: Path) -> None:
+async def test_forget_removes_text_from_input_history(tmp_path: Path) -> None:
     history = tmp_path / "chat_history"
     async with in_a_terminal(history=history) as chat:
         await chat.answer(await chat.mission("I like Fish"), "Noted.")
@@ -110,7 +111,7 @@ async def test_what_was_forgotten_cannot_be_called_up_again(tmp_path: Path) -> N
 
 @pytest.fixture(name="editor")
 def _editor(tmp_path: Path) -> Path:
-    """A person's editor, which writes `Ada drinks tea.` and leaves a note of where in `edited` beside it."""
+    """A fake editor that writes `Ada drinks tea.` and records the path in the file `edited` beside it."""
     script = tmp_path / "editor"
     script.write_text(f'#!/bin/sh\nprintf "Ada drinks tea.\\n" > "$1"\nprintf %s "$1" > {tmp_path}/edited\n')
     script.chmod(0o700)
@@ -118,12 +119,12 @@ def _editor(tmp_path: Path) -> Path:
 
 
 def edited(editor: Path) -> Path:
-    """Where the editor wrote last."""
+    """Return the path of the file that the editor wrote."""
     return Path(editor.with_name("edited").read_text())
 
 
 async def opened(chat: Chat, name: str = "user.md", *, managed: str = "curated", drift: str | None = None) -> None:
-    """The sprite's part of `/edit` until the editor opens."""
+    """Answer the requests of `/edit` until the editor opens."""
     used, _ = await asked(chat)
     states = FilesResult([FileState(name, 1, 200, managed, None)])  # type: ignore[arg-type]
     await chat.visitor.send(states, reply_to=used)
@@ -131,7 +132,7 @@ async def opened(chat: Chat, name: str = "user.md", *, managed: str = "curated",
     await chat.visitor.send(FileResult(name, "Ada drinks coffee.\n", 3, drift), reply_to=used)
 
 
-async def test_edit_saves_what_the_editor_left_as_a_change_to_the_version_that_was_opened(editor: Path) -> None:
+async def test_edit_saves_against_opened_version(editor: Path) -> None:
     async with in_a_terminal(editor=str(editor)) as chat:
         chat.type("/edit user.md\r")
         await opened(chat)
@@ -143,7 +144,8 @@ async def test_edit_saves_what_the_editor_left_as_a_change_to_the_version_that_w
     assert not edited(editor).parent.exists()
 
 
-async def test_a_conflict_is_said_and_what_was_written_is_kept_in_a_file_that_is_named(editor: Path) -> None:
+async def test_edit_conflict_keeps_text_in_file(editor: Path) -> None:
+    """The terminal prints the path of the file."""
     async with in_a_terminal(editor=str(editor)) as chat:
         chat.type("/edit user.md\r")
         await opened(chat)
@@ -158,7 +160,7 @@ async def test_a_conflict_is_said_and_what_was_written_is_kept_in_a_file_that_is
     kept.parent.rmdir()
 
 
-async def test_an_editor_that_is_not_there_is_said() -> None:
+async def test_missing_editor_is_reported() -> None:
     async with in_a_terminal(editor="/nowhere/editor --wait") as chat:
         chat.type("/edit user.md\r")
         await opened(chat)
@@ -166,7 +168,7 @@ async def test_an_editor_that_is_not_there_is_said() -> None:
         await chat.mission("the terminal is as it was")
 
 
-async def test_what_cannot_be_edited_is_said_before_the_editor_opens() -> None:
+async def test_uneditable_file_is_reported_before_editing() -> None:
     async with in_a_terminal() as chat:
         chat.type("/edit soul.md\r")
         await opened(chat, "soul.md", managed="deploy")
@@ -176,7 +178,7 @@ async def test_what_cannot_be_edited_is_said_before_the_editor_opens() -> None:
         await chat.until_seen("has a change that waits for your word")
 
 
-async def test_stacks_are_listed_and_changed_by_their_numbers() -> None:
+async def test_stacks_are_listed_and_changed_by_number() -> None:
     stacks = [Stack("s-1", "Main", archived=False), Stack("s-2", "Old", archived=True)]
     async with in_a_pipe(state_sync(stacks=stacks)) as chat:
         chat.type("/stacks\n")
@@ -207,7 +209,7 @@ async def test_stacks_are_listed_and_changed_by_their_numbers() -> None:
     assert chat.seen.count("Which stack, and what about it?") == 4
 
 
-async def test_a_file_is_uploaded_chunk_by_chunk(tmp_path: Path) -> None:
+async def test_file_is_uploaded_in_chunks(tmp_path: Path) -> None:
     content = bytes(range(256)) * (UPLOAD_CHUNK_BYTES // 256) + b"the end"
     file = tmp_path / "a file.bin"
     file.write_bytes(content)
@@ -227,7 +229,7 @@ async def test_a_file_is_uploaded_chunk_by_chunk(tmp_path: Path) -> None:
             await chat.until_seen(words)
 
 
-async def test_what_runs_without_asking_is_listed_by_number_and_taken_back() -> None:
+async def test_standing_rules_are_listed_and_revoked() -> None:
     rules = [
         StandingRule("a1", "this command", "make \u202eclean\x1b[2K", 1.0),
         StandingRule("b2", "writing files in documents/ and its folders", "", 2.0),
@@ -253,7 +255,8 @@ async def test_what_runs_without_asking_is_listed_by_number_and_taken_back() -> 
         await chat.until_seen("nothing is allowed for good")
 
 
-async def test_always_is_what_the_question_says_and_once_where_it_says_nothing() -> None:
+async def test_always_answer_uses_offered_rule() -> None:
+    """Without an offered rule, the terminal allows the request once."""
     async with in_a_terminal() as chat:
         for number, (always, sent, seen) in enumerate(
             [("this command", "always", "always allowed: this command"), (None, "allow", "✓ allowed")]
@@ -264,7 +267,7 @@ async def test_always_is_what_the_question_says_and_once_where_it_says_nothing()
             chat.type("a\r")
             assert (await asked(chat, "permission"))[1] == {"request_id": f"r{number}", "decision": sent}
             await chat.until_seen(seen)
-        # What was kept of a question is none.
+        # A redacted copy of a question is not asked.
         await chat.visitor.send(PermissionRequest("r9", "m1", "Bash", {"command": "make 9"}, redacted=True))
         await chat.mission("a message")
         assert "make 9" not in chat.seen
@@ -274,7 +277,7 @@ def memory(*drift: str) -> MemoryState:
     return MemoryState([], 0, 12, 0, 0.0, drift=list(drift))
 
 
-async def test_drift_is_announced_shown_as_a_difference_and_decided() -> None:
+async def test_drift_is_announced_diffed_and_decided() -> None:
     status = Status("status", state_sync().session, memory("user.md"), None, "ask", None)
     async with in_a_pipe(state_sync(memory=memory("user.md"))) as chat:
         await chat.until_seen("user.md changed without your word")
@@ -299,20 +302,20 @@ async def test_drift_is_announced_shown_as_a_difference_and_decided() -> None:
         await chat.until_seen("Which file, and what about it?")
         await chat.visitor.send(MemoryUpdate([], [], 7, drift=["user.md", "context.md"]), seq=9)
         await chat.until_seen("context.md changed without your word")
-        # As an action's change comes: with nothing that memory would have learned.
+        # An action's change arrives as an update without learnings.
         await chat.visitor.send(MemoryUpdate([], [], 8, drift=["user.md", "context.md"]), seq=10)
         await chat.visitor.send(MemoryUpdate(["tools.md"], [], 9, drift=["user.md", "context.md"]), seq=11)
         await chat.until_seen("✎ tools.md updated")
     assert chat.seen.count("✎") == 1
 
 
-async def test_the_state_line_says_that_a_file_waits_for_a_word() -> None:
+async def test_state_line_shows_drifted_files() -> None:
     async with in_a_terminal(state_sync(memory=memory("user.md"))) as chat:
         await chat.until_seen("/drift shows it")
         await chat.until(lambda now: "1 file waits for your word (/drift)" in state_line(now))
 
 
-async def test_in_a_pipe_what_takes_a_person_is_said_and_changes_nothing() -> None:
+async def test_interactive_commands_are_refused_in_pipe() -> None:
     async with in_a_pipe() as chat:
         chat.type("/forget fish\n")
         used, payload = await asked(chat)

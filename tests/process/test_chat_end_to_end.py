@@ -1,4 +1,4 @@
-"""`python -m bridge chat` as people run it: real bridge, sprite, SDK and CLI on the offline model, over a pipe."""
+"""`python -m bridge chat` over a pipe: real bridge, sprite, SDK and CLI on the offline model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def chat(
     code: int = 0,
     **variables: str,
 ) -> str:
-    """Return what a conversation of these lines, held in a folder, prints. It must end with `code`."""
+    """Hold a conversation in `folder` and return its output; it must exit with `code`."""
     data.parent.mkdir(exist_ok=True)
     home = data.parent / "home"
     home.mkdir(exist_ok=True)
@@ -45,14 +45,14 @@ async def chat(
         process.kill()
     printed = out.decode()
     assert process.returncode == code, f"{printed}\n{err.decode()}"
-    # On a busy machine an agent takes a while to begin.
+    # On a busy machine the agent starts slowly.
     said = [line for line in err.decode().splitlines() if not line.startswith("bridge: waiting for the agent: ")]
     assert said == []
     assert "\x1b" not in printed
     return printed
 
 
-async def test_chat_alone_works_and_remembers_the_next_time(tmp_path: Path) -> None:
+async def test_chat_without_bridge_works_and_remembers(tmp_path: Path) -> None:
     data = tmp_path / "data"
     file = tmp_path / "notes.txt"
     file.write_text("from a person")
@@ -88,7 +88,7 @@ async def test_chat_alone_works_and_remembers_the_next_time(tmp_path: Path) -> N
     assert "✓ seen-by-a-person" in printed
     for name in ("soul.md", "os.md", "tools.md", "files.md", "user.md", "context.md"):
         assert name in printed
-    # The first stands there already, and is not written over.
+    # notes.txt exists already and is not overwritten.
     assert (tmp_path / "notes (2).txt").read_text() == "from a person"
     assert "There is no file documents/none.txt" in printed
     assert "/rm needs a person" in printed
@@ -105,7 +105,7 @@ async def test_chat_alone_works_and_remembers_the_next_time(tmp_path: Path) -> N
     assert "Nothing found" not in printed
 
 
-async def test_chat_joins_a_running_bridge_here_and_elsewhere(tmp_path: Path) -> None:
+async def test_chat_joins_local_and_remote_bridge(tmp_path: Path) -> None:
     data, here = tmp_path / "data", tmp_path / "here"
     here.mkdir()
     async with running_bridge(data) as bridge:

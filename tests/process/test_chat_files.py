@@ -1,4 +1,4 @@
-"""The person's files from the terminal: what there is, and that nothing is deleted without a plain yes."""
+"""The person's files in the terminal: listing, download and deletion after a plain yes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
 
 
 async def asked(chat: Chat, payload: dict[str, object]) -> str:
-    """The id of what the terminal asks next, which is this."""
+    """Check the terminal's next request, and return its id."""
     message = await chat.visitor.receive("memory")
     assert message["payload"] == payload
     return str(message["id"])
 
 
-async def test_files_are_listed_newest_first_and_the_others_counted() -> None:
+async def test_files_are_listed_newest_first() -> None:
+    """The terminal counts the files that it does not list."""
     files = [UserFile(f"documents/{number}.pdf", 12_345, 1_000_000.0) for number in range(45)]
     hostile = UserFile("documents/a\x1b[2J\u202eb\n/quit", 1, 1.0)
     async with in_a_pipe() as chat:
@@ -36,7 +37,7 @@ async def test_files_are_listed_newest_first_and_the_others_counted() -> None:
         await chat.until_seen("/rm needs a person at a terminal")
 
 
-async def test_a_file_is_deleted_after_a_plain_yes_and_no_other_word() -> None:
+async def test_file_deletion_requires_plain_yes() -> None:
     async with in_a_terminal() as chat:
         chat.type("/rm documents/lease.pdf\r")
         await chat.until_seen("Delete documents/lease.pdf?")

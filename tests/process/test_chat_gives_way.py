@@ -1,4 +1,4 @@
-"""A terminal, a bridge that goes away, and a bridge that comes: real processes on one data folder."""
+"""A terminal while bridges stop and start: real processes on one data folder."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Chatting(RunningProcess):
         self.process.stdin.write(f"{line}\n".encode())
 
     async def until(self, words: str) -> None:
-        """Reads on to a line with these words."""
+        """Read up to a line that contains `words`."""
         while True:
             line = await self._line()
-            assert line, f"it ended before {words!r}: {self.printed}"
+            assert line, f"the terminal ended before {words!r}: {self.printed}"
             if words in line:
                 return
 
     async def left(self) -> int:
-        """Ends the input, where it has not ended, and reads to the end; the exit status."""
+        """Close the input, read to the end and return the exit status."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         while await self._line():
@@ -79,8 +79,8 @@ def _data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.soak
-async def test_killed_bridge_is_waited_for(data: Path) -> None:
-    """As test_acp_conversation.py proves it of the connection that both share."""
+async def test_chat_waits_for_killed_bridge(data: Path) -> None:
+    """test_acp_conversation.py covers the connection that both programs share."""
     async with bridge_process(data, forks_sprites=True) as bridge, chatting(data) as chat:
         chat.say("/memory")
         await chat.until("user.md")
@@ -93,10 +93,10 @@ async def test_killed_bridge_is_waited_for(data: Path) -> None:
     assert "stopping the sprite" not in chat.printed
 
 
-async def test_own_bridge_gives_way_to_serving_one(data: Path) -> None:
-    """The terminal goes on with the bridge that serves, on the same memory.
+async def test_own_bridge_gives_way_to_serving_bridge(data: Path) -> None:
+    """The terminal continues on the serving bridge, with the same memory.
 
-    When that one is killed, a turn in a pipe fails in words: the terminal starts no bridge of its own in its place.
+    When that bridge is killed, a turn in a pipe fails with a message, and the terminal starts no bridge to replace it.
     """
     async with chatting(data) as chat:
         chat.say("my name is Wilhelmina")

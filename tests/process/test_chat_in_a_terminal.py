@@ -1,4 +1,4 @@
-"""`python -m bridge chat` as a person has it: a real terminal, bridge, sprite, SDK and CLI, and an editor."""
+"""`python -m bridge chat` in a real terminal, with a real bridge, sprite, SDK, CLI and editor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.inspection import eventually
 
 
 class Window:
-    """A terminal's window: what is on it so far, and a keyboard."""
+    """The window of a terminal, with its unread output and its keyboard."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -29,16 +29,16 @@ class Window:
         os.write(self._descriptor, text.encode())
 
     def until_seen(self, words: str) -> None:
-        """Reads until the words come that have not come before, and begins anew after them."""
+        """Read until `words` appear, and drop the output up to and including them."""
         deadline = time.monotonic() + PATIENCE
         while words not in self.seen:
             ready, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"{words!r} did not come: {self.seen[-2000:]}"
+            assert ready, f"{words!r} did not appear: {self.seen[-2000:]}"
             self.seen += os.read(self._descriptor, 1 << 16).decode(errors="replace")
         self.seen = self.seen.partition(words)[2]
 
     def to_the_end(self) -> None:
-        """Reads until the program closes the terminal: one that is not read from would hold it up."""
+        """Read until the program closes the terminal, because unread output would block it."""
         while select.select([self._descriptor], [], [], PATIENCE)[0]:
             try:
                 os.read(self._descriptor, 1 << 16)
@@ -46,7 +46,7 @@ class Window:
                 return
 
 
-async def test_terminal_edits_a_file_and_forgets_a_name(tmp_path: Path) -> None:
+async def test_terminal_edits_file_and_forgets_name(tmp_path: Path) -> None:
     data, home = tmp_path / "data", tmp_path / "home"
     workspace = data / "workspaces/local"
     home.mkdir()
@@ -63,7 +63,7 @@ async def test_terminal_edits_a_file_and_forgets_a_name(tmp_path: Path) -> None:
         str(data),
         "--permissions",
         "bypass",
-        # Nothing here answers where the cursor is.
+        # This terminal does not answer cursor position requests.
         env=bridge_environment(**settings, **{PYTHON: forking_python()}, PROMPT_TOOLKIT_NO_CPR="1"),
         stdin=theirs,
         stdout=theirs,
@@ -76,7 +76,7 @@ async def test_terminal_edits_a_file_and_forgets_a_name(tmp_path: Path) -> None:
         window.until_seen("offline stand-in")
         window.type("my name is Wilhelmina\r")
         window.until_seen("stand-in model)")
-        # A reply is on the screen before its turn is over, and in the log.
+        # The reply appears before the turn has ended and been logged.
         await eventually(lambda: bool(observations(workspace)), "the turn is not in the log")
         window.type("/flush\r")
         window.until_seen("up to date")

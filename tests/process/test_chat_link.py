@@ -1,4 +1,4 @@
-"""The terminal's link over a real relay: what it types arrives once, also when the bridge itself goes away."""
+"""The terminal's link over a real relay: each message arrives once, even when the bridge restarts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.relay_stage import Stage, Street, stage
 
 
 class Place:
-    """A sprite, the relay of the moment, and a link that finds it."""
+    """A sprite, the current relay, and the street by which a link finds it."""
 
     def __init__(self, sprite: StandIn) -> None:
         self.sprite = sprite
@@ -37,7 +37,7 @@ class Place:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """A bridge while the block runs."""
+        """Run a bridge during the block."""
         async with stage(self.street) as self.bridge:
             yield
         self.bridge = None
@@ -71,7 +71,8 @@ def said(text: str) -> WholeText:
     return WholeText("m1", text)
 
 
-async def test_after_a_restart_of_the_bridge_it_resumes_where_it_was_and_resends_what_was_not_answered() -> None:
+async def test_link_resumes_and_resends_after_bridge_restart() -> None:
+    """The link resends every message without an answer."""
     async with StandIn() as sprite:
         place = Place(sprite)
         async with BridgeLink(place.connect) as link:
@@ -99,7 +100,7 @@ async def test_after_a_restart_of_the_bridge_it_resumes_where_it_was_and_resends
                 assert (await heard(link, Ack)).reply_to == mission
 
 
-async def test_link_cut_before_the_state_asks_for_it_again() -> None:
+async def test_link_cut_before_state_requests_it_again() -> None:
     resumes: list[object] = []
 
     async def breaks_off(request: web.Request) -> web.WebSocketResponse:
@@ -121,14 +122,14 @@ async def test_link_cut_before_the_state_asks_for_it_again() -> None:
         async with aiohttp.ClientSession() as session, BridgeLink(lambda: session.ws_connect(url)) as link:
             await heard(link, StateSync)
             async with asyncio.timeout(PATIENCE):
-                while len(resumes) < 3:  # noqa: ASYNC110 - the link comes again by itself
+                while len(resumes) < 3:  # noqa: ASYNC110 - the link reconnects by itself
                     await asyncio.sleep(0.02)
     finally:
         await runner.cleanup()
     assert resumes[:3] == [{}, {}, {"epoch": "e1", "last_seq": 10}]
 
 
-async def test_an_answer_finds_the_one_who_asked() -> None:
+async def test_reply_reaches_its_request() -> None:
     async with connected() as (place, link):
         asking = asyncio.create_task(link.ask(System(action="flush"), timeout_seconds=10))
         request = await place.visitor.receive("system")
@@ -138,7 +139,8 @@ async def test_an_answer_finds_the_one_who_asked() -> None:
         assert (await heard(link, AgentEvent)).payload == said("meanwhile")
 
 
-async def test_a_question_whose_sprite_breaks_away_is_answered_with_words() -> None:
+async def test_request_fails_when_sprite_disconnects() -> None:
+    """The link is ready again after the sprite has reconnected."""
     async with connected() as (place, link):
         asking = asyncio.create_task(link.ask(System(action="status"), timeout_seconds=10))
         await place.visitor.receive("system")
@@ -153,7 +155,8 @@ async def test_a_question_whose_sprite_breaks_away_is_answered_with_words() -> N
         assert link.is_ready
 
 
-async def test_after_a_gap_it_resumes_from_where_the_state_stands() -> None:
+async def test_gap_moves_cursor_to_state() -> None:
+    """The link ignores events that are older than the state."""
     async with connected() as (place, link):
         place.visitor.cut()
         visitor = await place.sprite.visitor()
@@ -166,7 +169,7 @@ async def test_after_a_gap_it_resumes_from_where_the_state_stands() -> None:
         assert (await heard(link, AgentEvent)).payload == said("new")
 
 
-async def test_another_epoch_starts_counting_afresh() -> None:
+async def test_new_epoch_resets_cursor() -> None:
     async with connected() as (place, link):
         place.visitor.cut()
         visitor = await place.sprite.visitor()
@@ -175,7 +178,7 @@ async def test_another_epoch_starts_counting_afresh() -> None:
         assert (await heard(link, AgentEvent)).payload == said("new")
 
 
-async def test_where_no_bridge_ever_answered_it_gives_up_in_words() -> None:
+async def test_unreachable_bridge_raises_error() -> None:
     async def nobody() -> aiohttp.ClientWebSocketResponse:
         raise ConnectionRefusedError
 
@@ -184,7 +187,7 @@ async def test_where_no_bridge_ever_answered_it_gives_up_in_words() -> None:
             await heard(link, StateSync)
 
 
-async def test_where_nobody_waits_a_bridge_that_stays_away_ends_it_in_words() -> None:
+async def test_link_gives_up_when_bridge_stays_away() -> None:
     async with StandIn() as sprite:
         place = Place(sprite)
         async with BridgeLink(place.connect, patience_seconds=0.1) as link:
@@ -196,7 +199,7 @@ async def test_where_nobody_waits_a_bridge_that_stays_away_ends_it_in_words() ->
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "does not know this token"), (429, "Too many"), (404, "404")])
-async def test_a_bridge_that_refuses_ends_it_in_words(status: int, words: str) -> None:
+async def test_rejected_connection_raises_error(status: int, words: str) -> None:
     async def refuse(_: web.Request) -> web.Response:
         return web.Response(status=status)
 

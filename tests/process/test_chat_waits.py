@@ -1,4 +1,4 @@
-"""The chat client in a pipe before its agent is there: stderr says what is waited for, and a lost agent is restored."""
+"""The chat client in a pipe before its agent is ready: stderr shows the reason, and a lost agent is restored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.relay_stage import Stage, Street, stage
 
 @dataclass
 class Waiting:
-    """A pipe whose agent is not there yet."""
+    """A pipe whose agent is not ready yet."""
 
     sprite: StandIn
     street: Street
@@ -46,7 +46,7 @@ class Waiting:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is waited for is said after a moment."""
+    """Shorten the delay before the reason is shown."""
     monkeypatch.setattr(pipe, "_SILENT_SECONDS", 0.2)
 
 
@@ -75,7 +75,7 @@ async def waiting(
             os.close(write)
 
 
-async def test_what_a_pipe_waits_for_is_said_on_stderr_alone() -> None:
+async def test_pipe_reports_waiting_on_stderr() -> None:
     awake = asyncio.Event()
 
     async def before(report: Report) -> None:
@@ -83,7 +83,7 @@ async def test_what_a_pipe_waits_for_is_said_on_stderr_alone() -> None:
         await awake.wait()
 
     async def restore(_: Waiting) -> str:
-        raise AssertionError("nobody asked for that")
+        raise AssertionError("unexpected restore")
 
     async with waiting(before, restore) as it:
         it.type("hello\n")
@@ -96,7 +96,7 @@ async def test_what_a_pipe_waits_for_is_said_on_stderr_alone() -> None:
     assert it.err.getvalue().count("The sprite is being started.") == 1
 
 
-async def test_the_next_line_of_a_pipe_may_restore_an_agent_that_is_lost() -> None:
+async def test_piped_restore_command_recovers_lost_agent() -> None:
     async def before(_: Report) -> None:
         raise MachineGoneError("The machine of this agent is gone.", as_of=1.0)
 

@@ -1,4 +1,4 @@
-"""The plugin in the real Claude Code: installed as a person installs it, in sessions against the offline model."""
+"""The plugin in the real Claude Code: installed by command, in sessions against the offline model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("what", [ROOT, *(pytest.param(p, marks=pytest.mark.soak) for p in (PLUGIN, REMOTE_PLUGIN))])
-async def test_claude_code_finds_no_fault_with_it(tmp_path: Path, what: Path) -> None:
+async def test_plugin_passes_validation(tmp_path: Path, what: Path) -> None:
     printed = await ClaudeCode(tmp_path / "home").run("plugin", "validate", str(what))
     assert "Validation passed" in printed
 
@@ -41,22 +41,22 @@ def _commit_plugins(repository: Path) -> None:
         subprocess.run(["git", *command], cwd=repository, check=True, capture_output=True)
 
 
-async def test_installed_plugin_brings_memory_to_each_beginning(
+async def test_installed_plugin_adds_memory_at_session_start(
     model: OfflineModel, tmp_path: Path, project: Path
 ) -> None:
-    """Two commands install it from a repository. Each beginning of a session has all of memory, as it is then."""
+    """Two commands install the plugin; each session start receives the current memory."""
     person, workspace = ClaudeCode(tmp_path / "home", model.url), tmp_path / "workspace"
     person.note(workspace, forking_python())
     repository = tmp_path / "repository"
     _commit_plugins(repository)
-    # What people name is on GitHub, which is not here.
+    # The documented address is on GitHub, so git redirects it to the local repository.
     for address in ("https://github.com/", "git@github.com:"):
         with (person.home / ".gitconfig").open("a") as config:
             config.write(f'[url "file://{repository}"]\n\tinsteadOf = {address}somebody/sprite.git\n')
     assert "Successfully installed" in await person.install("sprite-memory", "somebody/sprite")
     shutil.rmtree(repository)
 
-    # A long memory comes whole, and the model can search.
+    # A long memory arrives completely, and the model can search.
     kept = boot_file(workspace, project)
     lines = [f"{number}. Something that was said on one of many days, and is still true." for number in range(300)]
     kept.write_text(BOOT.replace("{}", "\n".join(lines)) + "\n")
@@ -87,9 +87,7 @@ async def test_installed_plugin_brings_memory_to_each_beginning(
 # --- a bridge elsewhere ---
 
 
-async def test_one_command_more_connects_it_to_a_bridge_elsewhere(
-    model: OfflineModel, tmp_path: Path, project: Path
-) -> None:
+async def test_plugin_configure_connects_remote_bridge(model: OfflineModel, tmp_path: Path, project: Path) -> None:
     person = ClaudeCode(tmp_path / "laptop", model.url)
     await seed_turns(tmp_path / "data/workspaces/local", "The harbour is in the north.")
     async with running_bridge(tmp_path / "data") as bridge:

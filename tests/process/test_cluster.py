@@ -1,10 +1,9 @@
-"""Three bridges over one Postgres, people on all of them, and one plug pulled after another while agents work.
+"""Three bridges on one Postgres with people on all of them, while one fault after another is injected.
 
-The agents are in processes, or on VMs of the emulated API: then VMs are pulled, too. `make soak` has each done with 40
-sprites and 200 pages. What is tried is the plugs, not the machine: agents are real, and one that begins takes a
-processor for seconds, so no more than `AT_ONCE` missions run at a time, however many agents there are; the other
-agents, and all pages, are there all the while. The agents begin in waves of that size, too, and how long a wave takes
-says how long anything later may take.
+The agents run in processes or on VMs of the emulated API; with VMs, faults hit VMs, too. `make soak` runs both with 40
+sprites and 200 pages. The test is about faults, not about load: agents are real, and starting one takes a processor for
+seconds. Therefore at most `AT_ONCE` missions run at a time; the other agents and all pages stay connected. The agents
+also start in waves of that size, and the duration of a wave determines later timeouts.
 """
 
 from __future__ import annotations
@@ -48,18 +47,17 @@ pytestmark = pytest.mark.soak
 
 SPRITES = {"processes": 6, "vms": 3}
 PAGES_EACH = 4
-#: How long a bridge is stopped, and how long one is cut off from the others: longer than a lease in any case, and than
-#: three signs of life that do not come.
+#: Duration of a pause and of a network partition: longer than a lease, and longer than three missed heartbeats.
 STOPPED_SECONDS = float(os.environ.get("SOAK_STOPPED_SECONDS") or LEASE_SECONDS + 2)
 CUT_OFF_SECONDS = LEASE_SECONDS + 2
 
-#: Is told which bridge has most to lose.
+#: A fault. It receives the name of the bridge with the most sprites.
 Plug = Callable[[str], Awaitable[None]]
 
 
 @pytest.fixture(params=["processes", "vms"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where the sprites live."""
+    """The place where the sprites run."""
     if request.param == "processes":
         return Processes(tmp_path / "machines")
     disk: Disk = request.getfixturevalue("disk")
@@ -67,7 +65,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def plugs(stage: Cluster, people: list[Person]) -> dict[str, Plug]:
-    """What is done to bridges, and to VMs where there are any, in order."""
+    """Return the faults of bridges, and of VMs if there are any, in order."""
     vms = stage.place if isinstance(stage.place, Vms) else None
     to_bridges: dict[str, Plug] = {
         "kill -9": stage.kill,
@@ -93,7 +91,7 @@ async def _killed_and_back(stage: Cluster, name: str) -> None:
 async def storm(
     stage: Cluster, people: list[Person], spenders: Spenders, pulled: dict[str, Plug], patience: float
 ) -> None:
-    """One plug after another, of the bridge with most to lose; between them everybody hears a mission end again."""
+    """Inject one fault after another into the busiest bridge; after each, every person's next mission must end."""
     for what, pull in pulled.items():
         began = time.monotonic()
         await spenders.begin()
@@ -106,7 +104,7 @@ async def storm(
 
 
 async def _all_go_on(stage: Cluster, people: list[Person], patience: float) -> None:
-    """Until each sprite has ended a mission that was typed from here on, as somebody hears."""
+    """Wait until each sprite has ended a mission that was sent after this call."""
     counts = [len(person.typed) for person in people]
 
     def waiting() -> list[Person]:
@@ -131,7 +129,7 @@ def _how_it_stands(stage: Cluster, person: Person) -> dict[str, Any]:
     }
 
 
-async def test_one_plug_after_another_is_pulled_and_nothing_is_lost_or_done_twice(
+async def test_cluster_faults_lose_and_repeat_nothing(
     model: OfflineModel, place: Place, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     seed = int(os.environ.get("CLUSTER_SEED") or secrets.randbits(32))
@@ -142,7 +140,7 @@ async def test_one_plug_after_another_is_pulled_and_nothing_is_lost_or_done_twic
     each = int(os.environ.get("SOAK_PAGES") or PAGES_EACH * sprites) // sprites
     with own_server() as server:
         flags = ("--daily-usd", str(DAILY_USD))
-        # So many connections to each bridge from the others are cut somewhere as there are sprites.
+        # Between bridges, as many connections are cut as there are sprites.
         async with (
             cluster(tmp_path, server, model, sprites, *flags, place=place, cuts=sprites, seed=seed) as stage,
             Delays() as delays,
@@ -156,14 +154,14 @@ async def test_one_plug_after_another_is_pulled_and_nothing_is_lost_or_done_twic
             pulled = plugs(stage, people)
             async with staying(*pages), Spenders(stage, model, len(pulled)) as spenders:
                 wave = await begin(people)
-                # Everybody has a turn, and a takeover takes its time.
+                # The timeout allows a turn of every person and a takeover.
                 patience = PATIENCE + 3 * wave * len(people) / AT_ONCE
                 say(f"{len(people)} sprites, {len(pages)} pages; {AT_ONCE} first missions at a time took {wave:.1f} s")
                 async with at_work(people):
                     await storm(stage, people, spenders, pulled, patience)
                 for person in people:
                     heard_all = partial(person.has_heard_all, stage.workspace(person.sprite))
-                    await eventually(heard_all, "a page did not hear of a mission's end", patience)
+                    await eventually(heard_all, "a page did not receive a mission's end", patience)
                 for person in people:
                     disks = stage.workspace(person.sprite), place.lost.get(person.sprite, [])
                     every_event_once_and_in_order(person, *disks)

@@ -1,6 +1,6 @@
-"""The command line, as a person and as a program meet it: status, memory, restore, doctor, help, exit codes.
+"""The command line for people and programs: status, memory, restore, doctor, help and exit codes.
 
-Long, since its tests share one curated workspace.
+The file is long because its tests share one curated workspace.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def workspace(curated: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A command on the workspace: (exit code, stdout, stderr)."""
+    """Run a command on the workspace and return (exit code, stdout, stderr)."""
 
     def run(*arguments: str, at: Path = workspace) -> tuple[int, str, str]:
         given = list(arguments)
@@ -69,13 +69,13 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-def test_the_schema_is_printed_for_programs_and_needs_no_workspace(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_needs_no_workspace(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema"]) == 0
     assert json.loads(capsys.readouterr().out) == json_schema()
 
 
 @pytest.mark.parametrize("name", COMMANDS, ids=" ".join)
-def test_every_command_explains_itself(name: list[str], run: Run) -> None:
+def test_command_prints_help(name: list[str], run: Run) -> None:
     code, out, err = run(*name, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"usage: python -m sprite {' '.join(name)}".rstrip())
@@ -94,7 +94,7 @@ def test_every_command_explains_itself(name: list[str], run: Run) -> None:
     ],
     ids=" ".join,
 )
-def test_a_call_that_makes_no_sense_is_refused_with_its_usage(arguments: list[str], run: Run) -> None:
+def test_invalid_arguments_print_usage(arguments: list[str], run: Run) -> None:
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("usage: ")
@@ -116,7 +116,7 @@ def test_a_call_that_makes_no_sense_is_refused_with_its_usage(arguments: list[st
     ],
     ids=" ".join,
 )
-def test_where_no_sprite_has_run_yet_every_command_says_so(arguments: list[str], run: Run, tmp_path: Path) -> None:
+def test_commands_report_missing_workspace(arguments: list[str], run: Run, tmp_path: Path) -> None:
     code, out, err = run(*arguments, at=tmp_path / "nowhere")
     assert (code, out) == (2, "")
     assert re.fullmatch(r"sprite: There is no .*: no sprite has run there yet\.\n", err)
@@ -143,7 +143,7 @@ def test_where_no_sprite_has_run_yet_every_command_says_so(arguments: list[str],
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_not_there_is_said_in_words(arguments: list[str], words: str, run: Run) -> None:
+def test_missing_target_is_reported(arguments: list[str], words: str, run: Run) -> None:
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert words in err
@@ -153,7 +153,7 @@ def test_what_is_not_there_is_said_in_words(arguments: list[str], words: str, ru
 # status
 
 
-def test_status_shows_at_a_glance_that_memory_is_well(run: Run, workspace: Path) -> None:
+def test_status_reports_healthy_memory(run: Run, workspace: Path) -> None:
     code, out, err = run("status")
     assert (code, err) == (0, "")
     first, *lines = out.splitlines()
@@ -171,7 +171,7 @@ def test_status_shows_at_a_glance_that_memory_is_well(run: Run, workspace: Path)
     assert len(re.findall(r"\n    session [0-9a-f]{8}, .* UTC  [36] turn\(s\)  \$0", out)) == 2
 
 
-def test_status_says_the_same_to_programs(run: Run) -> None:
+def test_status_json_contains_same_facts(run: Run) -> None:
     facts = as_json(run("status", "--json"))
     wanted: dict[str, Any] = {
         "sessions": 2,
@@ -205,7 +205,7 @@ def test_status_says_the_same_to_programs(run: Run) -> None:
     assert facts["tokens_read"] > facts["tokens_written"] > 0
 
 
-def test_status_says_what_needs_attention_and_what_was_refused(run: Run, workspace: Path) -> None:
+def test_status_shows_errors_and_refusals(run: Run, workspace: Path) -> None:
     note_error(workspace / ".os/run", "the curator's model refused the call: 401")
     connection = sqlite3.connect(workspace / ".os/memory/memory.db")
     with connection:
@@ -219,9 +219,8 @@ def test_status_says_what_needs_attention_and_what_was_refused(run: Run, workspa
     assert "last error  the curator's model refused the call: 401\n" in out
 
 
-async def test_an_unknown_price_is_said_to_be_unknown_and_counts_as_nothing(
-    workspace: Path, model: OfflineModel
-) -> None:
+async def test_unpriced_call_counts_as_zero(workspace: Path, model: OfflineModel) -> None:
+    """The status reports the number of such calls."""
     await seed_turns(workspace, "My parrot is Zebedee.")
     async with (
         running_sprite(workspace, model.url, SPRITE_CURATOR_MODEL="nobody-knows-1") as sprite,
@@ -242,11 +241,11 @@ async def test_an_unknown_price_is_said_to_be_unknown_and_counts_as_nothing(
 # memory
 
 
-def test_a_search_prints_hits_and_how_far_learnings_reach(run: Run) -> None:
+def test_search_prints_hits_and_curation_progress(run: Run) -> None:
     code, out, err = run("memory", "search", "what", "is", "my", "codename?")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    # Turn 6 asks the same and is answered: it says all of it, too.
+    # Turn 6 asks the same question and has the answer, so it ranks first.
     assert [line.split()[0] for line in lines[:2]] == ["t6", "L2"]
     assert re.match(r"L2 +FACT .*The user's codename is Quibblewort\.$", lines[1])
     assert lines[-1].endswith("hit(s). Learnings reach up to turn 9; 0 newer turn(s) wait to be curated.")
@@ -261,13 +260,13 @@ def test_a_search_prints_hits_and_how_far_learnings_reach(run: Run) -> None:
 ODD = ['"', "AND OR NOT", "*", "a" * 10_000, "😀", "你好", "مرحبا", "NEAR(a b)", "-- '; DROP", "\\"]
 
 
-def test_whatever_is_searched_for_is_no_error(run: Run) -> None:
+def test_odd_search_queries_raise_no_error(run: Run) -> None:
     for query in ODD:
         code, _, err = run("memory", "search", "--", query)
         assert (code in {0, 1}, err) == (True, ""), query
 
 
-def test_a_file_is_shown_as_it_is_and_as_it_was(run: Run, workspace: Path) -> None:
+def test_file_is_shown_now_and_as_of(run: Run, workspace: Path) -> None:
     assert run("memory", "file", "user.md")[1] == memory_file(workspace, "user.md")
     assert run("memory", "file", "user.md", "--as-of", "0")[1] == template("user.md")
     first, edit, second = curations(workspace)
@@ -286,7 +285,7 @@ def test_a_file_is_shown_as_it_is_and_as_it_was(run: Run, workspace: Path) -> No
     assert run("memory", "file", "soul.md")[1] == template("soul.md")
 
 
-def test_the_history_of_a_file_is_told(run: Run) -> None:
+def test_file_history_is_listed(run: Run) -> None:
     code, out, _ = run("memory", "history", "user.md")
     assert code == 0
     assert [re.sub(r" +", " ", re.sub(r"\d{4}-\S+ \S+ UTC", "WHEN", line)) for line in out.splitlines()] == [
@@ -300,7 +299,7 @@ def test_the_history_of_a_file_is_told(run: Run) -> None:
     assert as_json(run("memory", "history", "soul.md", "--json")) == []
 
 
-def test_a_diff_shows_what_changed(run: Run) -> None:
+def test_diff_shows_changed_lines(run: Run) -> None:
     code, out, _ = run("memory", "diff", "user.md", "1", "2")
     assert code == 0
     assert out.startswith("--- user.md version 1\n+++ user.md version 2\n")
@@ -312,7 +311,7 @@ def test_a_diff_shows_what_changed(run: Run) -> None:
     assert as_json(run("memory", "diff", "user.md", "1", "2", "--json"))["diff"][0] == "--- user.md version 1"
 
 
-def test_learnings_are_listed_page_by_page(run: Run) -> None:
+def test_learnings_are_paginated(run: Run) -> None:
     lines = run("memory", "learnings")[1].splitlines()
     assert [line.split()[0] for line in lines] == ["L1", "L2", "L3", "L4", "L5"]
     assert re.fullmatch(r"L1 +FACT +\S+ \S+ UTC t1 \(user\)  The user's name is Ada\.", lines[0])
@@ -324,7 +323,7 @@ def test_learnings_are_listed_page_by_page(run: Run) -> None:
     assert run("memory", "learnings", "--after", str(2**70))[0] == 0
 
 
-def test_any_version_can_be_restored_and_those_in_between_are_kept(run: Run, workspace: Path) -> None:
+def test_restore_keeps_versions_in_between(run: Run, workspace: Path) -> None:
     one = run("memory", "file", "user.md", "--as-of", "1")[1]
     code, out, err = run("memory", "restore", "user.md", "1")
     assert (code, err) == (0, "")
@@ -338,9 +337,7 @@ def test_any_version_can_be_restored_and_those_in_between_are_kept(run: Run, wor
     assert memory_file(workspace, "user.md") == template("user.md")
 
 
-async def test_beside_a_running_sprite_everything_can_be_asked_and_restored(
-    workspace: Path, model: OfflineModel
-) -> None:
+async def test_commands_work_beside_running_sprite(workspace: Path, model: OfflineModel) -> None:
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         results = await asyncio.gather(
             command(workspace, "status"),
@@ -358,7 +355,7 @@ async def test_beside_a_running_sprite_everything_can_be_asked_and_restored(
         assert (code, out) == (2, "")
         assert "no version 99" in err
         await sprite.kill()
-    # Its address is still on disk, and nobody listens there.
+    # The address file is still on disk, but no server listens there.
     assert (workspace / ".os/run/address").exists()
     assert (await command(workspace, "memory", "restore", "user.md", "2"))[0] == 0
     assert "llamas" in memory_file(workspace, "user.md")
@@ -367,7 +364,7 @@ async def test_beside_a_running_sprite_everything_can_be_asked_and_restored(
 # doctor
 
 
-async def test_a_doctor_finds_everything_well_or_says_what_to_do(workspace: Path, model: OfflineModel) -> None:
+async def test_doctor_passes_or_names_repairs(workspace: Path, model: OfflineModel) -> None:
     code, out, err = await command(workspace, "doctor", model_url=model.url)
     assert (code, err) == (0, ""), out
     assert out.endswith("All is well.\n")
@@ -399,7 +396,7 @@ async def test_a_doctor_finds_everything_well_or_says_what_to_do(workspace: Path
     assert "ANTHROPIC_API_KEY" in wrong["model"]
 
 
-async def test_learnings_whose_evidence_is_not_in_their_turn_are_counted(tmp_path: Path) -> None:
+async def test_status_counts_learnings_without_evidence(tmp_path: Path) -> None:
     folder = tmp_path / ".os/memory"
     folder.mkdir(parents=True)
     async with open_stores(folder) as stores:
@@ -412,7 +409,7 @@ async def test_learnings_whose_evidence_is_not_in_their_turn_are_counted(tmp_pat
     assert json.loads(machine)["unverified"] == 1
 
 
-async def test_a_file_over_its_limits_asks_for_a_person(tmp_path: Path) -> None:
+async def test_oversized_file_needs_attention(tmp_path: Path) -> None:
     folder = tmp_path / ".os/memory"
     folder.mkdir(parents=True)
     async with open_stores(folder) as stores:
@@ -427,14 +424,14 @@ async def test_a_file_over_its_limits_asks_for_a_person(tmp_path: Path) -> None:
     assert "os.md has 201 lines; 200 are allowed" in [one["detail"] for one in found if not one["ok"]]
 
 
-async def test_a_turn_that_has_waited_for_a_day_asks_for_a_person(tmp_path: Path) -> None:
+async def test_turn_waiting_for_day_needs_attention(tmp_path: Path) -> None:
     folder = tmp_path / ".os/memory"
     folder.mkdir(parents=True)
     async with open_stores(folder) as stores:
         await stores.projection.settle()
         for _ in range(4):
             await stores.turn("Hello there", at=time.time() - 86_500)
-    # So few wait for as long as nothing more is said.
+    # Four turns are too few to curate and may wait.
     assert ": well\n" in (await command(tmp_path, "status"))[1]
     async with open_stores(folder) as stores:
         await stores.turn("Hello there", at=time.time() - 86_500)
@@ -443,13 +440,13 @@ async def test_a_turn_that_has_waited_for_a_day_asks_for_a_person(tmp_path: Path
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
-async def test_a_disk_that_is_nearly_full_asks_for_a_person(tmp_path: Path) -> None:
+async def test_nearly_full_disk_needs_attention(tmp_path: Path) -> None:
     folder = tmp_path / ".os/memory"
     folder.mkdir(parents=True)
     async with open_stores(folder) as stores:
         await stores.projection.settle()
         await stores.turn("Hello there")
-    # A small disk around the workspace, that this process alone sees.
+    # A small disk for the workspace, visible only to this process.
     on_a_small_disk = (
         'cp -a "$1" "$1.kept" && mount -t tmpfs -o size=64m none "$1" && cp -a "$1.kept/." "$1" && '
         'exec "$2" -m sprite status --workspace "$1"'

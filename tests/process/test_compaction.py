@@ -1,4 +1,4 @@
-"""Before the context goes, memory is brought up to date; what changed comes with the next prompt."""
+"""Compaction flushes memory first, and the changed files arrive with the next prompt."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Share
 
 
 @pytest.mark.parametrize(("how", "name"), [("by itself", "Ada Lovelace"), ("when asked to", "Grace Hopper")])
-async def test_a_compaction_flushes_first_and_the_changed_files_reach_the_next_prompt(
-    home: SharedSprite, how: str, name: str
-) -> None:
+async def test_compaction_flushes_and_updates_next_prompt(home: SharedSprite, how: str, name: str) -> None:
     home.model.requests.clear()
     async with home.client() as client:
         before = len(curations(home.workspace))
@@ -51,17 +49,17 @@ async def test_a_compaction_flushes_first_and_the_changed_files_reach_the_next_p
         news = told[told.index(NEWS) :]
         assert "user.md" in news
         assert name in news
-        # It is said once.
+        # The news appears only once.
         assert json.dumps(prompts(home.model, last)[0].body["messages"]).count(NEWS) == 1
         assert all(o["outcome"] == "complete" for o in observations(home.workspace))
 
 
-async def test_a_curator_that_fails_does_not_keep_the_agent_from_compacting(home: SharedSprite) -> None:
+async def test_failing_curator_does_not_block_compaction(home: SharedSprite) -> None:
     home.model.script.curator({"error": 500, "times": 2})
     home.model.requests.clear()
     async with home.client() as client:
         await chat(client, "I prefer oolong.", "/compact", "Hello again")
         assert any(request.kind == "compaction" for request in home.model.requests)
-        # Tried again about a second later, which may be before or after the last mission's end.
+        # The retry comes about a second later, before or after the last mission's end.
         await client.ever(lambda m: m["type"] == "memory_update" and "user.md" in m["payload"]["files"])
         assert any("oolong" in content for content in learnings(home.workspace))

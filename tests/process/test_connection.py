@@ -1,6 +1,6 @@
-"""A client's connection to a real sprite: whatever it sends is answered, and no other client notices.
+"""Connections to a real sprite: every message is answered, and no client disturbs another one.
 
-Long, since all of it shares one sprite, and a file's tests stay on one worker.
+The file is long because its tests share one sprite, and a file's tests stay on one worker.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tests.chat_stand_in import state_sync
 from tests.harness import PATIENCE, Client, Message, SpriteServer, running_sprite
 from tests.memory_stores import SESSION, call, open_stores
 
-#: One sprite for the whole file: what a test does to it, the others must survive.
+#: One sprite for the whole file: it must survive each test.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HUGE = 2**70
 
 
 async def furnish(workspace: Path) -> None:
-    """A workspace as an earlier process left it: two curated turns, one that waits, a stack with cards."""
+    """Create the workspace of an earlier process: two curated turns, one uncurated turn and a stack with cards."""
     (workspace / ".os/memory").mkdir(parents=True)
     async with open_stores(workspace / ".os/memory") as stores:
         first = await stores.turn("Dates as DD/MM please", "Gladly.", calls=[call("Bash", "ok", {"command": "date"})])
@@ -65,7 +65,7 @@ async def sprite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Spri
     await furnish(workspace)
     async with running_sprite(workspace, None) as running:
         yield running
-        assert running.runs, "it outlived every test"
+        assert running.runs, "a test stopped the sprite"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -76,12 +76,12 @@ async def client(sprite: SpriteServer) -> AsyncIterator[Client]:
 
 
 async def still_answers(client: Client) -> None:
-    """The connection is alive."""
+    """Check that the connection is alive."""
     assert (await client.ask("system", {"action": "status"}))["type"] == "status"
 
 
 async def refused(client: Client, type_: str, payload: Message) -> Message:
-    """The error a message is answered with; the connection lives on."""
+    """Return the error that answers a message, and check that the connection is alive."""
     answer = await client.ask(type_, payload)
     assert answer["type"] == "error", answer
     await still_answers(client)
@@ -91,16 +91,16 @@ async def refused(client: Client, type_: str, payload: Message) -> Message:
 
 
 async def last_words(client: Client) -> Message:
-    """The error before the end of the connection."""
+    """Return the last error before the server closes the connection."""
     error = await client.next()
     assert error is not None
     assert error["type"] == "error"
-    assert await client.next() is None, "the connection is closed"
+    assert await client.next() is None, "the connection is still open"
     words: Message = error["payload"]
     return words
 
 
-# Before auth: nothing is believed, and nothing else is answered
+# Before authentication
 
 
 @pytest.mark.parametrize(
@@ -117,49 +117,50 @@ async def last_words(client: Client) -> Message:
         b"[" * 60_000 + b"\n",
     ],
 )
-async def test_bytes_that_are_no_message_get_an_error_and_the_end(garbage: bytes, sprite: SpriteServer) -> None:
+async def test_garbage_before_auth_closes_connection(garbage: bytes, sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.writer.write(garbage)
         assert (await last_words(client))["code"] == "bad_frame"
 
 
 @pytest.mark.parametrize("newline", [b"\n", b""])
-async def test_before_auth_a_frame_over_64_kib_is_refused(newline: bytes, sprite: SpriteServer) -> None:
+async def test_large_frame_before_auth_is_refused(newline: bytes, sprite: SpriteServer) -> None:
+    """The limit before authentication is 64 KiB."""
     async with sprite.raw() as client:
         client.writer.write(b"x" * (64 * 1024 + 1) + newline)
         assert (await last_words(client))["code"] == "frame_too_large"
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "x" * 60_000, "ü\u0000", "Bearer"])
-async def test_a_wrong_token_is_unauthorized(token: str, sprite: SpriteServer) -> None:
+async def test_wrong_token_is_unauthorized(token: str, sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.send("auth", {"token": token, "protocol": 1})
         assert (await last_words(client))["code"] == "unauthorized"
 
 
 @pytest.mark.parametrize("change", [lambda t: t[:-1], lambda t: t + "x", lambda t: f" {t}", str.swapcase])
-async def test_a_token_that_is_nearly_right_is_wrong(change: Any, sprite: SpriteServer) -> None:
+async def test_similar_token_is_unauthorized(change: Any, sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.send("auth", {"token": change(sprite.token), "protocol": 1})
         assert (await last_words(client))["code"] == "unauthorized"
 
 
 @pytest.mark.parametrize("payload", [{}, {"token": None}, {"token": 5}, {"protocol": 1}])
-async def test_a_missing_token_is_unauthorized(payload: Message, sprite: SpriteServer) -> None:
+async def test_missing_token_is_unauthorized(payload: Message, sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.send("auth", payload)
         assert (await last_words(client))["code"] == "unauthorized"
 
 
 @pytest.mark.parametrize("type_", ["mission", "system", "memory", "ping", "heartbeat", "dance"])
-async def test_nothing_is_answered_before_auth(type_: str, sprite: SpriteServer) -> None:
+async def test_message_before_auth_is_unauthorized(type_: str, sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.send(type_, {"text": "rm -rf", "action": "status", "op": "files"})
         client.send("auth", {"token": sprite.token})
         assert (await last_words(client))["code"] == "unauthorized"
 
 
-async def test_another_protocol_is_refused_in_words(sprite: SpriteServer) -> None:
+async def test_unsupported_protocol_is_refused(sprite: SpriteServer) -> None:
     async with sprite.raw() as client:
         client.send("auth", {"token": sprite.token, "protocol": 2})
         words = await last_words(client)
@@ -167,14 +168,15 @@ async def test_another_protocol_is_refused_in_words(sprite: SpriteServer) -> Non
         assert "protocol 1, not 2" in words["message"]
 
 
-async def test_a_client_that_says_nothing_is_sent_away_after_five_seconds(sprite: SpriteServer) -> None:
+async def test_silent_client_times_out(sprite: SpriteServer) -> None:
+    """The timeout before authentication is five seconds."""
     async with sprite.raw() as silent, sprite.raw() as slow:
         slow.writer.write(b'{"type": "auth", ')
         assert (await last_words(silent))["code"] == "unauthorized"
         assert (await last_words(slow))["code"] == "unauthorized"
 
 
-async def test_a_client_that_leaves_at_once_is_no_trouble(sprite: SpriteServer, client: Client) -> None:
+async def test_early_disconnect_is_harmless(sprite: SpriteServer, client: Client) -> None:
     for leaving in (b"", b"{", b'{"type": "auth", "payload": {}}'):
         async with sprite.raw() as gone:
             gone.writer.write(leaving)
@@ -184,16 +186,16 @@ async def test_a_client_that_leaves_at_once_is_no_trouble(sprite: SpriteServer, 
     await still_answers(client)
 
 
-async def test_the_token_file_is_the_owners_alone(sprite: SpriteServer) -> None:
+async def test_token_file_is_private(sprite: SpriteServer) -> None:
     path = sprite.workspace / ".os/run/token"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(sprite.token) >= 32
 
 
-# After auth
+# After authentication
 
 
-async def test_a_first_visit_gets_welcome_and_the_whole_state(sprite: SpriteServer) -> None:
+async def test_first_connection_gets_welcome_and_state(sprite: SpriteServer) -> None:
     async with sprite.client() as client:
         welcome = client.received[0]["payload"]
         assert welcome["protocol"] == 1
@@ -214,7 +216,7 @@ async def test_a_first_visit_gets_welcome_and_the_whole_state(sprite: SpriteServ
         assert len(payload["memory"]["files"]) == 6
 
 
-async def test_after_auth_a_frame_of_one_mib_passes_and_one_byte_more_does_not(sprite: SpriteServer) -> None:
+async def test_frame_limit_is_one_mib(sprite: SpriteServer) -> None:
     async with sprite.client() as client:
         await client.next()
         frame = b'{"type": "ping", "id": "x", "pad": "' + b"x" * 2**20
@@ -226,9 +228,7 @@ async def test_after_auth_a_frame_of_one_mib_passes_and_one_byte_more_does_not(s
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["after auth", "before auth"])
-async def test_a_client_that_is_still_sending_is_told_that_its_frame_is_too_large(
-    is_known: bool, sprite: SpriteServer
-) -> None:
+async def test_oversized_frame_is_reported_while_sending(is_known: bool, sprite: SpriteServer) -> None:
     async with sprite.client() if is_known else sprite.raw() as client:
         if is_known:
             await client.until(lambda m: m["type"] == "state_sync")
@@ -239,7 +239,7 @@ async def test_a_client_that_is_still_sending_is_told_that_its_frame_is_too_larg
         assert (await last_words(client))["code"] == "frame_too_large"
 
 
-async def test_a_client_that_sends_for_ever_is_cut_off_in_the_end(sprite: SpriteServer) -> None:
+async def test_endless_frame_closes_connection(sprite: SpriteServer) -> None:
     async def send_for_ever(client: Client) -> None:
         while True:
             client.writer.write(b"x" * 2**20)
@@ -251,14 +251,14 @@ async def test_a_client_that_sends_for_ever_is_cut_off_in_the_end(sprite: Sprite
 
 
 @pytest.mark.parametrize("garbage", [b"hello\n", b"[1]\n", b"\xff\xfe\x00\n", b'{"type": "ping"}}\n'])
-async def test_garbage_after_auth_gets_an_error_and_the_end(garbage: bytes, sprite: SpriteServer) -> None:
+async def test_garbage_after_auth_closes_connection(garbage: bytes, sprite: SpriteServer) -> None:
     async with sprite.client() as client:
         await client.next()
         client.writer.write(garbage)
         assert (await last_words(client))["code"] == "bad_frame"
 
 
-async def test_a_frame_cut_off_by_the_end_of_the_connection_does_nothing(sprite: SpriteServer) -> None:
+async def test_truncated_frame_is_ignored(sprite: SpriteServer) -> None:
     async with sprite.client() as client:
         await client.next()
         name = f"never {uuid.uuid4()}"
@@ -292,26 +292,25 @@ async def test_a_frame_cut_off_by_the_end_of_the_connection_does_nothing(sprite:
         (b'{"type": "ping", "id": 5}', "bad_message", None),
     ],
 )
-async def test_a_message_that_makes_no_sense_gets_an_error_and_the_connection_lives_on(
-    frame: bytes, code: str, reply_to: str | None, client: Client
-) -> None:
+async def test_invalid_message_gets_error(frame: bytes, code: str, reply_to: str | None, client: Client) -> None:
+    """The connection stays open."""
     client.writer.write(frame + b"\n")
     error = await client.until(lambda m: m["type"] == "error")
     assert (error["payload"]["code"], error.get("reply_to")) == (code, reply_to)
     await still_answers(client)
 
 
-async def test_a_mission_over_its_limit_is_refused(client: Client) -> None:
+async def test_overlong_mission_is_refused(client: Client) -> None:
     assert (await refused(client, "mission", {"text": "x" * 200_001}))["code"] == "too_long"
 
 
-async def test_a_heartbeat_is_acknowledged_and_a_ping_is_not(client: Client) -> None:
+async def test_heartbeat_is_acknowledged_but_ping_is_not(client: Client) -> None:
     ping = client.send("ping")
     assert (await client.ask("heartbeat"))["payload"] == {"status": "done"}
     assert not [m for m in client.received if m.get("reply_to") == ping]
 
 
-async def test_blank_lines_and_frames_in_pieces_are_understood(client: Client) -> None:
+async def test_blank_lines_and_split_frames_are_parsed(client: Client) -> None:
     frame = b'\n\r\n{"type": "heartbeat", "id": "in pieces"}\r\n'
     for i in range(len(frame)):
         client.writer.write(frame[i : i + 1])
@@ -319,16 +318,16 @@ async def test_blank_lines_and_frames_in_pieces_are_understood(client: Client) -
     assert (await client.reply("in pieces"))["type"] == "ack"
 
 
-async def test_the_status_tells_session_memory_and_what_went_wrong(client: Client) -> None:
+async def test_status_reports_memory_and_last_error(client: Client) -> None:
     status = (await client.ask("system", {"action": "flush"}))["payload"]
     assert (status["action"], status["permissions"], status["memory"]["waiting"]) == ("flush", "bypass", 1)
-    assert "no model" in status["last_error"], "there are no credentials, and it says so"
+    assert "no model" in status["last_error"], "the missing credentials are not reported"
 
 
-# Many
+# Many clients
 
 
-async def test_a_hundred_clients_are_served_at_once(sprite: SpriteServer) -> None:
+async def test_hundred_clients_are_served_concurrently(sprite: SpriteServer) -> None:
     async with contextlib.AsyncExitStack() as stack:
         clients = await asyncio.gather(*(stack.enter_async_context(sprite.client()) for _ in range(100)))
         answers = await asyncio.gather(*(c.ask("system", {"action": "status"}) for c in clients))
@@ -339,19 +338,20 @@ async def test_a_hundred_clients_are_served_at_once(sprite: SpriteServer) -> Non
         await asyncio.gather(*(c.until(lambda m: m["type"] == "canvas_update") for c in clients))
 
 
-async def test_clients_that_come_and_go_leave_nothing_behind(sprite: SpriteServer, client: Client) -> None:
+async def test_disconnected_clients_leak_no_descriptors(sprite: SpriteServer, client: Client) -> None:
     descriptors = Path("/proc/self/fd")
     before = len(list(descriptors.iterdir()))
     for _ in range(30):
         async with sprite.client() as visitor:
             visitor.send("system", {"action": "status"})
     async with asyncio.timeout(PATIENCE):
-        while len(list(descriptors.iterdir())) > before:  # noqa: ASYNC110 - descriptors have no event for us
+        while len(list(descriptors.iterdir())) > before:  # noqa: ASYNC110 - descriptors have no event
             await asyncio.sleep(0.01)
     await still_answers(client)
 
 
-async def test_a_client_that_asks_and_does_not_read_is_cut_off_and_others_go_on(sprite: SpriteServer) -> None:
+async def test_requester_that_never_reads_is_closed(sprite: SpriteServer) -> None:
+    """Other clients are still served."""
     async with sprite.raw() as greedy, sprite.client() as other:
         before = (await other.ask("memory", {"op": "file", "name": "files.md"}))["payload"]["content"]
         long = "# Files\n\n" + f"- {'x' * 220}\n" * 60
@@ -372,7 +372,7 @@ async def test_a_client_that_asks_and_does_not_read_is_cut_off_and_others_go_on(
 # Reconnecting
 
 
-async def test_a_client_that_comes_back_gets_what_it_missed_and_nothing_twice(sprite: SpriteServer) -> None:
+async def test_resume_replays_missed_events_once(sprite: SpriteServer) -> None:
     async with sprite.client() as first, sprite.client() as other:
         for place in range(3):
             move = {"action": "move_card", "card_id": "card-0", "position": {"x": place, "y": 0}}
@@ -382,7 +382,7 @@ async def test_a_client_that_comes_back_gets_what_it_missed_and_nothing_twice(sp
     assert [m["seq"] for m in moved] == list(range(moved[0]["seq"], moved[0]["seq"] + 3))
     async with sprite.client({"epoch": epoch, "last_seq": moved[0]["seq"]}) as again:
         missed = [await again.next(), await again.next()]
-        assert missed == moved[1:], "the same frames, byte for byte"
+        assert missed == moved[1:], "the replayed frames differ"
         await still_answers(again)
         assert [m["type"] for m in again.received] == ["auth_ok", "canvas_update", "canvas_update", "status"]
 
@@ -396,7 +396,7 @@ async def test_a_client_that_comes_back_gets_what_it_missed_and_nothing_twice(sp
         {"epoch": None, "last_seq": -1},
     ],
 )
-async def test_a_resume_that_cannot_be_gets_the_whole_state(resume: Message, sprite: SpriteServer) -> None:
+async def test_invalid_resume_gets_full_state(resume: Message, sprite: SpriteServer) -> None:
     async with sprite.client() as client:
         epoch = client.received[0]["payload"]["epoch"]
     async with sprite.client({**resume, "epoch": resume["epoch"] or epoch}) as client:
@@ -408,7 +408,7 @@ async def test_a_resume_that_cannot_be_gets_the_whole_state(resume: Message, spr
 # The canvas
 
 
-async def test_a_stack_is_made_renamed_archived_and_restored(client: Client, sprite: SpriteServer) -> None:
+async def test_stack_is_created_renamed_archived_and_restored(client: Client, sprite: SpriteServer) -> None:
     made = (await client.ask("canvas_interaction", {"action": "create_stack", "name": "  My\nstack "}))["payload"]
     assert made["status"] == "done"
     stack = {"stack_id": made["stack_id"]}
@@ -428,9 +428,7 @@ async def test_a_stack_is_made_renamed_archived_and_restored(client: Client, spr
     assert await seen() == {**stack, "name": "New", "archived": False}
 
 
-async def test_a_moved_archived_or_restored_card_is_seen_by_others_and_stays_so(
-    client: Client, sprite: SpriteServer
-) -> None:
+async def test_card_changes_reach_others_and_persist(client: Client, sprite: SpriteServer) -> None:
     card = {"card_id": "card-1"}
     steps: list[tuple[Message, str]] = [
         ({"action": "move_card", "position": {"x": 5, "y": 6.5}}, "update_card"),
@@ -455,15 +453,14 @@ async def test_a_moved_archived_or_restored_card_is_seen_by_others_and_stays_so(
         assert not kept.get("archived")
 
 
-async def test_of_two_people_who_edit_one_block_the_second_gets_what_the_first_wrote(
-    client: Client, sprite: SpriteServer
-) -> None:
+async def test_concurrent_block_edit_is_conflict(client: Client, sprite: SpriteServer) -> None:
+    """The error contains the current version of the block."""
     blocks = [{"type": "text", "data": {"content": "one"}}]
     note = {"action": "create_card", "title": "", "blocks": blocks}
     sent = client.send("canvas_interaction", note)
     made = (await client.reply(sent))["payload"]
     client.send("canvas_interaction", note, sent)
-    assert (await client.reply(sent))["payload"] == made, "a note that is sent again is there once"
+    assert (await client.reply(sent))["payload"] == made, "a repeated note was created twice"
     update = (await client.ever(lambda m: m["type"] == "canvas_update"))["payload"]
     (block,) = update["blocks"]
     assert (update["card_id"], update["title"], block["version"], block["by"]) == (made["card_id"], "Note", 1, "person")
@@ -479,7 +476,7 @@ async def test_of_two_people_who_edit_one_block_the_second_gets_what_the_first_w
         assert shown["payload"]["blocks"][0]["data"] == {"content": "three"}
 
 
-async def test_a_huge_stack_name_is_cut(client: Client, sprite: SpriteServer) -> None:
+async def test_long_stack_name_is_truncated(client: Client, sprite: SpriteServer) -> None:
     made = (await client.ask("canvas_interaction", {"action": "create_stack", "name": "é" * 100_000}))["payload"]
     async with sprite.client() as fresh:
         state = await fresh.next()
@@ -506,7 +503,7 @@ def chunks(name: str, *parts: bytes, upload_id: str | None = None) -> list[Messa
 
 
 async def upload(client: Client, name: str, *parts: bytes) -> str:
-    """Sends a file, its chunks without waiting for answers; returns its path."""
+    """Send all chunks of a file without waiting for answers, and return its path."""
     sent = [client.send("file_upload", chunk) for chunk in chunks(name, *parts)]
     answers = [await client.reply(message_id) for message_id in sent]
     assert [a["payload"]["status"] for a in answers] == ["accepted"] * (len(parts) - 1) + ["done"]
@@ -514,7 +511,7 @@ async def upload(client: Client, name: str, *parts: bytes) -> str:
     return str(answers[-1]["payload"]["path"])
 
 
-async def test_a_file_in_chunks_of_the_announced_size_lands_in_documents(client: Client, sprite: SpriteServer) -> None:
+async def test_chunked_upload_is_stored_in_documents(client: Client, sprite: SpriteServer) -> None:
     parts = [os.urandom(512 * 1024), os.urandom(512 * 1024), os.urandom(100)]
     path = await upload(client, "Übersicht 漢字.bin", *parts)
     assert path == "documents/Übersicht 漢字.bin"
@@ -532,19 +529,19 @@ async def test_a_file_in_chunks_of_the_announced_size_lands_in_documents(client:
         ("a\x00b", "documents/a_b"),
     ],
 )
-async def test_a_files_name_cannot_leave_documents(name: str, path: str, client: Client, sprite: SpriteServer) -> None:
+async def test_upload_name_cannot_leave_documents(name: str, path: str, client: Client, sprite: SpriteServer) -> None:
     assert await upload(client, name, b"x") == path
     assert (sprite.workspace / path).read_bytes() == b"x"
     assert not (sprite.workspace.parent / "escaped.txt").exists()
 
 
-async def test_a_huge_name_is_cut(client: Client, sprite: SpriteServer) -> None:
+async def test_long_upload_name_is_truncated(client: Client, sprite: SpriteServer) -> None:
     path = await upload(client, "漢" * 100_000 + ".txt", b"x")
     assert path.endswith("漢.txt")
     assert (sprite.workspace / path).exists()
 
 
-async def test_a_file_is_never_overwritten(client: Client, sprite: SpriteServer) -> None:
+async def test_upload_never_overwrites_file(client: Client, sprite: SpriteServer) -> None:
     paths = [await upload(client, "twice.txt", data) for data in (b"one", b"two")]
     assert paths == ["documents/twice.txt", "documents/twice (2).txt"]
     assert [(sprite.workspace / path).read_bytes() for path in paths] == [b"one", b"two"]
@@ -553,7 +550,7 @@ async def test_a_file_is_never_overwritten(client: Client, sprite: SpriteServer)
 async def test_interleaved_uploads_do_not_mix(client: Client, sprite: SpriteServer) -> None:
     one, two = chunks("one.txt", b"1", b"1", b"1"), chunks("two.txt", b"2", b"2", b"2")
     sent = [client.send("file_upload", chunk) for pair in zip(one, two, strict=True) for chunk in pair]
-    while sent:  # two uploads run side by side, and so do their answers
+    while sent:  # the answers of the two uploads interleave, too
         answer = await client.until(lambda m: m.get("reply_to") in sent)
         assert answer["type"] == "ack"
         sent.remove(answer["reply_to"])
@@ -561,7 +558,7 @@ async def test_interleaved_uploads_do_not_mix(client: Client, sprite: SpriteServ
     assert (sprite.workspace / "documents/two.txt").read_bytes() == b"222"
 
 
-async def test_a_chunk_that_makes_no_sense_is_refused_and_leaves_nothing(client: Client, sprite: SpriteServer) -> None:
+async def test_invalid_chunk_is_refused_without_leftovers(client: Client, sprite: SpriteServer) -> None:
     (chunk,) = chunks("bad.txt", b"x")
     changes: list[Message] = [{"index": "0"}, {"last": 1}, {"data": None}, {"upload_id": 5}]
     for change in ({"index": 3}, {"index": -1}, {"index": HUGE}, {"data": "***"}, {"data": "\u00e9"}):
@@ -583,7 +580,7 @@ async def remember(client: Client, op: str, **payload: Any) -> Message:
     return result
 
 
-async def test_the_files_of_memory_are_listed_and_read(client: Client) -> None:
+async def test_memory_files_are_listed_and_read(client: Client) -> None:
     files = (await remember(client, "files"))["files"]
     assert [f["name"] for f in files] == ["soul.md", "os.md", "tools.md", "user.md", "files.md", "context.md"]
     assert [f["managed"] for f in files] == ["deploy"] * 2 + ["curated"] * 4
@@ -592,7 +589,7 @@ async def test_the_files_of_memory_are_listed_and_read(client: Client) -> None:
     assert (soul["version"], soul["content"].count("\n")) == (0, files[0]["lines"])
 
 
-async def test_an_edit_is_applied_versioned_and_announced(client: Client, sprite: SpriteServer) -> None:
+async def test_edit_is_applied_versioned_and_announced(client: Client, sprite: SpriteServer) -> None:
     for number in (1, 2):
         async with sprite.client() as other:
             edited = await remember(client, "edit", name="user.md", content=f"# User {number}\n")
@@ -606,7 +603,8 @@ async def test_an_edit_is_applied_versioned_and_announced(client: Client, sprite
     assert (old["version"], old["content"]) == (1, "# User 1\n")
 
 
-async def test_a_search_finds_learnings_and_turns_and_says_how_far_it_reaches(client: Client) -> None:
+async def test_search_finds_learnings_and_turns(client: Client) -> None:
+    """The result names the last indexed turn and the number of uncurated turns."""
     found = await remember(client, "search", query="dates, gladly", limit=5)
     assert (found["indexed_through"], found["waiting"]) == (2, 1)
     turn, learning = found["hits"]
@@ -615,7 +613,7 @@ async def test_a_search_finds_learnings_and_turns_and_says_how_far_it_reaches(cl
     assert (await remember(client, "search", query='"AND ( NEAR', limit=HUGE))["hits"] == []
 
 
-async def test_learnings_come_in_pages(client: Client) -> None:
+async def test_learnings_are_paginated(client: Client) -> None:
     first = (await remember(client, "learnings", limit=2))["learnings"]
     assert [row["content"] for row in first] == ["Dates are DD/MM.", "Call Bo."]
     rest = (await remember(client, "learnings", after=first[-1]["id"], limit=HUGE))["learnings"]
@@ -623,7 +621,7 @@ async def test_learnings_come_in_pages(client: Client) -> None:
     assert (await remember(client, "learnings", after=2**63 - 1))["learnings"] == []
 
 
-async def test_a_turn_is_shown_whole(client: Client) -> None:
+async def test_turn_is_returned_completely(client: Client) -> None:
     turn = (await remember(client, "turn", id=1))["turn"]
     assert (turn["user_message"], turn["agent_response"], turn["outcome"]) == (
         "Dates as DD/MM please",
@@ -633,14 +631,14 @@ async def test_a_turn_is_shown_whole(client: Client) -> None:
     assert (turn["tool_calls"][0]["name"], turn["tool_calls"][0]["input"]) == ("Bash", {"command": "date"})
 
 
-async def test_an_action_is_resolved_and_announced(client: Client) -> None:
+async def test_action_is_resolved(client: Client) -> None:
     before = (await remember(client, "actions"))["actions"]
     assert [(a["content"], a["status"]) for a in before] == [("Call Bo.", "open"), ("Tell Cy.", "open")]
     after = (await remember(client, "resolve_action", id=before[0]["id"], status="done"))["actions"]
     assert [a["status"] for a in after] == ["done", "open"]
 
 
-#: test_damaged_payloads.py has the others.
+#: test_damaged_payloads.py covers the remaining cases.
 @pytest.mark.parametrize(
     ("payload", "code"),
     [
@@ -654,20 +652,20 @@ async def test_an_action_is_resolved_and_announced(client: Client) -> None:
         ({"op": "resolve_action", "id": 999, "status": "done"}, "not_found"),
     ],
 )
-async def test_a_question_to_memory_that_makes_no_sense_is_refused(payload: Message, code: str, client: Client) -> None:
+async def test_invalid_memory_request_is_refused(payload: Message, code: str, client: Client) -> None:
     assert (await refused(client, "memory", payload))["code"] == code
 
 
-async def test_what_was_refused_changed_nothing(client: Client) -> None:
+async def test_refused_edits_change_nothing(client: Client) -> None:
     assert (await remember(client, "history", name="context.md"))["history"] == []
     assert "I obey" not in (await remember(client, "file", name="soul.md"))["content"]
 
 
-# Slow readers, closer up: a connection and a feed in this process, on a real socket
+# Slow readers: a connection and a feed in this process, on a real socket
 
 
 class Listener:
-    """A feed with nothing behind it, listening."""
+    """A listening server for an empty feed."""
 
     def __init__(self, feed: Feed, port: int, served: dict[str, asyncio.Task[None]]) -> None:
         self.feed = feed
@@ -688,7 +686,7 @@ class Listener:
         before = self.feed.audience
         client.send("auth", {"token": "t", "client": name, **({"resume": resume} if resume else {})})
         async with asyncio.timeout(PATIENCE):
-            while self.feed.audience == before:  # noqa: ASYNC110 - the feed has no event for it
+            while self.feed.audience == before:  # noqa: ASYNC110 - the feed has no event for this
                 await asyncio.sleep(0.001)
         try:
             yield client
@@ -698,7 +696,7 @@ class Listener:
 
 @asynccontextmanager
 async def listening(folder: Path, events: int = 0, size: int = 0) -> AsyncIterator[Listener]:
-    """A feed with so many events of a size behind it."""
+    """Serve a feed that contains `events` events of `size` characters."""
     async with contextlib.AsyncExitStack() as stack:
         workspace = await stack.enter_async_context(open_workspace(folder / "workspace.db"))
         kept = [(n, encode(WholeText("m", "x" * size), seq=n)) for n in range(1, events + 1)]
@@ -728,7 +726,7 @@ async def listening(folder: Path, events: int = 0, size: int = 0) -> AsyncIterat
             await asyncio.wait_for(asyncio.gather(*served.values(), return_exceptions=True), PATIENCE)
 
 
-async def test_a_slow_reader_is_cut_off_and_neither_feed_nor_others_wait_for_it(tmp_path: Path) -> None:
+async def test_slow_reader_is_closed_without_delaying_others(tmp_path: Path) -> None:
     async with (
         listening(tmp_path) as listener,
         listener.client("slow", reads=False),
@@ -743,7 +741,7 @@ async def test_a_slow_reader_is_cut_off_and_neither_feed_nor_others_wait_for_it(
         assert listener.feed.audience == 1
 
 
-async def test_a_reader_that_stalls_in_its_replay_is_cut_off_as_well(tmp_path: Path) -> None:
+async def test_reader_stalled_in_replay_is_closed(tmp_path: Path) -> None:
     async with listening(tmp_path, events=100, size=300_000) as listener:
         resume = {"epoch": listener.feed.epoch, "last_seq": 0}
         async with listener.client("stalled", resume, reads=False):
@@ -755,7 +753,7 @@ async def test_a_reader_that_stalls_in_its_replay_is_cut_off_as_well(tmp_path: P
         assert listener.feed.audience == 0
 
 
-async def test_a_long_replay_is_complete_and_live_events_follow_it_in_order(tmp_path: Path) -> None:
+async def test_long_replay_precedes_live_events(tmp_path: Path) -> None:
     async with listening(tmp_path, events=150, size=100_000) as listener:
         resume = {"epoch": listener.feed.epoch, "last_seq": 10}
         async with listener.client("back again", resume, reads=False) as client:
@@ -767,7 +765,7 @@ async def test_a_long_replay_is_complete_and_live_events_follow_it_in_order(tmp_
             assert [m["seq"] for m in client.received[1:]] == list(range(11, 156))
 
 
-async def test_events_that_are_pruned_are_said_to_be_missing(tmp_path: Path) -> None:
+async def test_pruned_events_are_reported_as_gap(tmp_path: Path) -> None:
     async with listening(tmp_path) as listener:
         workspace = listener.feed._workspace
         await workspace.record([(n, encode(WholeText("m", ""), seq=n)) for n in range(1, 5101)], [])

@@ -1,4 +1,4 @@
-"""The control socket answers its owner's programs, and none that an agent started: with real processes."""
+"""The control socket answers its owner's programs, but none that an agent started: with real processes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.harness import PATIENCE, ROOT
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(sys.platform != "linux", reason="the check is made with Linux's /proc"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the check needs Linux's /proc"),
 ]
 ROOT_ONLY = pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and unshare")
-#: Connects, and leaves the connection to a child that speaks only once its parent is gone.
+#: Connects and passes the connection to a child, which writes only after its parent has exited.
 INHERITED = """
 import os, socket, sys, time
 connection = socket.socket(socket.AF_UNIX)
@@ -51,7 +51,7 @@ def socket_of(bridge: BridgeProcess) -> str:
 
 
 async def output(*line: str) -> str:
-    """What a program prints."""
+    """Return a program's output."""
     process = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
     async with asyncio.timeout(PATIENCE):
         out, _ = await process.communicate()
@@ -62,7 +62,7 @@ def curl(path: str) -> tuple[str, ...]:
     return ("curl", "-sS", "--unix-socket", path, "http://bridge/users")
 
 
-async def test_own_terminal_gets_an_answer(bridge: BridgeProcess) -> None:
+async def test_owner_terminal_gets_answer(bridge: BridgeProcess) -> None:
     assert '"local"' in await output(*curl(socket_of(bridge)))
     assert '"local"' in await output("setsid", "--wait", *curl(socket_of(bridge)))
     code, out, err = await bridge.run("users", "list")
@@ -70,7 +70,7 @@ async def test_own_terminal_gets_an_answer(bridge: BridgeProcess) -> None:
 
 
 @ROOT_ONLY
-async def test_other_namespace_is_refused_in_words(bridge: BridgeProcess) -> None:
+async def test_other_namespace_is_refused(bridge: BridgeProcess) -> None:
     user = ["--user", "--map-root-user"]
     for namespace in (user, [*user, "--pid", "--fork"]):
         shown = await output("unshare", *namespace, *curl(socket_of(bridge)))
@@ -88,18 +88,18 @@ async def test_other_namespace_is_refused_in_words(bridge: BridgeProcess) -> Non
     [["env", "CLAUDE_CONFIG_DIR=/home/ada/work/.os/run/claude"], ["setpriv", "--no-new-privs"]],
     ids=["environment", "privileges"],
 )
-async def test_mark_of_an_agent_is_refused(bridge: BridgeProcess, mark: list[str]) -> None:
-    """What is left where there is no namespace, and the program detached itself."""
+async def test_agent_mark_is_refused(bridge: BridgeProcess, mark: list[str]) -> None:
+    """A detached program without a namespace still carries one of these marks."""
     assert "does not answer programs of an agent" in await output("setsid", "--wait", *mark, *curl(socket_of(bridge)))
 
 
-async def test_connection_of_an_ended_process_is_refused(bridge: BridgeProcess) -> None:
+async def test_connection_of_ended_process_is_refused(bridge: BridgeProcess) -> None:
     shown = await output(sys.executable, "-c", INHERITED, socket_of(bridge))
     assert shown.startswith("HTTP/1.1 403")
 
 
-async def test_descendant_of_a_sprite_is_refused(bridge: BridgeProcess, tmp_path: Path) -> None:
-    """A program below a process that was started as sprites are, in the bridge's own namespace."""
+async def test_descendant_of_sprite_is_refused(bridge: BridgeProcess, tmp_path: Path) -> None:
+    """The program runs below a process started like a sprite, in the bridge's namespace."""
     package = tmp_path / "sprite"
     package.mkdir()
     (package / "__main__.py").write_text("import subprocess, sys\nsubprocess.run(sys.argv[2:])\n")
@@ -127,7 +127,7 @@ def as_other(user: int) -> None:
 @ROOT_ONLY
 @pytest.mark.parametrize(("prepare", "words"), [(lambda: None, None), (lambda: as_other(12345), peer.OTHERS)])
 async def test_other_user_is_refused(prepare: Callable[[], None], words: str | None) -> None:
-    """Also where the socket's mode lets them connect."""
+    """The refusal also holds when the socket's mode allows the connection."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
         Path(folder).chmod(0o755)
         path = f"{folder}/s"

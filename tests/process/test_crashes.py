@@ -1,4 +1,4 @@
-"""Kills of the agent and of the sprite: nothing that was accepted is lost, and nothing runs twice."""
+"""Kills of the agent and of the sprite: no accepted mission is lost, and none runs twice."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tests.inspection import (
     shared_sprite,
 )
 
-#: For tests of the sprite that they share, in their order.
+#: Marks tests that share one sprite, in this order.
 shared = pytest.mark.asyncio(loop_scope="module")
 
 
 DETACHED = "setsid tail -f /dev/null > /dev/null 2>&1 &"
-_chance = random.Random(16)  # noqa: S311 - made-up data, the same each time
+_chance = random.Random(16)  # noqa: S311 - made-up data, the same in each run
 KEY, TOKEN = TOKENS["anthropic"](_chance), TOKENS["github-classic"](_chance)
 PRIVATE_WORDS = "I will leave the company in May"
 SAID = f"<private>{PRIVATE_WORDS}</private>"
@@ -46,7 +46,7 @@ LONG = "python3 -c 'import time; time.sleep(600)'"
 
 
 def _conversation(model: OfflineModel, text: str) -> str:
-    """What the model was told, in all, when a person said this."""
+    """Return all messages that the model received with the prompt `text`."""
     return str(prompts(model, text)[0].body["messages"])
 
 
@@ -59,12 +59,12 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Share
 
 @shared
 async def test_dead_agent_is_replaced_and_resumes(home: SharedSprite) -> None:
-    """Killed at rest, and where the task that reads what it says dies (test_own_turns.py: killed in a turn)."""
+    """The agent dies at rest, and its reader task dies in a turn; test_own_turns.py kills it in a turn."""
     async with home.client() as client:
         await chat(client, "My name is Ada.")
         killed = agent_process(home.sprite)
         os.kill(killed, signal.SIGKILL)
-        # The next mission must not suffer for it.
+        # The kill must not affect the next mission.
         mission = client.send("mission", {"text": "think for ever"})
         await request_seen(home.model, lambda r: "think for ever" in r.user_text)
         assert "My name is Ada." in _conversation(home.model, "think for ever")
@@ -83,7 +83,7 @@ async def test_dead_agent_is_replaced_and_resumes(home: SharedSprite) -> None:
 
 
 async def test_killed_sprite_keeps_turn_and_queue(model: OfflineModel, workspace: Path) -> None:
-    """What its agent left behind ends with the restart; no secret was written, and every turn is curated once."""
+    """The restart ends orphaned processes, no secret is on disk, and every turn is curated once."""
     _script_a_long_turn(model)
     texts = (f"begin it with {KEY}. {SAID}", f"Hello 1, export API_SECRET={KEY}. {SAID}", "Hello 2")
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
@@ -98,29 +98,34 @@ async def test_killed_sprite_keeps_turn_and_queue(model: OfflineModel, workspace
         ]
         again = await client.reply(client.send("mission", {"text": "Hello 2"}, sent[2]))
         assert again["payload"] == {"status": "duplicate"}
-        await eventually(lambda: [e["event"] for e in journal(workspace)].count("start") == 3, "the last call runs")
+        await eventually(
+            lambda: [e["event"] for e in journal(workspace)].count("start") == 3, "the last call is not running"
+        )
         position = {"epoch": client.received[0]["payload"]["epoch"], "last_seq": _last_seq(client)}
-        await eventually(lambda: is_running(sprite, "time.sleep(600)") and is_running(sprite, "tail -f"), "all runs")
+        await eventually(
+            lambda: is_running(sprite, "time.sleep(600)") and is_running(sprite, "tail -f"),
+            "the commands are not running",
+        )
         processes = family(sprite)
         assert found_on_disk(workspace, FORBIDDEN) == []
-        # Stopped, the CLI does not end with the sprite, as on a system that does not tell it of its parent's death.
+        # A stopped CLI outlives the sprite, as on systems that do not signal a parent's death.
         os.kill(agent_process(sprite), signal.SIGSTOP)
         await sprite.kill()
     assert any(runs(pid) for pid in processes)
     assert found_on_disk(workspace, FORBIDDEN) == []
-    assert (workspace / ".os/memory/.agent-at-work").exists(), "what changes now is no person's edit"
+    assert (workspace / ".os/memory/.agent-at-work").exists(), "later changes would count as the person's edits"
     assert [o["mission_id"] for o in observations(workspace)] == [done]
     killed = sent[0]
     async with sprite_process(workspace, model.url) as sprite, sprite.client(resume=position) as client:
         end = await client.end_of(killed)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", True)
-        await eventually(lambda: not any(runs(pid) for pid in processes), "the orphans are gone")
-        # A client that has received no ack sends again: also across the restart, it runs once.
+        await eventually(lambda: not any(runs(pid) for pid in processes), "orphaned processes are still running")
+        # A client without an ack sends again; even across the restart, each mission runs once.
         for mission in (done, *sent):
             again = await client.reply(client.send("mission", {"text": "whatever"}, mission))
             assert again["payload"] == {"status": "duplicate"}
         await chat(client, "Hello, last of all")
-        # What was only in the killed process's memory is gone: the mission ran as it was written down.
+        # The unredacted text was only in the killed process's memory, so the mission ran with the stored text.
         (request,) = prompts(model, "Hello 1")
         assert "[redacted:" in request.user_text
         assert not [words for words in FORBIDDEN if words in request.user_text]
@@ -142,7 +147,7 @@ def _script_a_long_turn(model: OfflineModel) -> None:
     model.script.agent(
         {"match": "begin it", "on": "prompt", "blocks": begins},
         {"match": "begin it", "on": "result", "blocks": [below]},
-        # The long one outlasts any restart: only a part of the command that outlives the other comes to the touch.
+        # The long command outlasts any restart: the touch runs only if a part of the command survives the other.
         {"match": "wait below", "for": "subagent", "blocks": [_bash(f"{DETACHED} {LONG}; touch survived")]},
     )
 

@@ -1,4 +1,4 @@
-"""A crowd of strangers at a sprite that may open few files, and a sprite that has none left for its agent."""
+"""Many unauthenticated clients at a sprite with few descriptors, and a sprite without descriptors for its agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLIENTS = DESCRIPTORS // 2
 
 @asynccontextmanager
 async def crowd(sprite: SpriteProcess, count: int) -> AsyncIterator[list[Client]]:
-    """So many connections that say nothing, or half a word."""
+    """Open `count` connections that send nothing or half a frame."""
     async with contextlib.AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(sprite.raw()) for _ in range(count)]
         for client in clients[::2]:
@@ -30,7 +30,7 @@ async def crowd(sprite: SpriteProcess, count: int) -> AsyncIterator[list[Client]
 
 @contextmanager
 def no_descriptors(sprite: SpriteProcess) -> Iterator[None]:
-    """The sprite can open nothing while the block runs; what it has open stays."""
+    """Prevent the sprite from opening descriptors during the block; open ones stay open."""
     pid = sprite.process.pid
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, before[1]))
@@ -40,8 +40,8 @@ def no_descriptors(sprite: SpriteProcess) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
-async def test_crowd_of_strangers_keeps_no_owner_out(model: OfflineModel, workspace: Path) -> None:
-    """A client too many is told so, and gets in when another has left."""
+async def test_crowd_does_not_block_owner(model: OfflineModel, workspace: Path) -> None:
+    """A client beyond the limit gets an error, and connects after another one has left."""
     async with sprite_process(workspace, model.url, TESTS_OPEN_FILES=str(DESCRIPTORS)) as sprite:
         async with sprite.client() as first, crowd(sprite, STRANGERS) as strangers:
             async with sprite.client() as owner:
@@ -54,7 +54,7 @@ async def test_crowd_of_strangers_keeps_no_owner_out(model: OfflineModel, worksp
         assert len(log) < 20_000, log[-2000:]
         async with contextlib.AsyncExitStack() as stack:
             clients: list[Client] = []
-            while len(clients) < CLIENTS:  # the server learns bit by bit that the crowd has left
+            while len(clients) < CLIENTS:  # the server notices only gradually that the crowd has left
                 with contextlib.suppress(ConnectionError, AssertionError):
                     clients.append(await stack.enter_async_context(sprite.client()))
             async with sprite.raw() as late:
@@ -75,9 +75,8 @@ async def _let_in(sprite: SpriteProcess) -> bool:
         return False
 
 
-async def test_a_mission_without_a_descriptor_left_ends_in_words_and_the_next_one_runs(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_mission_without_descriptors_fails_with_message(model: OfflineModel, workspace: Path) -> None:
+    """The next mission runs."""
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await client.until(lambda m: m["type"] == "state_sync")
         with no_descriptors(sprite):
@@ -87,7 +86,7 @@ async def test_a_mission_without_a_descriptor_left_ends_in_words_and_the_next_on
         assert all(end["retryable"] for end in ends)
         await chat(client, "Hello again")
         assert [o["outcome"] for o in observations(workspace)][-1] == "complete"
-        # And with an agent that runs already.
+        # The same with a running agent.
         with no_descriptors(sprite):
             end = await client.mission("And again")
         assert end["event"] == "complete" or end["code"] == "shortage"

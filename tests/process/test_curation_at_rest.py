@@ -1,4 +1,4 @@
-"""What waits is curated when the conversation rests and when a session ends, where it is worth a call."""
+"""Waiting turns are curated when the conversation rests or a session ends, if they are worth a call."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.memory_stores import SESSION, Stores, open_stores, seed_turns
 
 @dataclass(frozen=True, slots=True)
 class Curating:
-    """A processor on stores of its own, and the model that it asks."""
+    """An observation processor with separate stores, and its model."""
 
     stores: Stores
     processor: ObservationProcessor
     model: OfflineModel
 
     async def turns(self, count: int, **more: Any) -> None:
-        """Turns as the recorder writes them, each with its end told."""
+        """Add turns as the recorder writes them, and report the end of each."""
         for _ in range(count):
             turn = NewObservation(SESSION, "I prefer tea.", [], "Noted.", "complete")
             await self.stores.transcript.add_observation(replace(turn, **more))
@@ -39,7 +39,7 @@ class Curating:
 
     @property
     async def spans(self) -> list[tuple[int | None, int | None]]:
-        """The turns of each batch."""
+        """Return the first and last turn of each batch."""
         made = reversed(await self.stores.transcript.curations.before(None, 100))
         return [(batch.first_observation_id, batch.last_observation_id) for batch in made if batch.kind == "batch"]
 
@@ -65,7 +65,7 @@ async def curating(workspace: Path, model: OfflineModel, **settings: Any) -> Asy
             yield Curating(stores, processor, model)
 
 
-async def test_a_sessions_end_curates_five_turns_and_lets_four_wait(model: OfflineModel, workspace: Path) -> None:
+async def test_session_end_curates_from_five_turns(model: OfflineModel, workspace: Path) -> None:
     async with curating(workspace, model) as sprite:
         await sprite.turns(4)
         await sprite.processor.session_ended(60)
@@ -75,9 +75,7 @@ async def test_a_sessions_end_curates_five_turns_and_lets_four_wait(model: Offli
         assert (await sprite.spans, await sprite.waiting()) == ([(1, 5)], 0)
 
 
-async def test_what_an_earlier_process_left_is_taken_up_from_five_turns_on(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_start_curates_leftovers_from_five_turns(model: OfflineModel, workspace: Path) -> None:
     async with curating(workspace, model) as sprite:
         await sprite.turns(4)
         await sprite.processor.take_up()
@@ -88,7 +86,7 @@ async def test_what_an_earlier_process_left_is_taken_up_from_five_turns_on(
         assert await sprite.spans == [(1, 5)]
 
 
-async def test_five_turns_are_curated_once_the_conversation_has_rested(model: OfflineModel, workspace: Path) -> None:
+async def test_idle_flush_curates_from_five_turns(model: OfflineModel, workspace: Path) -> None:
     async with curating(workspace, model, idle_flush_seconds=1) as sprite:
         await sprite.turns(4)
         assert not sprite.processor.needs_machine
@@ -100,7 +98,7 @@ async def test_five_turns_are_curated_once_the_conversation_has_rested(model: Of
 
 
 async def test_hanging_curator_delays_no_turn(model: OfflineModel, workspace: Path) -> None:
-    """It is asked once enough turns wait, without a rest."""
+    """A full batch is curated without waiting for a rest."""
     async with curating(workspace, model, batch_turns=2) as sprite:
         await sprite.turns(1)
         assert (model.requests, await sprite.waiting()) == ([], 1)
@@ -115,7 +113,7 @@ async def test_hanging_curator_delays_no_turn(model: OfflineModel, workspace: Pa
         assert (await sprite.spans, await sprite.waiting()) == ([(1, 2)], 3)
 
 
-async def test_a_turn_that_begins_ends_the_rest(model: OfflineModel, workspace: Path) -> None:
+async def test_new_turn_cancels_idle_flush(model: OfflineModel, workspace: Path) -> None:
     async with curating(workspace, model) as sprite:
         await sprite.turns(5)
         assert sprite.processor.needs_machine
@@ -123,7 +121,7 @@ async def test_a_turn_that_begins_ends_the_rest(model: OfflineModel, workspace: 
         assert not sprite.processor.needs_machine
 
 
-async def test_what_is_off_the_record_or_set_aside_does_not_wait(model: OfflineModel, workspace: Path) -> None:
+async def test_private_and_quarantined_turns_do_not_wait(model: OfflineModel, workspace: Path) -> None:
     async with curating(workspace, model) as sprite:
         await sprite.turns(4)
         await sprite.turns(3, off_record=True)
@@ -134,16 +132,14 @@ async def test_what_is_off_the_record_or_set_aside_does_not_wait(model: OfflineM
         assert (await sprite.spans, await sprite.waiting()) == ([], 4)
 
 
-async def test_who_asks_for_a_flush_gets_one_turn_curated(model: OfflineModel, workspace: Path) -> None:
+async def test_flush_curates_single_turn(model: OfflineModel, workspace: Path) -> None:
     async with curating(workspace, model) as sprite:
         await sprite.turns(1)
         assert await sprite.processor.flush_all_within(60)
         assert await sprite.spans == [(1, 1)]
 
 
-async def test_a_flush_that_was_asked_for_and_fails_is_taken_up_whatever_waits(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_failed_flush_is_retried_for_single_turn(model: OfflineModel, workspace: Path) -> None:
     model.script.curator({"error": 529, "times": 1})
     async with curating(workspace, model) as sprite:
         await sprite.turns(1)
@@ -152,9 +148,7 @@ async def test_a_flush_that_was_asked_for_and_fails_is_taken_up_whatever_waits(
         assert await sprite.spans == [(1, 1)]
 
 
-async def test_what_comes_while_the_model_is_asked_is_no_reason_for_a_call_by_itself(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_turns_during_flush_wait_for_next(model: OfflineModel, workspace: Path) -> None:
     model.script.curator({"delay": 1.0, "times": 1})
     async with curating(workspace, model) as sprite:
         await sprite.turns(5)
@@ -165,9 +159,8 @@ async def test_what_comes_while_the_model_is_asked_is_no_reason_for_a_call_by_it
         assert (await sprite.spans, await sprite.waiting()) == ([(1, 5)], 2)
 
 
-async def test_a_rest_costs_nothing_beyond_the_daily_cap_and_holds_no_machine_for_it(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_idle_flush_respects_daily_cap(model: OfflineModel, workspace: Path) -> None:
+    """The VM may sleep although turns are waiting."""
     async with curating(workspace, model, idle_flush_seconds=1, daily_usd=0.0) as sprite:
         await sprite.turns(5)
         await _idle(sprite)
@@ -176,13 +169,13 @@ async def test_a_rest_costs_nothing_beyond_the_daily_cap_and_holds_no_machine_fo
 
 
 async def _idle(sprite: Curating) -> None:
-    await eventually(lambda: not sprite.processor.needs_machine, "the processor comes to rest")
+    await eventually(lambda: not sprite.processor.needs_machine, "the processor is still working")
 
 
 @pytest.mark.soak
 async def test_vm_sleeps_after_rest_with_turns_curated(model: OfflineModel, workspace: Path, tmp_path: Path) -> None:
-    """With the person still there (test_own_turns.py: when they leave)."""
-    # Far more than the hold's looks are apart, so that a hold let go with the work would be seen to be.
+    """The person stays connected; test_own_turns.py covers a disconnected one."""
+    # The rest is far longer than the interval between looks at the hold, so releasing it too early would show.
     rest = "8"
     async with Emulator(tmp_path / "vms") as emulator:
         vm = await emulator.add("ada")
@@ -197,6 +190,6 @@ async def test_vm_sleeps_after_rest_with_turns_curated(model: OfflineModel, work
             async with sprite.client() as client:
                 await chat(client, "Hello 5")
                 before = let_go()
-                await eventually(lambda: let_go() > before, "the VM is let go")
-            await eventually(lambda: let_go() > before, "the VM is let go")
+                await eventually(lambda: let_go() > before, "the VM is still kept awake")
+            await eventually(lambda: let_go() > before, "the VM is still kept awake")
             assert [(c["first_observation_id"], c["last_observation_id"]) for c in curations(workspace)] == [(1, 5)]

@@ -1,4 +1,4 @@
-"""The curator's edits of files on the whole stack: by the numbers it is shown, logged by the lines they mean."""
+"""The curator's line edits on the whole stack: numbered in the prompt, and logged with the lines they replace."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from tests.inspection import curations, memory_file
 from tests.memory_stores import seed_turns
 
 
-async def test_a_line_shown_with_its_number_is_edited_and_comes_back_from_the_log(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_line_edit_is_applied_and_rebuilt(model: OfflineModel, workspace: Path) -> None:
+    """The curator edits a line by its number, and a rebuild restores it from the log."""
     model.script.curator(
         {"raw_text": "USER_MD_EDIT:\nADD Profile | - Ada lives in Bern.\n"},
         {
@@ -28,7 +27,7 @@ async def test_a_line_shown_with_its_number_is_edited_and_comes_back_from_the_lo
     shown = [str(request.body["messages"]) for request in model.requests if request.kind == "curator"]
     assert "4| ## Profile" in shown[0]
     assert "5| - Ada lives in Bern." in shown[1]
-    # Nothing else waited, so there is no next call that would find the instructions in the vendor's cache.
+    # No other turn waited, so no next call would read the instructions from the prompt cache.
     systems = [request.body["system"] for request in model.requests if request.kind == "curator"]
     assert all("cache_control" not in system[0] for system in systems)
     assert "REPLACE 5 | - Ada lives in Thun.\n< - Ada lives in Bern.\n" in curations(workspace)[1]["response"]

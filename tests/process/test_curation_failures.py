@@ -1,4 +1,4 @@
-"""What goes wrong with the curator: turns wait and are tried again, answers are judged, and nothing is lost."""
+"""Curator failures: turns wait and are retried, answers are checked, and no turn is lost."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ async def _flush(client: Client) -> dict[str, Any]:
     return payload
 
 
-async def test_a_call_that_fails_is_tried_again_and_waits_as_long_as_the_server_asks(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_failed_call_is_retried_after_server_delay(model: OfflineModel, workspace: Path) -> None:
     calls: list[float] = []
 
     def note(_body: dict[str, Any]) -> None:
@@ -50,21 +48,20 @@ async def test_a_call_that_fails_is_tried_again_and_waits_as_long_as_the_server_
         assert (await client.ask("system", {"action": "status"}))["payload"]["last_error"] is None
 
 
-async def test_a_cut_off_answer_splits_the_batch_an_empty_one_is_asked_again_and_both_count(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_truncated_answer_splits_batch(model: OfflineModel, workspace: Path) -> None:
+    """An empty answer is requested again; both calls count towards the spend."""
     model.script.curator({"stop_reason": "max_tokens"}, {"raw_text": ""})
     await seed_turns(workspace, FACT, "I prefer short answers.", "Remember to call Bob.", "Hello there")
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         status = await _flush(client)
         assert "cut off" in status["last_error"]
         assert status["memory"]["waiting"] == 4
-        await eventually(lambda: _waiting(workspace) == 0, "all turns are curated in the end")
+        await eventually(lambda: _waiting(workspace) == 0, "turns are still waiting")
         ranges = [(c["first_observation_id"], c["last_observation_id"]) for c in curations(workspace)]
         assert ranges == [(1, 2), (3, 4)]
         lost = transcript(workspace, "SELECT reason, usage_json, cost_usd FROM lost_calls ORDER BY id")
         assert [call["reason"] for call in lost] == ["cut off", "empty"]
-        # What they cost is part of the spend, and so of the daily cap.
+        # Their cost counts towards the spend and the daily cap.
         spent = (await client.ask("system", {"action": "status"}))["payload"]["memory"]["spend_usd"]
         every = [*(c["cost_usd"] for c in curations(workspace)), *(call["cost_usd"] for call in lost)]
         assert min(every) > 0
@@ -72,7 +69,7 @@ async def test_a_cut_off_answer_splits_the_batch_an_empty_one_is_asked_again_and
         assert sum("Ada Lovelace" in content for content in learnings(workspace)) == 1
 
 
-async def test_answer_that_cannot_be_logged_is_counted(model: OfflineModel, workspace: Path) -> None:
+async def test_unloggable_answer_counts_towards_spend(model: OfflineModel, workspace: Path) -> None:
     await seed_turns(workspace, FACT)
     log = workspace / ".os/memory/transcript.db"
     with closing(sqlite3.connect(log)) as database:
@@ -90,9 +87,7 @@ async def test_answer_that_cannot_be_logged_is_counted(model: OfflineModel, work
         assert len(transcript(workspace, "SELECT * FROM lost_calls")) == 1
 
 
-async def test_prose_instead_of_an_answer_is_asked_for_once_more_then_kept_and_reported(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_prose_answer_is_retried_once_then_reported(model: OfflineModel, workspace: Path) -> None:
     model.script.curator({"raw_text": "Certainly! I would say all is well.", "times": 2})
     await seed_turns(workspace, FACT)
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
@@ -107,9 +102,8 @@ async def test_prose_instead_of_an_answer_is_asked_for_once_more_then_kept_and_r
         assert any("all is well" in report["detail"] for report in reports)
 
 
-async def test_a_file_over_its_limit_is_refused_its_learnings_are_kept_and_content_is_no_directive(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_oversized_file_is_refused_but_learnings_kept(model: OfflineModel, workspace: Path) -> None:
+    """File content after an update is never parsed as a learning."""
     too_long = "\n".join(f"- line {n}" for n in range(201))
     model.script.curator(
         {"raw_text": f'FACT [t1] The name is Ada. | "My name is Ada Lovelace"\nUSER_MD_UPDATE:\n# User\n{too_long}\n'},
@@ -133,7 +127,7 @@ async def test_a_file_over_its_limit_is_refused_its_learnings_are_kept_and_conte
         assert learnings(workspace) == ["The name is Ada."]
 
 
-async def test_spending_cap_makes_curation_wait(model: OfflineModel, workspace: Path) -> None:
+async def test_spending_cap_delays_curation(model: OfflineModel, workspace: Path) -> None:
     await seed_turns(workspace, FACT, "Hello there")
     async with running_sprite(workspace, model.url, SPRITE_DAILY_USD="0") as sprite, sprite.client() as client:
         status = await _flush(client)

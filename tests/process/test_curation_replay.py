@@ -1,4 +1,4 @@
-"""The benchmark of curation, on a history of three turns: the real memory, asked by the real processor."""
+"""The curation benchmark on a history of three turns, with the real memory and the real processor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HISTORY = History(
 )
 
 
-async def test_a_history_is_curated_session_by_session_from_its_recordings() -> None:
+async def test_history_is_curated_per_session_from_recordings() -> None:
     answers = {"t1-t2": 'FACT [t1] The cat is called Biscuit. | "our cat is called Biscuit"', "t3-t3": "NONE"}
     run = await replay(HISTORY, Recordings.of_answers(answers), seeded("recorded"))
     counted = score(HISTORY, run)
@@ -39,6 +39,6 @@ async def test_a_history_is_curated_session_by_session_from_its_recordings() -> 
     assert (counted.turn_found, counted.answer_found) == (1, 1)
 
 
-async def test_a_missing_answer_ends_the_replay_in_words() -> None:
+async def test_missing_recording_raises_error() -> None:
     with pytest.raises(NotRecordedError, match="t3-t3"):
         await replay(HISTORY, Recordings.of_answers({"t1-t2": "NONE"}), seeded("recorded"))

@@ -1,4 +1,4 @@
-"""A damaged payload is answered with a code for programs and words for a person, whoever finds the damage."""
+"""Damaged payloads get an error code for programs and a message for people, whichever layer finds the damage."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ OTHERS: list[tuple[str, Message, str, str]] = [
     ("mission", {"text": "Hello", "stack_id": "s" * 1000}, "not_found", "There is no such stack."),
     ("interrupt", {}, "not_running", "Nothing is running that could be stopped."),
 ]
-#: What is no such value at all: the words name the message and the place, the parser says what it found there.
+#: Values of a wrong type: the error names the message and the place, and quotes the parser.
 MISFITS: list[tuple[str, Any, str]] = [
     ("memory", {}, "missing required field `op`."),
     ("memory", {"op": None}, "Expected `str` - at `$.op`."),
@@ -153,7 +153,7 @@ MISFITS: list[tuple[str, Any, str]] = [
     ("system", {"action": "halt"}, "value 'halt' - at `$.action`."),
     ("permission", {"request_id": "r", "decision": "maybe"}, "value 'maybe' - at `$.decision`."),
 ]
-#: Optional fields that are sent as null count as left out; so do fields of other operations.
+#: Optional null fields and fields of other operations are ignored.
 FITTING: list[Message] = [
     {"op": "file", "name": "user.md", "version": None},
     {"op": "search", "query": "anything", "limit": None},
@@ -188,16 +188,14 @@ async def answered(client: Client, kind: str, payload: Message) -> tuple[str, st
     ],
     ids=str,
 )
-async def test_a_payload_that_asks_for_nothing_that_is_there_gets_these_words(
+async def test_invalid_request_gets_code_and_message(
     kind: str, payload: Message, code: str, words: str, client: Client
 ) -> None:
     assert await answered(client, kind, payload) == (code, words)
 
 
 @pytest.mark.parametrize(("kind", "payload", "end"), MISFITS, ids=str)
-async def test_a_payload_of_the_wrong_shape_is_told_where(
-    kind: str, payload: Message, end: str, client: Client
-) -> None:
+async def test_wrong_type_error_names_place(kind: str, payload: Message, end: str, client: Client) -> None:
     code, words = await answered(client, kind, payload)
     assert code == "bad_payload"
     assert words.startswith(f"The payload of '{kind}' does not fit: ")
@@ -205,9 +203,7 @@ async def test_a_payload_of_the_wrong_shape_is_told_where(
 
 
 @pytest.mark.parametrize("payload", FITTING, ids=str)
-async def test_a_null_and_a_field_of_another_operation_are_as_good_as_left_out(
-    payload: Message, client: Client
-) -> None:
+async def test_null_and_foreign_fields_are_ignored(payload: Message, client: Client) -> None:
     answer = await client.ask("memory", payload)
     assert answer["payload"].get("code", "") in {"", "not_found"}
     assert "number" not in answer["payload"].get("message", "")

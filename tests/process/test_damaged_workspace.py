@@ -1,4 +1,4 @@
-"""A workspace that somebody has tampered with, and the real program on it: refused or mended, and said in words."""
+"""The real program on a tampered workspace: it refuses or repairs, and reports the problem in plain words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.command_line import command, restart_server, started
 from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
 from tests.inspection import learnings, memory_file
 
-#: A session log of Claude Code's, of long ago.
+#: An old session log of Claude Code.
 PROMPT = json.dumps(
     {
         "type": "user",
@@ -34,7 +34,7 @@ PROMPT = json.dumps(
 
 
 async def refusal(workspace: Path) -> str:
-    """Why a sprite does not start there, as a person is told."""
+    """Return the error message of a sprite that does not start."""
     with pytest.raises((SpriteError, OSError)) as refused:
         async with running_sprite(workspace, None):
             pass
@@ -42,7 +42,7 @@ async def refusal(workspace: Path) -> str:
 
 
 async def refused_process(workspace: Path) -> str:
-    """The last words of a sprite process that does not start."""
+    """Return the last line that a failing sprite process prints."""
     process = await started(workspace, "serve", "--port", "0")
     out, err = await process.communicate()
     assert (await process.wait(), out) == (2, b"")
@@ -50,7 +50,8 @@ async def refused_process(workspace: Path) -> str:
     return err.decode().splitlines()[-1]
 
 
-async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_deleted(workspace: Path) -> None:
+async def test_second_owner_is_refused_without_lock_file(workspace: Path) -> None:
+    """The refusal also holds when the whole `run` folder is deleted."""
     async with running_sprite(workspace, None) as sprite, sprite.client() as client:
         said = await refused_process(workspace)
         assert "already owns" in said
@@ -73,9 +74,8 @@ async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_delete
         assert made["payload"]["status"] == "done"
 
 
-async def test_a_restored_older_log_is_said_by_every_command_and_mended_by_the_next_start(
-    curated: Path, tmp_path: Path
-) -> None:
+async def test_older_log_is_reported_and_repaired(curated: Path, tmp_path: Path) -> None:
+    """Every command reports a restored older log, and the next start repairs memory."""
     workspace = shutil.copytree(curated, tmp_path / "workspace")
     log = workspace / ".os/memory/transcript.db"
     with sqlite3.connect(log) as connection:
@@ -96,9 +96,7 @@ async def test_a_restored_older_log_is_said_by_every_command_and_mended_by_the_n
     assert any(words.startswith(aside.name) for words in json.loads(out)["set_aside"])
 
 
-async def test_who_is_connected_is_told_of_a_file_that_a_hand_made_too_large(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_oversized_memory_file_is_reported_to_clients(model: OfflineModel, workspace: Path) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.until(lambda m: m["type"] == "state_sync")
         for content, words in (
@@ -122,9 +120,7 @@ def no_text(path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
 
 
-async def test_what_stands_where_a_file_or_folder_belongs_is_said_in_words_and_left_untouched(
-    curated: Path, tmp_path: Path
-) -> None:
+async def test_wrong_file_type_is_reported_and_kept(curated: Path, tmp_path: Path) -> None:
     cases: list[tuple[str, Callable[[Path], object], str]] = [
         (".os/memory/transcript.db", Path.mkdir, "is a folder"),
         (".os/memory/transcript.db", link_to_itself, "unable to open"),
@@ -147,9 +143,8 @@ async def test_what_stands_where_a_file_or_folder_belongs_is_said_in_words_and_l
     assert words in await refused_process(workspace)
 
 
-async def test_a_memory_file_or_database_that_is_a_folder_is_set_aside_and_comes_back(
-    curated: Path, tmp_path: Path
-) -> None:
+async def test_folder_in_place_of_file_is_quarantined(curated: Path, tmp_path: Path) -> None:
+    """The memory file or database is then restored."""
     workspace = shutil.copytree(curated, tmp_path / "workspace")
     names = ("memory.db", "user.md", "soul.md")
     before = {name: memory_file(workspace, name) for name in names[1:]}
@@ -164,7 +159,7 @@ async def test_a_memory_file_or_database_that_is_a_folder_is_set_aside_and_comes
     assert len(list((workspace / ".os/memory").glob("*-*Z/kept"))) == len(names)
 
 
-#: In a mount namespace of its own: a disk of a few MB with the workspace, made read-only, then filled, then as it was.
+#: Script for a mount namespace: a small disk with the workspace, first read-only, then full, then normal.
 DISK = """
 mount -t tmpfs -o size=6m tmpfs {disk} && cp -a {workspace}/. {disk} || exit 99
 {python} - <<'END'
@@ -186,14 +181,13 @@ cp -a {disk}/. {workspace}
 """
 
 
-def test_a_disk_that_is_read_only_or_full_is_said_by_every_command_and_nothing_is_lost(
-    curated: Path, tmp_path: Path
-) -> None:
+def test_commands_report_readonly_and_full_disk(curated: Path, tmp_path: Path) -> None:
+    """No stored data is lost."""
     namespace = ["unshare", "--mount", *([] if is_root() else ["--map-root-user"])]
     if subprocess.run(
         [*namespace, "mount", "-t", "tmpfs", "tmpfs", tmp_path], check=False, capture_output=True
     ).returncode:
-        pytest.skip("this machine lets nobody mount a disk")
+        pytest.skip("this machine does not allow mounts")
     workspace, disk, log = shutil.copytree(curated, tmp_path / "workspace"), tmp_path / "disk", tmp_path / "a.jsonl"
     disk.mkdir()
     log.write_text(json.dumps({"type": "user", "uuid": "u", "sessionId": "s", "timestamp": "2026-01-01T10:00:00Z",

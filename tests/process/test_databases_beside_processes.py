@@ -1,4 +1,4 @@
-"""Databases and their lock where processes end: a disk that refuses to grow, an owner that is killed."""
+"""Databases and their lock under process failures: a full disk and a killed owner."""
 
 from __future__ import annotations
 
@@ -36,18 +36,19 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-async def test_a_disk_that_refuses_to_grow_is_a_storage_error_and_what_fits_later_is_written(tmp_path: Path) -> None:
+async def test_full_disk_raises_storage_error(tmp_path: Path) -> None:
+    """Later turns that fit are written."""
     done = await fork_code(FULL_DISK, str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, err = await done.communicate()
     assert done.returncode == 0, err.decode()
     *refused, last = out.decode().splitlines()
     failed, written = map(int, last.split())
     assert failed >= 1
-    assert written == 7 - failed, "every turn is there that was not refused"
+    assert written == 7 - failed, "an accepted turn is missing"
     assert all(line.startswith("refused: The disk refuses") for line in refused)
 
 
-async def test_a_killed_owner_leaves_nothing_to_clean_up(tmp_path: Path) -> None:
+async def test_killed_owner_releases_lock(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     hold = (
         "import sys, pathlib\nfrom sprite.storage.connection import workspace_lock\n"

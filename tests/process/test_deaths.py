@@ -1,7 +1,7 @@
-"""Nobody dies silently: each kind of task that has to live is killed, in the program as it runs.
+"""Death of required tasks: each kind is cancelled in the running program and must be reported.
 
-What a program cannot be without takes it along, in order: the turn is stored, memory is written, the exit status is 1.
-What one person's connection cannot be without takes only that along.
+A program that loses a required task shuts down in order: it stores the turn, writes memory and exits with status 1.
+A connection that loses a required task closes without stopping the program.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from tests.emulator import Emulator, Machine
 from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_process, start_forked, started_sprite
 from tests.inspection import descendants, endings, eventually, memory_file, request_seen
 
-#: What a sprite cannot be without, as long as it runs.
+#: Tasks that a sprite requires while it runs.
 SPRITE = ("accept", "announcer", "awake", "boot files", "curation", "feed", "runtime", "scheduler", "slow work")
-#: And what it cannot begin without.
+#: Task that a sprite requires to start.
 AT_START = "agent import"
-#: What one connection cannot be without.
+#: Task that a connection requires.
 CONNECTION = "connection sender"
-#: What a bridge cannot be without, and what the connection to one sprite cannot.
+#: Tasks that a bridge requires. `LINK` names those of the connection to one sprite.
 BRIDGE = ("accept", "ledger", "notices", "store checks", "store upkeep", "waker", "write behind")
-#: What it cannot be without where there is a webhook.
+#: Task that a bridge requires when a webhook is configured.
 WEBHOOK = "webhook"
-#: What it cannot be without where it shares its database with others.
+#: Tasks that a bridge requires when it shares its database.
 SHARED = (
     *("due dates", "lease beats", "lease news", "lease watch", "other bridges"),
     *("revocations", "revocations that were missed", "sprite tokens", "notices that were left"),
 )
 LINK = "link {}"
-#: What an editor's program cannot be without.
+#: Task that the editor's program requires.
 EDITOR = "acp-follow"
 
 
 def owned_names(program: str) -> set[str]:
-    """The names of all tasks whose death is told, as they are written in the source."""
+    """Return the names of all `owned_task` calls, as written in the source."""
     found = set()
     for path in (ROOT / program).rglob("*.py"):
         source = path.read_text(encoding="utf-8")
@@ -63,12 +63,14 @@ def owned_names(program: str) -> set[str]:
     return found
 
 
-def test_each_kind_of_task_that_may_not_die_is_killed_here() -> None:
+def test_all_owned_tasks_are_covered() -> None:
     assert owned_names("sprite") == {*SPRITE, AT_START, CONNECTION}
     assert owned_names("bridge") == {*BRIDGE, *SHARED, WEBHOOK, LINK, EDITOR}
 
 
-async def test_an_editors_program_that_cannot_hear_the_bridge_any_more_ends_with_an_error() -> None:
+async def test_acp_program_exits_when_follower_dies() -> None:
+    """The exit status is 1."""
+
     async def editor() -> None:
         async with acp_stage() as stage:
             await stage.begin()
@@ -102,19 +104,17 @@ async def vm(tmp_path: Path) -> AsyncIterator[Machine]:
 # --- the sprite ---
 
 
-async def test_a_sprite_at_rest_runs_these_tasks_and_no_other(
-    model: OfflineModel, workspace: Path, vm: Machine
-) -> None:
+async def test_idle_sprite_runs_expected_tasks(model: OfflineModel, workspace: Path, vm: Machine) -> None:
     listening, stop = asyncio.Event(), asyncio.Event()
-    # No agent that was started ahead: the SDK's tasks have no names.
+    # The SDK's tasks have no names, so no agent is prewarmed.
     settings = Settings(
         workspace, port=0, api_key="offline", base_url=model.url, vm_socket=vm.socket, prewarm_seconds=0
     )
     before = task_names()
     serving = asyncio.create_task(serve(settings, lambda _host, _port: listening.set(), stop), name="test")
     await listening.wait()
-    await eventually(lambda: set(SPRITE) <= task_names(), "all of it is there")
-    # The one that imports the agent waits: nothing has needed it yet.
+    await eventually(lambda: set(SPRITE) <= task_names(), "the sprite's tasks are not running")
+    # The task that imports the agent waits until an agent is needed.
     assert task_names() - before == {*SPRITE, AT_START, "test"}
     stop.set()
     await serving
@@ -122,28 +122,29 @@ async def test_a_sprite_at_rest_runs_these_tasks_and_no_other(
 
 
 @pytest.mark.parametrize("name", SPRITE)
-async def test_sprite_ends_when_one_of_its_tasks_dies(name: str, workspace: Path, vm: Machine) -> None:
+async def test_sprite_ends_when_task_dies(name: str, workspace: Path, vm: Machine) -> None:
     before, stop = task_names(), asyncio.Event()
     listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     settings = Settings(workspace, port=0, vm_socket=vm.socket, prewarm_seconds=0)
     serving = asyncio.create_task(serve(settings, lambda _host, _port: listening.set_result(None), stop), name="test")
     await listening
-    await eventually(lambda: name in task_names(), "it runs")
+    await eventually(lambda: name in task_names(), "the task is not running")
     next(task for task in asyncio.all_tasks() if task.get_name() == name).cancel()
     with pytest.raises(SpriteTaskDiedError, match=f'The task "{name}" was cancelled'):
         await asyncio.wait_for(serving, PATIENCE)
-    assert stop.is_set(), "who runs the sprite was told, and not only at its end"
+    assert stop.is_set(), "the stop event was not set"
     assert task_names() == before
 
 
-#: Those with a part in ending a turn: its VM, its memory, its events, and the turn itself.
+#: Tasks that take part in ending a turn: for its VM, memory and events, and the turn itself.
 WITH_A_TURN = ("runtime", *(pytest.param(name, marks=pytest.mark.soak) for name in ("awake", "curation", "feed")))
 
 
 @pytest.mark.parametrize("name", WITH_A_TURN)
-async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_and_ends_with_an_error(
+async def test_task_death_mid_turn_saves_turn_and_memory(
     name: str, model: OfflineModel, workspace: Path, vm: Machine
 ) -> None:
+    """The sprite exits with status 1 and releases the VM."""
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
     async with (
         sprite_process(
@@ -152,7 +153,7 @@ async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_an
             program=("tests.killable", "sprite"),
             KILL_TASK=name,
             TESTS_VM_SOCKET=str(vm.socket),
-            # So that two turns are worth a call.
+            # With a batch of two turns, curation calls the model.
             SPRITE_BATCH_TURNS="2",
         ) as sprite,
         sprite.client() as client,
@@ -170,23 +171,23 @@ async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_an
     assert [row["outcome"] for row in observations(workspace)] == ["complete", "crashed"]
     assert "Wilhelmina" in memory_file(workspace, "user.md")
     assert not [pid for pid in processes if runs(pid)]
-    assert not vm.tasks, "the VM is let go"
+    assert not vm.tasks, "the VM is still kept awake"
     if name == "runtime":
-        # Who would have told of the mission's end is dead; the next start does.
+        # The dead task would have sent the mission's end; the next start sends it.
         assert mission not in endings(workspace)
         async with sprite_process(workspace, None):
             pass
     assert endings(workspace)[mission] == ["error"]
 
 
-async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
+async def test_agent_import_failure_ends_sprite_with_error(
     model: OfflineModel, workspace: Path, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     settings = {"PYTHONPATH": str(broken), "SPRITE_PREWARM_SECONDS": "600"}
     (broken / "claude_agent_sdk.py").write_text("raise ImportError('half of it is missing')\n")
-    # With a command it is not forked from a process that has imported the agent's.
+    # `within` starts a new process: a forked one would have imported the agent already.
     async with started_sprite(workspace, model.url, within=("env",), **settings) as process, asyncio.timeout(PATIENCE):
         assert await process.wait() == 1
     log = (workspace.parent / "stderr.log").read_text()
@@ -195,7 +196,8 @@ async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
     assert log.splitlines()[-1] == f'sprite: The task "{AT_START}" failed (ImportError); see the log.'
 
 
-async def test_a_connection_whose_sender_dies_is_cut_and_the_sprite_lives_on(workspace: Path) -> None:
+async def test_connection_closes_when_sender_dies(workspace: Path) -> None:
+    """The sprite keeps running."""
     async with running_sprite(workspace, None) as sprite:
         async with sprite.client() as client:
             sprite.cancel_task(CONNECTION)
@@ -209,8 +211,8 @@ async def test_a_connection_whose_sender_dies_is_cut_and_the_sprite_lives_on(wor
 # --- the bridge ---
 
 
-async def test_a_bridge_at_rest_runs_these_tasks_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # It leaves a note there of where memory is.
+async def test_idle_bridge_runs_expected_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The bridge writes a pointer to its memory into this folder.
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     before = task_names()
     async with running(from_environment({"data": tmp_path / "data", "port": 0}), asyncio.Event().set):
@@ -218,8 +220,8 @@ async def test_a_bridge_at_rest_runs_these_tasks_and_no_other(tmp_path: Path, mo
     assert task_names() == before
 
 
-async def test_bridge_whose_task_dies_stops_its_sprites(tmp_path: Path) -> None:
-    # The agents' model is paid by it.
+async def test_bridge_task_death_stops_its_sprites(tmp_path: Path) -> None:
+    # The ledger task accounts for the agents' model calls.
     name = "ledger"
     async with bridge_process(
         tmp_path / "data", program=("tests.killable", "bridge"), forks_sprites=True, KILL_TASK=name
@@ -238,15 +240,13 @@ async def test_bridge_whose_task_dies_stops_its_sprites(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BRIDGE)
-async def test_a_bridge_ends_when_one_of_its_tasks_dies_and_leaves_none_behind(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_bridge_ends_when_task_dies(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     await dies_of(name, set(BRIDGE), tmp_path)
 
 
 @pytest.mark.parametrize("name", SHARED)
-async def test_a_bridge_that_shares_its_database_ends_when_one_of_the_tasks_for_that_dies(
+async def test_clustered_bridge_ends_when_shared_task_dies(
     name: str, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -255,27 +255,26 @@ async def test_a_bridge_that_shares_its_database_ends_when_one_of_the_tasks_for_
 
 
 async def dies_of(name: str, runs_on: set[str], folder: Path) -> None:
-    """A bridge that runs these tasks, until one of them dies: what that comes to."""
+    """Cancel the task `name` of a bridge and check that the bridge ends with an error."""
     before, ended = task_names(), asyncio.Event()
 
     async def one_dies() -> None:
         async with running(from_environment({"data": folder / "data", "port": 0}), ended.set):
             assert task_names() - before == runs_on
-            # Operators' connections are accepted by a task of the same name.
+            # The accept task for operators' connections has the same name.
             next(task for task in asyncio.all_tasks() if task.get_name() == name).cancel()
             async with asyncio.timeout(PATIENCE):
                 await ended.wait()
 
     with pytest.raises(TaskDiedError, match=f'The task "{name}" was cancelled'):
         await one_dies()
-    assert ended.is_set(), "who runs the bridge was told, and not only at its end"
+    assert ended.is_set(), "the end callback was not called"
     assert task_names() == before
 
 
 @pytest.mark.parametrize("name", [LINK.format("local"), "room local"])
-async def test_a_room_that_cannot_go_on_is_closed_and_whoever_comes_again_gets_a_new_one(
-    name: str, tmp_path: Path
-) -> None:
+async def test_hub_is_replaced_after_task_death(name: str, tmp_path: Path) -> None:
+    """Open pages are closed, and the next page gets a new hub."""
     async with running_bridge(tmp_path / "data") as bridge:
         cookie = await bridge.login()
         async with bridge.page(cookie) as page:
@@ -288,14 +287,15 @@ async def test_a_room_that_cannot_go_on_is_closed_and_whoever_comes_again_gets_a
     assert '"level":"critical"' in bridge.log
 
 
-async def test_a_sprite_that_nobody_keeps_up_any_more_is_started_again_by_the_next_wish(tmp_path: Path) -> None:
+async def test_sprite_restarts_without_keeper_task(tmp_path: Path) -> None:
+    """The next connection attempt starts the sprite when its keeper task is dead."""
     async with (
         running_bridge(tmp_path / "data", start_sprite=start_forked) as bridge,
         bridge.page(await bridge.login()) as page,
     ):
         await page.link("ready")
         bridge.cancel_task("keeper of local")
-        # The cancellation is handled before the next answer is.
+        # The answer arrives after the cancellation was handled.
         await page.ask("system", {"action": "status"})
         os.kill(int((bridge.workspace / ".os/run/lock").read_text()), signal.SIGKILL)
         await page.link("unavailable")

@@ -1,6 +1,6 @@
-"""The bridge's doors for other programs, at a real bridge with a real sprite: OpenAI's own client, and plain HTTP.
+"""The bridge's APIs for other programs, on a real bridge and sprite: OpenAI's client and plain HTTP.
 
-One bridge for all of it, whose agent asks before it acts.
+All tests share one bridge in permission mode `ask`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.bridge_harness import Bridge, running_bridge
 from tests.harness import PATIENCE, ROOT, observations, start_forked
 from tests.inspection import eventually, request_seen
 
-# Importing it takes 0.5 s: the tests import it.
+# The import takes 0.5 s, so the tests that need it import it.
 if TYPE_CHECKING:
     import openai
 
@@ -39,19 +39,19 @@ DOORS = [
     ("POST", "/v1/chat/completions", "ask"),
     ("GET", "/v1/models/none", "ask"),
 ]
-#: Long enough for half of it to be in mid-stream.
+#: Half of this text must still be streaming when a test stops it.
 THINKING = "I think about it. " * 50
 
 
 @dataclass
 class Stage:
-    """A bridge, the model its sprite talks to, and the turns that were logged."""
+    """A bridge, its sprite's model and the logged turns."""
 
     bridge: Bridge
     model: OfflineModel
 
     async def token(self, *scopes: str, name: str | None = None) -> str:
-        """A token with these scopes; without any, a full one."""
+        """Return a token with these scopes, or with all of them if none are given."""
         async with control.control_session(self.bridge.data / "run") as session:
             asked = {"label": name, "scopes": list(scopes) or None}
             secret: str = (await control.ask(session, "POST", "/users/local/tokens", asked))["secret"]
@@ -59,7 +59,7 @@ class Stage:
 
     @asynccontextmanager
     async def program(self, *, name: str | None = None) -> AsyncIterator[openai.AsyncOpenAI]:
-        """OpenAI's own client, with a token that may ask."""
+        """OpenAI's client with a token for the scope `ask`."""
         import openai
 
         secret = await self.token("ask", name=name)
@@ -67,7 +67,7 @@ class Stage:
             yield program
 
     async def post(self, secret: str, body: Any) -> tuple[int, dict[str, Any]]:
-        """What observations are answered."""
+        """Post observations; return the status and the answer."""
         data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
         headers = {"Authorization": f"Bearer {secret}"}
         async with (
@@ -77,7 +77,7 @@ class Stage:
             return response.status, await response.json()
 
     def logged(self, words: str) -> list[dict[str, Any]]:
-        """The turns in which a person said this."""
+        """Return the turns whose user message contains `words`."""
         log = self.bridge.workspace / ".os/memory/transcript.db"
         return (
             [row for row in observations(self.bridge.workspace) if words in row["user_message"]] if log.exists() else []
@@ -116,7 +116,7 @@ async def said(stream: Any) -> str:
 
 
 async def first_words(stream: Any) -> str:
-    """Reads until there are some."""
+    """Read a stream up to its first text."""
     async for chunk in stream:
         if chunk.choices[0].delta.content:
             return str(chunk.choices[0].delta.content)
@@ -139,10 +139,10 @@ def turn(number: int, **fields: Any) -> dict[str, Any]:
     } | fields
 
 
-# --- who may come in ---
+# --- authorization ---
 
 
-async def test_whoever_knocks_with_another_method_is_told_the_right_one(stage: Stage) -> None:
+async def test_wrong_method_names_allowed_method(stage: Stage) -> None:
     async with stage.bridge.http() as http:
         for method, path, right in (("GET", "/v1/observations", "POST"), ("POST", "/v1/memory/boot", "GET")):
             async with http.request(method, path) as answer:
@@ -153,7 +153,8 @@ async def test_whoever_knocks_with_another_method_is_told_the_right_one(stage: S
             assert "chat/completions" in (await answer.json())["error"]["message"]
 
 
-async def test_each_door_opens_for_its_scope_alone_and_for_nothing_but_a_token(stage: Stage) -> None:
+async def test_api_requires_token_with_its_scope(stage: Stage) -> None:
+    """Cookies, query parameters and other schemes are rejected."""
     bridge = stage.bridge
     scopes = ("memory:read", "observe", "ask", "actions")
     secrets = {scope: await stage.token(scope) for scope in scopes} | {"full": await stage.token()}
@@ -166,7 +167,7 @@ async def test_each_door_opens_for_its_scope_alone_and_for_nothing_but_a_token(s
         async def status(method: str, path: str, **headers: str) -> int:
             async with session.request(method, path, headers=headers) as response:
                 answer = await response.json()
-                # Each door's own shape, and nothing else.
+                # Every API answers in the same error format.
                 assert list(answer) == ["error"]
                 assert answer["error"]["message"]
                 return response.status
@@ -174,7 +175,7 @@ async def test_each_door_opens_for_its_scope_alone_and_for_nothing_but_a_token(s
         for method, path, needed in DOORS:
             for scope, secret in secrets.items():
                 found = await status(method, path, Authorization=f"Bearer {secret}")
-                # Who is let in is told that this request makes no sense.
+                # An authorized request fails only because its content is invalid.
                 assert (found in {400, 404, 422}) if scope in {needed, "full"} else found == 403, (path, scope)
             for wrong in (revoked, "", "x", revoked[:-1], "bridge-person-" + "x" * 4000):
                 assert await status(method, path, Authorization=f"Bearer {wrong}") == 401
@@ -183,7 +184,7 @@ async def test_each_door_opens_for_its_scope_alone_and_for_nothing_but_a_token(s
             assert await status(method, path, Authorization=f"Basic {secrets['full']}") == 401
         async with session.get("/metrics") as response:
             figures = await response.text()
-    assert not bridge.workspace.exists(), "somebody was woken for a request that makes no sense"
+    assert not bridge.workspace.exists(), "an invalid request woke the sprite"
     assert 'route="/v1/observations",status="403"' in figures
     assert 'route="/v1/chat/completions",status="401"' in figures
     assert not [secret for secret in (*secrets.values(), revoked) if secret in bridge.log + figures]
@@ -192,9 +193,9 @@ async def test_each_door_opens_for_its_scope_alone_and_for_nothing_but_a_token(s
 # --- observations ---
 
 
-async def test_observations_are_written_once_whoever_sends_them_how_often(stage: Stage) -> None:
+async def test_repeated_observations_are_stored_once(stage: Stage) -> None:
     secret = await stage.token("observe")
-    # The sprite is started for it.
+    # The first request starts the sprite.
     assert not stage.bridge.workspace.exists()
     status, answer = await stage.post(secret, batch(turn(1), turn(2), turn(2), turn(3, session="../..")))
     assert (status, answer["stored"], answer["known"]) == (200, 2, 1)
@@ -215,7 +216,7 @@ async def test_observations_are_written_once_whoever_sends_them_how_often(stage:
 # --- chat completions ---
 
 
-async def test_openais_client_talks_to_the_agent_streamed_and_whole(stage: Stage) -> None:
+async def test_openai_client_works_streamed_and_whole(stage: Stage) -> None:
     import openai
 
     stage.model.script.agent({"match": "fail now", "error": 400, "message": "planted", "times": -1})
@@ -261,7 +262,7 @@ async def test_openais_client_talks_to_the_agent_streamed_and_whole(stage: Stage
                 model="sprite", messages=user("Hello"), tools=[{"type": "function", "function": {"name": "f"}}]
             )
         assert refused.value.param == "tools"
-        # A turn that fails at once is an error with a status, streamed or not, and is not sent again by itself.
+        # A turn that fails at once returns an error status, streamed or not, and is not retried.
         for stream in (False, True):
             with pytest.raises(openai.APIStatusError, match="refused as invalid"):
                 await program.chat.completions.create(model="sprite", messages=user("fail now"), stream=stream)
@@ -270,7 +271,7 @@ async def test_openais_client_talks_to_the_agent_streamed_and_whole(stage: Stage
     assert "pirate" not in stage.bridge.log
 
 
-async def test_a_picture_is_in_documents_and_named_in_the_mission(stage: Stage) -> None:
+async def test_picture_is_stored_and_named_in_mission(stage: Stage) -> None:
     picture = b"\x89PNG\r\n\x1a\n" + os.urandom(700_000)
     url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
     async with stage.program() as program:
@@ -281,7 +282,8 @@ async def test_a_picture_is_in_documents_and_named_in_the_mission(stage: Stage) 
     assert logged["user_message"] == "What is this?\n\nFiles: documents/image.png"
 
 
-async def test_who_stops_listening_stops_the_mission_and_a_key_keeps_it_going(stage: Stage) -> None:
+async def test_disconnect_stops_mission_without_idempotency_key(stage: Stage) -> None:
+    """With a key, the mission continues, and a retry returns its answer."""
     stage.model.script.agent({"match": "think until I stop you", "text": THINKING, "hang": True, "times": -1})
     stage.model.script.agent({"match": "think for a while", "text": "It is done.", "delay": 0.3})
     async with stage.program() as program:
@@ -289,7 +291,8 @@ async def test_who_stops_listening_stops_the_mission_and_a_key_keeps_it_going(st
         assert await first_words(stream)
         await stream.close()
         await eventually(
-            lambda: [row["outcome"] for row in stage.logged("until I stop you")] == ["interrupted"], "it goes on"
+            lambda: [row["outcome"] for row in stage.logged("until I stop you")] == ["interrupted"],
+            "the mission is still running",
         )
         key = {"Idempotency-Key": "key-1"}
         left = asyncio.create_task(
@@ -297,7 +300,7 @@ async def test_who_stops_listening_stops_the_mission_and_a_key_keeps_it_going(st
         )
         await request_seen(stage.model, lambda r: "think for a while" in r.user_text)
         left.cancel()
-        # Whoever comes again with the key gets the answer of the mission that there is, streamed or not.
+        # A request with the same key gets the answer of the existing mission, streamed or not.
         again = await program.chat.completions.create(
             model="sprite", messages=user("think for a while"), extra_headers=key
         )
@@ -306,7 +309,8 @@ async def test_who_stops_listening_stops_the_mission_and_a_key_keeps_it_going(st
         assert [row["outcome"] for row in stage.logged("think for a while")] == ["complete"]
 
 
-async def test_a_question_is_told_in_the_stream_which_goes_on_when_it_is_answered(stage: Stage) -> None:
+async def test_permission_question_appears_in_stream(stage: Stage) -> None:
+    """The stream continues after the answer."""
     command = "touch documents/made"
     stage.model.script.agent({"match": "make a file", "text": "I try.", "tool": "Bash", "input": {"command": command}})
     stage.model.script.agent({"match": "make a file", "on": "result", "text": "It is made."})
@@ -324,10 +328,10 @@ async def test_a_question_is_told_in_the_stream_which_goes_on_when_it_is_answere
     assert (stage.bridge.workspace / "documents/made").exists()
 
 
-# --- the page that says so ---
+# --- documentation ---
 
 
-async def test_what_the_page_about_doors_says_works_as_written(stage: Stage) -> None:
+async def test_documented_api_examples_work(stage: Stage) -> None:
     page = (ROOT / "docs/doors.md").read_text()
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     answers = []
@@ -351,15 +355,15 @@ async def test_what_the_page_about_doors_says_works_as_written(stage: Stage) -> 
         assert (await stage.bridge.run(*command.split()))[0] == 0
 
 
-# --- a token that is revoked ---
+# --- revoked tokens ---
 
 
-async def test_a_stream_whose_token_is_revoked_is_cut_and_its_mission_stopped(stage: Stage) -> None:
+async def test_revoked_token_stops_stream_and_mission(stage: Stage) -> None:
     await assert_cut_off(stage, "/users/local/tokens/phone")
 
 
 async def assert_cut_off(stage: Stage, path: str) -> None:
-    """Delete a token or a person while a stream runs."""
+    """Delete a token or a person while a stream runs, and check that every request ends."""
     import openai
 
     words = f"think until {path.rpartition('/')[2]} goes"
@@ -369,7 +373,9 @@ async def assert_cut_off(stage: Stage, path: str) -> None:
         assert await first_words(stream)
         before = stage.bridge.log.count("mission received")
         waiting = asyncio.create_task(program.chat.completions.create(model="sprite", messages=user("another one")))
-        await eventually(lambda: stage.bridge.log.count("mission received") > before, "the other one has not come")
+        await eventually(
+            lambda: stage.bridge.log.count("mission received") > before, "the second mission has not arrived"
+        )
         await control.ask(operator, "DELETE", path)
         with pytest.raises(openai.APIError):
             await said(stream)
@@ -377,19 +383,21 @@ async def assert_cut_off(stage: Stage, path: str) -> None:
             await waiting
         with pytest.raises(openai.AuthenticationError):
             await program.models.list()
-        await eventually(lambda: [row["outcome"] for row in stage.logged(words)] == ["interrupted"], "it goes on")
+        await eventually(
+            lambda: [row["outcome"] for row in stage.logged(words)] == ["interrupted"], "the mission is still running"
+        )
 
 
-# --- a sprite that dies ---
+# --- a killed sprite ---
 
 
-async def test_killed_sprite_ends_stream_and_costs_no_turn(stage: Stage) -> None:
-    """A large call of observations arrives whole all the same, and the next message is answered as ever."""
+async def test_killed_sprite_ends_stream_but_loses_nothing(stage: Stage) -> None:
+    """A large batch of observations is stored completely, and the next message gets an answer."""
     import openai
 
     stage.model.script.agent({"match": "think until you die", "text": THINKING, "hang": True, "times": -1})
     secret = await stage.token("observe")
-    # The curator reads little of what tools answered.
+    # The curator reads only a small part of tool results, so this batch stays cheap.
     tools = [{"name": "Read", "input": {"file_path": "long.txt"}, "result": "word " * 5_000}]
     turns = [turn(number, user=f"Large {number}", tools=tools) for number in range(54)]
     large = batch(*turns, source="large")
@@ -398,7 +406,7 @@ async def test_killed_sprite_ends_stream_and_costs_no_turn(stage: Stage) -> None
         stream = await streamed(program, "think until you die")
         assert await first_words(stream)
         sending = asyncio.create_task(stage.post(secret, large))
-        await eventually(lambda: len(stage.logged("Large ")) > 0, "nothing of it has arrived")
+        await eventually(lambda: len(stage.logged("Large ")) > 0, "no observation has arrived")
         stage.kill_sprite()
         with pytest.raises(openai.APIError, match="stopped in the middle"):
             await said(stream)
@@ -414,7 +422,7 @@ async def test_killed_sprite_ends_stream_and_costs_no_turn(stage: Stage) -> None
 # --- boot memory ---
 
 
-async def test_boot_memory_is_text_with_an_etag_and_forgets(stage: Stage) -> None:
+async def test_boot_memory_has_etag_and_forgets(stage: Stage) -> None:
     secret = await stage.token("memory:read")
     async with stage.bridge.http() as session, stage.bridge.page(token=await stage.token()) as page:
 
@@ -438,7 +446,7 @@ async def test_boot_memory_is_text_with_an_etag_and_forgets(stage: Stage) -> Non
         assert "Rosalind" not in text
 
 
-# --- the end ---
+# --- last test ---
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""Doors whose sprite sleeps, does not answer, or changes its memory: what a program gets meanwhile."""
+"""API requests while the sprite sleeps, does not answer or changes its memory."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Stage:
             return response.status, await response.json(), response.headers.get("Retry-After", "")
 
     async def asleep(self, visitor: Visitor) -> None:
-        """Nobody can be reached any more."""
+        """Disconnect the sprite and refuse every new connection to it."""
 
         async def refuse(_report: Report) -> None:
             raise HostError("The sprite is not there.")
 
         self.street.before = refuse
         visitor.cut()
-        await eventually(lambda: not self.relay.is_ready("ada"), "the link is still there")
+        await eventually(lambda: not self.relay.is_ready("ada"), "the link is still open")
 
 
 async def answer_boot(visitor: Visitor, text: str) -> None:
@@ -72,7 +72,7 @@ async def answer_boot(visitor: Visitor, text: str) -> None:
 
 @asynccontextmanager
 async def staged(folder: Path, seconds: float) -> AsyncIterator[Stage]:
-    """Both doors, whose sprite is waited for so long."""
+    """Serve both APIs, each waiting at most `seconds` for the sprite."""
     async with StandIn() as sprite, open_database(folder / "bridge.db") as database:
         people = People(database)
         _, token = await people.add("ada")
@@ -106,20 +106,22 @@ async def hasty(tmp_path: Path) -> AsyncIterator[Stage]:
         yield stage
 
 
-async def test_a_sprite_that_does_not_come_in_time_is_a_503_and_what_was_sent_can_be_sent_again(hasty: Stage) -> None:
+async def test_unreachable_sprite_returns_503(hasty: Stage) -> None:
+    """The response carries a `Retry-After` header."""
     status, answer, retry = await hasty.observe()
     assert (status, answer["error"]["code"], retry) == (503, "unavailable", "5")
     assert (await hasty.boot())[0] == 503
 
 
-async def test_what_a_sprite_says_of_turns_is_the_answer(patient: Stage) -> None:
+async def test_observation_result_becomes_response(patient: Stage) -> None:
+    """A lost connection causes the same message to be sent again."""
     observing = asyncio.create_task(patient.observe())
     visitor = await patient.connected()
     first = await visitor.receive("observe")
     visitor.cut()
     visitor = await patient.sprite.visitor()
     await visitor.welcome()
-    # It is sent again, as the same message.
+    # The relay sends the same message again.
     again = await visitor.receive("observe")
     assert again["id"] == first["id"]
     await visitor.send(Observed(1, 0, []), reply_to=again["id"])
@@ -132,16 +134,17 @@ async def test_what_a_sprite_says_of_turns_is_the_answer(patient: Stage) -> None
         assert answer["error"]["message"].startswith("No.")
 
 
-async def test_while_the_sprite_sleeps_the_text_given_out_last_is_the_answer(patient: Stage) -> None:
+async def test_sleeping_sprite_serves_last_boot_text(patient: Stage) -> None:
+    """The request also wakes the sprite, and the next one gets the new text."""
     asking = asyncio.create_task(patient.boot())
     visitor = await patient.connected()
-    # Asked for again: the state that came first stands for what was not heard.
+    # The bridge asks twice, because the first state may stand for missed updates.
     await answer_boot(visitor, "One.")
     await answer_boot(visitor, "One.")
     assert await asking == (200, "One.")
     await patient.asleep(visitor)
     assert await patient.boot() == (200, "One.")
-    # Beside that it is woken, and says what is new.
+    # The request wakes the sprite, which sends the new text.
     patient.street.before = None
     visitor = await patient.sprite.visitor()
     await visitor.welcome()
@@ -151,7 +154,7 @@ async def test_while_the_sprite_sleeps_the_text_given_out_last_is_the_answer(pat
     assert await asking == (200, "Two.")
 
 
-async def test_after_a_forget_nothing_older_is_given_out(patient: Stage) -> None:
+async def test_forget_invalidates_cached_boot_text(patient: Stage) -> None:
     asking = asyncio.create_task(patient.boot())
     visitor = await patient.connected()
     await answer_boot(visitor, "Secret.")
@@ -159,7 +162,7 @@ async def test_after_a_forget_nothing_older_is_given_out(patient: Stage) -> None
     assert (await asking)[1] == "Secret."
     asking = asyncio.create_task(patient.boot())
     asked = await visitor.receive("memory")
-    # Forgotten between the question and its answer, which may still have it.
+    # The forget happens between the question and its answer, which may still contain the text.
     await visitor.send(state_sync())
     await visitor.send(BootResult("Secret."), reply_to=asked["id"])
     await answer_boot(visitor, "Forgotten.")
@@ -168,7 +171,7 @@ async def test_after_a_forget_nothing_older_is_given_out(patient: Stage) -> None
     assert await patient.boot() == (200, "Forgotten.")
 
 
-async def test_after_memory_has_changed_the_texts_are_asked_for_anew(patient: Stage) -> None:
+async def test_memory_update_refreshes_cached_boot_text(patient: Stage) -> None:
     asking = asyncio.create_task(patient.boot())
     visitor = await patient.connected()
     await answer_boot(visitor, "One.")
@@ -183,7 +186,7 @@ async def test_after_memory_has_changed_the_texts_are_asked_for_anew(patient: St
     assert await patient.boot() == (200, "Two.")
 
 
-async def test_a_project_that_is_none_wakes_nobody(patient: Stage) -> None:
+async def test_invalid_project_does_not_wake_sprite(patient: Stage) -> None:
     for project in ("../..", "relative/path", "/a\n", "x" * 1001, "https://ada:secret@example.org/a"):
         status, answer = await patient.boot(project)
         assert (status, json.loads(answer)["error"]["code"]) == (400, "bad_project")

@@ -1,4 +1,4 @@
-"""What changes in memory's files while the agent works waits for the person: seen from outside, with the real CLI."""
+"""Changes to memory files while the agent works wait for the person's decision: with the real CLI."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write(workspace: Path, text: str = OTHER) -> None:
     (workspace / ".os/memory/user.md").write_text(text)
 
 
-#: For tests of the sprite that they share.
+#: Marks tests that share one sprite.
 shared = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -42,13 +42,13 @@ async def home_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Share
 
 
 @shared
-async def test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word(home: SharedSprite) -> None:
+async def test_file_change_during_turn_waits_for_decision(home: SharedSprite) -> None:
     async with home.client() as client:
         await edit(client)
         home.model.script.agent({"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.02; done"}})
         mission = client.send("mission", {"text": "Wait for it"})
         await client.event("tool_use")
-        await eventually((home.workspace / ".os/memory/.agent-at-work").exists, "the turn is known")
+        await eventually((home.workspace / ".os/memory/.agent-at-work").exists, "the turn has not begun")
         write(home.workspace)
         (home.workspace / "go").touch()
         await client.end_of(mission)
@@ -70,7 +70,8 @@ async def test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word(home: 
 
 
 @shared
-async def test_background_work_counts_as_the_agents_time_and_rest_does_not(home: SharedSprite) -> None:
+async def test_background_work_counts_as_agent_time(home: SharedSprite) -> None:
+    """A change while the agent is idle is accepted at once."""
     async with home.client() as client:
         await edit(client)
         waiting = {"command": "until [ -e on ]; do sleep 0.02; done", "run_in_background": True}
@@ -78,9 +79,11 @@ async def test_background_work_counts_as_the_agents_time_and_rest_does_not(home:
         await client.mission("Wait for it behind")
         write(home.workspace)
         (home.workspace / "on").touch()
-        # Its end begins a turn of the agent's own, in which it is at work once more.
+        # When the work ends, the agent begins a background turn and works again.
         await client.end_of((await client.event("started"))["mission_id"])
-        await eventually(lambda: not (home.workspace / ".os/memory/.agent-at-work").exists(), "the agent is at rest")
+        await eventually(
+            lambda: not (home.workspace / ".os/memory/.agent-at-work").exists(), "the agent is still working"
+        )
         assert await drift_of(client) == ["user.md"]
         rejected = (await client.ask("memory", {"op": "reject", "name": "user.md"}))["payload"]
         assert (rejected["op"], rejected["content"]) == ("reject", PERSON)
@@ -92,12 +95,10 @@ async def test_background_work_counts_as_the_agents_time_and_rest_does_not(home:
         assert file["content"] == OTHER
 
 
-async def test_what_is_found_after_a_kill_in_mid_turn_is_decided_in_a_terminal(
-    workspace: Path, model: OfflineModel
-) -> None:
+async def test_drift_found_after_kill_is_decided_later(workspace: Path, model: OfflineModel) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await edit(client)
-    # As a sprite leaves it that is killed in a turn (test_crashes.py does).
+    # The state that a sprite leaves when it is killed in a turn (as test_crashes.py does).
     async with open_stores(workspace / ".os/memory") as stores:
         await stores.projection.agent_begins()
     write(workspace)
@@ -113,7 +114,7 @@ async def test_what_is_found_after_a_kill_in_mid_turn_is_decided_in_a_terminal(
     assert memory_file(workspace, "user.md") == OTHER
 
 
-async def test_a_hand_edit_over_the_limits_is_taken_and_reported(workspace: Path, model: OfflineModel) -> None:
+async def test_oversized_manual_edit_is_accepted_and_reported(workspace: Path, model: OfflineModel) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         write(workspace, "Ada drinks tea.\n" * 201)
         await client.ask("system", {"action": "flush"})
