@@ -1,4 +1,4 @@
-"""Events to a client: durable and gapless, with replay on resume, and replies in order."""
+"""Events to a client: durable and gapless, with replay on resume; and the order of replies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_interrupt_before_agent_start_ends_mission(home: SharedSprite) -> 
 
 @shared
 async def test_slow_turn_does_not_delay_other_requests(home: SharedSprite) -> None:
-    """The heartbeat is answered last, in the order of its connection."""
+    """Only the heartbeat waits for the end of the turn."""
     home.model.script.agent({"match": "slowly", "delay": 0.3})
     async with home.client() as client:
         mission = client.send("mission", {"text": "Hello, slowly"})

@@ -146,7 +146,7 @@ def test_unsafe_bridge_url_is_refused(url: str, words: str) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"two words\n", b"\xff\n", b"a" * 10 + b"\0"])
 def test_unusable_token_file_names_command(content: bytes, tmp_path: Path) -> None:
-    """The error says how to create a token."""
+    """The error names the command that creates a token."""
     (tmp_path / "token").write_bytes(content)
     with pytest.raises(OperatorError, match="users token NAME --scope observe"):
         token_from(tmp_path / "token", None)()

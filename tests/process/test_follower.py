@@ -206,7 +206,7 @@ async def test_full_replica_counts_as_behind(tmp_path: Path) -> None:
         seen = await it.followers.standing(SPRITE)
         assert "has filled the" in seen.trouble
         assert (seen.behind or 0.0) > 0
-        # The replica counts as up to date again once there is room.
+        # Without the refusal, as once there is room, the replica counts as complete.
         assert (await standing(it.store, SPRITE)).behind == 0
 
 

@@ -152,7 +152,7 @@ async def test_crash_loop_raises_error_with_signal(tmp_path: Path) -> None:
         for _ in range(3):
             await greeting(await host.reach("ada", Heard()))
             os.kill(process_of(tmp_path / "ada"), signal.SIGKILL)
-            await eventually(lambda: not host.is_ours("ada"), "the host does not notice the kill")
+            await eventually(lambda: not host.is_ours("ada"), "the host does not detect the kill")
         with pytest.raises(HostError, match=r"3 times in a row.*signal 9") as caught:
             await host.reach("ada", Heard())
         assert caught.value.retryable

@@ -1,4 +1,4 @@
-"""Sprites VMs as a host: reaching, waking, cut connections, states, and distrust of their answers."""
+"""Sprites VMs as a host: reaching, waking, cut connections, states and untrusted answers."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.inspection import curations, journal, learnings, memory_file, transcr
 from tests.memory_stores import open_stores
 from tests.session_logs import Recorded, write_many
 
-#: Kills in total, or 0 for one kill of each command.
+#: Number of kills, or 0 for one kill of each command.
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4
 #: Sessions in the imported logs, and turns in each.
 SESSIONS, TURNS = 2, 30

@@ -201,7 +201,7 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
 
 
 async def test_invalid_arguments_return_tool_errors(rooms: Rooms) -> None:
-    """The error says which argument is wrong, and later calls work."""
+    """The error names the wrong argument, and later calls work."""
     async with mcp_client(rooms.bridge, rooms.token) as client:
         for tool, arguments, words in HOSTILE:
             refused, text, given = await called(client, tool, **arguments)

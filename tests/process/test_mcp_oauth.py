@@ -16,7 +16,7 @@ from tests.harness import PATIENCE
 from tests.mcp_browser import REDIRECT, Browser, Kept, program
 from tests.mcp_client import called, mcp_client
 
-# The import is slow, so each user imports it locally.
+# The import is slow, so tests import it locally.
 if TYPE_CHECKING:
     import httpx2
 
