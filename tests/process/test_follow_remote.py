@@ -97,7 +97,8 @@ async def test_temporary_error_is_retried(status: int, headers: dict[str, str], 
         assert (await remote.work()).stored == 1
 
 
-async def test_rejected_token_is_logged_once_and_turns_queue(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_rejected_token_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Turns stay in the spool until a restart with a valid token."""
     async with open_door() as door, RemoteDelivery(door.url, lambda: "secret", Spool(tmp_path)) as remote:
         door.answers = [(401, {}), (403, {})]
         for key in "123":

@@ -233,7 +233,7 @@ async def test_file_tools_refuse_keys(house: House) -> None:
     assert PLANTED not in str([request.body for request in house.model.requests[before:]])
 
 
-async def test_read_only_commands_in_ask_mode_show_no_key(house: House) -> None:
+async def test_unasked_read_commands_show_no_key(house: House) -> None:
     """The CLI runs these harmless-looking commands unasked, and they print any file."""
     (house.workspace / "plain").write_text("plain\n")
     files = [house.bridge.data / "store.key", *(house.home / name for name in KEYS[:2])]
@@ -254,6 +254,6 @@ async def test_agent_environment_hides_bridge_path(house: House) -> None:
     assert str(house.bridge.data) not in shown
 
 
-async def test_doctor_names_the_sandbox(house: House) -> None:
+async def test_doctor_names_sandbox(house: House) -> None:
     _, out, _ = await command(house.workspace, "doctor", "--without-model")
     assert re.search(r"sandbox +namespaces: \.os, the bridge's data and the keys in your home", out), out

@@ -138,7 +138,7 @@ async def test_forwarded_socket_passes_pings_and_close_codes(tmp_path: Path) -> 
         assert await asyncio.wait_for(heard.get(), PATIENCE) == (WSMsgType.CLOSE, 4001, "enough")
 
 
-async def test_oversized_message_is_rejected_by_its_header(tmp_path: Path) -> None:
+async def test_oversized_message_is_rejected_by_header(tmp_path: Path) -> None:
     """The declared size counts, also when it is spread over continuation frames."""
     async with two(tmp_path, echo) as stage:
         async with stage.socket() as client:

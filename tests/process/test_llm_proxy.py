@@ -376,9 +376,10 @@ async def test_rate_limits_apply_per_sprite(api: ScriptedUpstream, tmp_path: Pat
     ],
 )
 @pytest.mark.parametrize("chunked", [True, False])
-async def test_refused_large_call_never_reaches_upstream(
+async def test_refused_large_call_is_never_sent_completely(
     api: ScriptedUpstream, tmp_path: Path, asked: dict[str, Any], status: int, *, chunked: bool
 ) -> None:
+    """The refusal comes at the end of the body, after a part may have been forwarded."""
     body = json.dumps({"messages": ["a" * 1000] * 3000, **asked}).encode()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -509,7 +510,7 @@ async def test_slow_body_times_out(api: ScriptedUpstream, tmp_path: Path) -> Non
     assert api.asked == []
 
 
-async def test_client_that_stops_reading_is_disconnected(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_client_not_reading_is_disconnected(api: ScriptedUpstream, tmp_path: Path) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = await begun(request)
         await response.write(START)

