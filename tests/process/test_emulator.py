@@ -1,4 +1,4 @@
-"""The emulated Sprites API, through the official SDK: what it answers, what it keeps, and what its sleep cuts off."""
+"""The emulated Sprites API through the official SDK: answers, stored state and sleep."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dialled(emulator: Emulator, name: str) -> connect:
     return connect(url, additional_headers={"Authorization": f"Bearer {TOKEN}"}, proxy=None)
 
 
-async def test_vms_are_created_listed_found_and_deleted(emulator: Emulator, client: sprites.AsyncSpritesClient) -> None:
+async def test_vm_create_list_get_and_delete(emulator: Emulator, client: sprites.AsyncSpritesClient) -> None:
     sprite = await client.create_sprite("ada")
     assert (sprite.name, sprite.status) == ("ada", "cold")
     await client.create_sprite("grace")
@@ -45,9 +45,10 @@ async def test_vms_are_created_listed_found_and_deleted(emulator: Emulator, clie
     assert emulator.counted("GET", "/v1/sprites/ada") == 2
 
 
-async def test_the_eleventh_creation_of_a_minute_is_refused_as_a_bare_error_with_json_in_its_text(
+async def test_vm_creation_rate_limit_returns_json(
     client: sprites.AsyncSpritesClient,
 ) -> None:
+    """The SDK raises a plain `SpriteError` for the eleventh VM of a minute."""
     for number in range(10):
         await client.create_sprite(f"s{number}")
     with pytest.raises(sprites.SpriteError) as caught:
@@ -57,15 +58,13 @@ async def test_the_eleventh_creation_of_a_minute_is_refused_as_a_bare_error_with
     assert body["error"] == "sprite_creation_rate_limited"
 
 
-async def test_another_token_is_refused(emulator: Emulator) -> None:
+async def test_wrong_api_token_is_refused(emulator: Emulator) -> None:
     async with sprites.AsyncSpritesClient("wrong", base_url=emulator.url) as client:
         with pytest.raises(sprites.AuthenticationError):
             await client.create_sprite("ada")
 
 
-async def test_files_are_real_and_their_errors_have_names(
-    emulator: Emulator, client: sprites.AsyncSpritesClient
-) -> None:
+async def test_vm_files_are_real_with_named_errors(emulator: Emulator, client: sprites.AsyncSpritesClient) -> None:
     files = (await client.create_sprite("ada")).filesystem()
     secret = files / "/workspace/.os/run/token"
     await secret.write_bytes(b"\0word", mode=0o600)
@@ -87,9 +86,10 @@ async def test_files_are_real_and_their_errors_have_names(
     assert (emulator.machines["ada"].root / "etc/outside").exists()
 
 
-async def test_commands_are_real_processes_with_two_streams_an_input_and_a_code(
+async def test_vm_commands_run_real_processes(
     client: sprites.AsyncSpritesClient,
 ) -> None:
+    """Stdin, stdout, stderr, environment and exit code pass through."""
     sprite = await client.create_sprite("ada")
     done = await sprite.run("sh", "-c", "echo out; echo err >&2; exit 3", capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
@@ -99,7 +99,7 @@ async def test_commands_are_real_processes_with_two_streams_an_input_and_a_code(
     assert len(large) == 3_000_000
 
 
-async def test_a_service_runs_is_restarted_when_it_crashes_and_stays_stopped(
+async def test_crashed_service_restarts_stopped_one_does_not(
     emulator: Emulator, client: sprites.AsyncSpritesClient
 ) -> None:
     sprite = await client.create_sprite("ada")
@@ -110,7 +110,7 @@ async def test_a_service_runs_is_restarted_when_it_crashes_and_stays_stopped(
     assert service.state.pid is not None
     os.kill(service.state.pid, 9)
     machine = emulator.machines["ada"].services["web"]
-    await eventually(lambda: machine.restarts == 1 and machine.runs, "it is started again")
+    await eventually(lambda: machine.restarts == 1 and machine.runs, "the service does not restart")
     with pytest.raises(APIError) as caught:
         await sprite.start_service("web")
     assert caught.value.status_code == 409
@@ -123,7 +123,7 @@ async def test_a_service_runs_is_restarted_when_it_crashes_and_stays_stopped(
     assert [(e.type, e.exit_code) for e in dying if e.type in {"stderr", "exit"}] == [("stderr", None), ("exit", 7)]
 
 
-async def test_checkpoints_are_kept_listed_and_restored(client: sprites.AsyncSpritesClient) -> None:
+async def test_checkpoint_is_listed_and_restored(client: sprites.AsyncSpritesClient) -> None:
     sprite = await client.create_sprite("ada")
     note = sprite.filesystem() / "/workspace/note"
     await note.write_text("before")
@@ -135,7 +135,7 @@ async def test_checkpoints_are_kept_listed_and_restored(client: sprites.AsyncSpr
     assert await note.read_text() == "before"
 
 
-async def test_a_network_policy_is_kept(client: sprites.AsyncSpritesClient) -> None:
+async def test_network_policy_is_stored(client: sprites.AsyncSpritesClient) -> None:
     sprite = await client.create_sprite("ada")
     policy = sprites.NetworkPolicy([sprites.PolicyRule(domain="*", action="deny")])
     await sprite.update_network_policy(policy)
@@ -144,7 +144,7 @@ async def test_a_network_policy_is_kept(client: sprites.AsyncSpritesClient) -> N
         await sprite.update_network_policy(sprites.NetworkPolicy([sprites.PolicyRule(action="allow")]))
 
 
-#: Says how often it was asked, on the port that the VM knows as 8765.
+#: A server on the VM's port 8765 that answers each line with the number of lines so far.
 COUNTER = """
 import socketserver
 class Handler(socketserver.StreamRequestHandler):
@@ -176,9 +176,10 @@ async def asked(socket: ClientConnection) -> bytes:
     return said
 
 
-async def test_sleep_cuts_connections_warm_keeps_the_process_and_cold_starts_the_service_anew(
+async def test_sleep_cuts_connections_cold_restarts_service(
     emulator: Emulator, client: sprites.AsyncSpritesClient
 ) -> None:
+    """A warm sleep keeps the process, and a cold one starts the service again."""
     sprite = await client.create_sprite("ada")
     machine = emulator.machines["ada"]
     await sprite.create_service("counter", "python3", ["-c", COUNTER], duration=5.0)
@@ -206,7 +207,7 @@ async def test_sleep_cuts_connections_warm_keeps_the_process_and_cold_starts_the
     assert count == b"1\n"
 
 
-async def test_a_task_of_the_vm_puts_its_sleep_off(emulator: Emulator, client: sprites.AsyncSpritesClient) -> None:
+async def test_vm_task_prevents_sleep(emulator: Emulator, client: sprites.AsyncSpritesClient) -> None:
     sprite = await client.create_sprite("ada")
     machine = emulator.machines["ada"]
     ask = (
@@ -223,9 +224,7 @@ async def test_a_task_of_the_vm_puts_its_sleep_off(emulator: Emulator, client: s
     assert await machine.doze()
 
 
-async def test_calls_fail_are_slow_or_are_cut_off_on_demand(
-    emulator: Emulator, client: sprites.AsyncSpritesClient
-) -> None:
+async def test_faults_fail_delay_or_cut_calls(emulator: Emulator, client: sprites.AsyncSpritesClient) -> None:
     await client.create_sprite("ada")
     emulator.faults += [
         Fault("GET", "/v1/sprites/ada$", status=503, body="later"),

@@ -1,4 +1,4 @@
-"""What a client hears: durable events without a gap, replayed from where it left off, and answers in their turn."""
+"""Events to a client: durable and gapless, with replay on resume; and the order of replies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Share
 
 
 @shared
-async def test_a_mission_that_is_interrupted_before_the_agent_is_awake_is_interrupted(home: SharedSprite) -> None:
+async def test_interrupt_before_agent_start_ends_mission(home: SharedSprite) -> None:
     async with home.client() as client:
         mission = client.send("mission", {"text": "Hello, stop early"})
         await client.event("started")
@@ -39,7 +39,8 @@ async def test_a_mission_that_is_interrupted_before_the_agent_is_awake_is_interr
 
 
 @shared
-async def test_a_heartbeat_is_answered_in_its_turn_and_a_slow_turn_holds_up_nothing_else(home: SharedSprite) -> None:
+async def test_slow_turn_does_not_delay_other_requests(home: SharedSprite) -> None:
+    """Only the heartbeat waits for the end of the turn."""
     home.model.script.agent({"match": "slowly", "delay": 0.3})
     async with home.client() as client:
         mission = client.send("mission", {"text": "Hello, slowly"})
@@ -56,7 +57,7 @@ async def test_a_heartbeat_is_answered_in_its_turn_and_a_slow_turn_holds_up_noth
 
 
 @shared
-async def test_the_chat_keeps_what_tools_a_turn_used_and_how_it_ended(home: SharedSprite) -> None:
+async def test_chat_keeps_tools_and_turn_status(home: SharedSprite) -> None:
     async with home.client() as client:
         used = client.send("mission", {"text": "run `echo one\necho two`"})
         await client.end_of(used)
@@ -80,8 +81,10 @@ async def test_the_chat_keeps_what_tools_a_turn_used_and_how_it_ended(home: Shar
 
 
 @shared
-async def test_status_names_mission_begun_meanwhile(home: SharedSprite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A status is of the moment when it is sent: older words would undo a `session_update` on the page."""
+async def test_status_includes_concurrently_started_mission(
+    home: SharedSprite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A status describes the moment of sending: an older one would undo a `session_update` on the page."""
     state = Gateway._memory_state
 
     async def meanwhile(gateway: Gateway) -> MemoryState:
@@ -97,7 +100,8 @@ async def test_status_names_mission_begun_meanwhile(home: SharedSprite, monkeypa
 
 
 @shared
-async def test_a_client_that_resumes_gets_exactly_what_it_missed_also_after_a_restart(home: SharedSprite) -> None:
+async def test_resume_replays_missed_events_after_restart(home: SharedSprite) -> None:
+    """Events older than the kept ones yield a `gap` and a `state_sync`."""
     model, workspace, sprite = home.model, home.workspace, home.sprite
     async with sprite.client() as witness:
         async with sprite.client() as client:

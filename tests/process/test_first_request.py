@@ -1,4 +1,4 @@
-"""What the model is given with the first word: what this agent is for, and nothing of the CLI's that it is not."""
+"""The first request to the model: the sprite's tools and skills, without the CLI's unrelated extras."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Warm the pot first. !`touch injected`
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
 async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
-    """With a skill in its workspace."""
+    """Start a sprite with a skill in its workspace."""
     folder = tmp_path_factory.mktemp("first")
     skill = folder / "workspace/skills/brew-tea/SKILL.md"
     skill.parent.mkdir(parents=True)
@@ -40,7 +40,8 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Share
         yield home
 
 
-async def test_the_agent_has_its_own_tools_and_of_the_clis_only_those_it_is_for(home: SharedSprite) -> None:
+async def test_first_request_offers_only_expected_tools(home: SharedSprite) -> None:
+    """The request holds no foreign skills and no attribution text."""
     async with home.client() as client:
         await chat(client, "Hello")
     request = prompts(home.model, "Hello")[0].body
@@ -54,7 +55,7 @@ async def test_the_agent_has_its_own_tools_and_of_the_clis_only_those_it_is_for(
     assert "- general-purpose: " in told
 
 
-#: What the CLI has to call the model later, again, elsewhere or beside, as it would be called.
+#: CLI tools that call the model later, repeatedly, remotely or in parallel, with valid input.
 SCHEDULING = {
     "CronCreate": {"cron": "* * * * *", "prompt": "go on", "recurring": True},
     "CronList": {},
@@ -71,18 +72,18 @@ SCHEDULING = {
 }
 
 
-async def test_no_agent_can_have_the_cli_call_the_model_later_or_again(home: SharedSprite) -> None:
+async def test_scheduling_tools_are_unavailable_to_agents(home: SharedSprite) -> None:
     await assert_nothing_is_scheduled(home)
 
 
 @pytest.mark.soak
-async def test_no_scheduling_tool_in_ask_mode(tmp_path: Path) -> None:
+async def test_ask_mode_has_no_scheduling_tools(tmp_path: Path) -> None:
     async with shared_sprite(tmp_path, permissions="ask") as home:
         await assert_nothing_is_scheduled(home)
 
 
 async def assert_nothing_is_scheduled(home: SharedSprite) -> None:
-    """Neither the agent nor a subagent, which has no more tools and is asked for no attribution either."""
+    """Check that neither the agent nor its subagent has a scheduling tool or an attribution prompt."""
     calls: dict[str, Any] = {
         "blocks": [{"type": "tool_use", "name": name, "input": given} for name, given in SCHEDULING.items()]
     }
@@ -101,7 +102,7 @@ async def assert_nothing_is_scheduled(home: SharedSprite) -> None:
             elif payload["event"] in {"complete", "error"}:
                 break
     assert (payload["event"], payload["mission_id"]) == ("complete", mission)
-    assert set(asked) <= {"Agent"}, "what is not there is not asked for"
+    assert set(asked) <= {"Agent"}, "a missing tool asked for permission"
     for kind in ("main", "subagent"):
         answered = next(r.body for r in home.model.requests if r.kind == kind and "No such tool" in json.dumps(r.body))
         blocks = [b for m in answered["messages"] if isinstance(m["content"], list) for b in m["content"]]
@@ -115,7 +116,8 @@ async def assert_nothing_is_scheduled(home: SharedSprite) -> None:
     assert "attribution" not in json.dumps(subagent["messages"]).casefold()
 
 
-async def test_a_skill_of_the_workspace_is_listed_and_read_when_it_is_needed(home: SharedSprite) -> None:
+async def test_workspace_skill_is_listed_and_loads_lazily(home: SharedSprite) -> None:
+    """Hooks and injected commands of the skill do not run."""
     skill = home.workspace / "skills/brew-tea/SKILL.md"
     home.model.script.agent(
         {"tool": "Read", "input": {"file_path": str(skill)}}, {"tool": "Bash", "input": {"command": "true"}}
@@ -127,6 +129,6 @@ async def test_a_skill_of_the_workspace_is_listed_and_read_when_it_is_needed(hom
     assert line in first["system"][-1]["text"]
     assert "Warm the pot" not in json.dumps(first)
     assert "Warm the pot" in json.dumps(home.model.requests[-1].body["messages"])
-    # What a skill would run by being there runs with nobody's leave.
+    # Neither the skill's hook nor its injected command ran.
     assert not list(home.workspace.rglob("hooked"))
     assert not list(home.workspace.rglob("injected"))

@@ -1,4 +1,4 @@
-"""The agent's process is there before the first message: started ahead, and brought up to date."""
+"""Prewarming: the agent's process starts before the first message, with the newest memory."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from bridge.fake_model.model import OfflineModel
 from tests.harness import Client, Sprite, SpriteProcess, observations, rows, running_sprite, sprite_process
 from tests.inspection import agent_process, agents, chat, endings, eventually, prompts
 
-#: The tests of the shared workspace run in their order: each takes over the agent that the one before left.
+#: Tests of the shared workspace run in file order, and each continues with the previous test's agent.
 shared = pytest.mark.asyncio(loop_scope="module")
-#: How long one waits for its first message, where a test does not have it started again.
+#: Lifetime of an unused prewarmed agent in the shared workspace.
 SECONDS = 8
 AHEAD = {"SPRITE_PREWARM_SECONDS": str(SECONDS)}
 
 
 @dataclass(slots=True)
 class Home:
-    """A workspace, and the sprite that has it: a process until it is killed, then one in a thread."""
+    """A workspace and its sprite: a process until the kill, then a server in a thread."""
 
     model: OfflineModel
     workspace: Path
@@ -44,14 +44,14 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]
 
 
 async def spare(sprite: Sprite) -> int:
-    """The process that was started ahead, once it is there."""
+    """Wait for the prewarmed agent and return its process id."""
     found: list[int] = []
 
     def is_there() -> bool:
         found[:] = agents(sprite)
         return len(found) == 1
 
-    await eventually(is_there, "an agent is started ahead")
+    await eventually(is_there, "no agent is prewarmed")
     return found[0]
 
 
@@ -61,11 +61,11 @@ async def state(client: Client) -> dict[str, object]:
 
 
 @shared
-async def test_it_starts_ahead_and_the_first_mission_is_its_own(home: Home) -> None:
-    """One that has had a mission is a session's: it stays when its time as a spare is over."""
+async def test_prewarmed_agent_takes_first_mission(home: Home) -> None:
+    """An agent with a mission belongs to a session and does not time out."""
     async with home.sprite.client() as client:
         ahead = await spare(home.sprite)
-        # It is no session, it is not busy, and the model has been asked nothing.
+        # The prewarmed agent has no session and no mission, and has not called the model.
         assert ((await state(client))["session_id"], (await state(client))["running_mission_id"]) == (None, None)
         assert home.model.requests == []
         await chat(client, "My name is Ada Lovelace.")
@@ -73,13 +73,13 @@ async def test_it_starts_ahead_and_the_first_mission_is_its_own(home: Home) -> N
         await asyncio.sleep(SECONDS + 0.5)
         async with home.sprite.client() as other:
             await chat(other, "Hello again")
-        # It has other, short-lived children.
+        # Sprites also have other, short-lived child processes.
         assert agents(home.sprite) == [ahead]
 
 
 @shared
-async def test_next_agent_starts_and_knows_newest_memory(home: Home) -> None:
-    """The next agent starts when a session ends; what memory learns after that is in its first prompt."""
+async def test_prewarmed_agent_reads_newest_memory(home: Home) -> None:
+    """The next agent starts when a session ends, and later memory edits still reach its first prompt."""
     async with home.sprite.client() as client:
         first = agent_process(home.sprite)
         await client.ask("system", {"action": "new_session"})
@@ -94,7 +94,7 @@ async def test_next_agent_starts_and_knows_newest_memory(home: Home) -> None:
 
 
 @shared
-async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(home: Home) -> None:
+async def test_prewarm_failure_is_reported_to_mission(home: Home) -> None:
     async with home.sprite.client() as client:
         os.kill(agent_process(home.sprite), signal.SIGKILL)
         boot = home.workspace / ".os/run/boot.md"
@@ -107,8 +107,8 @@ async def test_one_that_cannot_start_is_told_to_the_mission_that_needs_it(home: 
 
 
 @shared
-async def test_agent_resumes_ahead_after_kill(home: Home) -> None:
-    """Errands wait for it while it starts. The agent that starts after the last one ends with its sprite."""
+async def test_prewarmed_agent_resumes_session_after_kill(home: Home) -> None:
+    """Internal jobs wait while the agent starts, and the last prewarmed agent ends with its sprite."""
     assert isinstance(home.sprite, SpriteProcess)
     await home.sprite.kill()
     home.sprite = sprite = await home.stack.enter_async_context(running_sprite(home.workspace, home.model.url, **AHEAD))
@@ -129,15 +129,15 @@ async def test_agent_resumes_ahead_after_kill(home: Home) -> None:
     assert endings(home.workspace)[mission] == ["complete"]
 
 
-async def test_unused_spare_ends_after_its_time(model: OfflineModel, workspace: Path) -> None:
+async def test_unused_prewarmed_agent_times_out(model: OfflineModel, workspace: Path) -> None:
     async with running_sprite(workspace, model.url, SPRITE_PREWARM_SECONDS="1") as sprite, sprite.client():
         ahead = await spare(sprite)
-        await eventually(lambda: not Path(f"/proc/{ahead}").exists(), "the spare is ended")
+        await eventually(lambda: not Path(f"/proc/{ahead}").exists(), "the prewarmed agent does not end")
 
 
-async def test_it_can_be_turned_off(model: OfflineModel, workspace: Path) -> None:
+async def test_prewarm_setting_zero_starts_no_agent(model: OfflineModel, workspace: Path) -> None:
     async with running_sprite(workspace, model.url, SPRITE_PREWARM_SECONDS="0") as sprite, sprite.client() as client:
         assert (await client.ask("heartbeat"))["payload"] == {"status": "done"}
         assert agents(sprite) == []
         log = (workspace.parent / "stderr.log").read_text()
-        assert "the agent's sandbox" not in log, "nothing of the agent is loaded"
+        assert "the agent's sandbox" not in log, "the agent's modules are loaded"

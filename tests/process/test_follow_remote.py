@@ -1,4 +1,4 @@
-"""`follow --to`: turns on their way to a bridge elsewhere, which is away, out of patience, or takes only some."""
+"""`follow --to`: delivery of turns to a remote bridge that is down, rate-limits or refuses some of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def turn(key: str, text: str = "Hello", project: str | None = "/code") -> Import
 
 
 class Door:
-    """A bridge's door that answers as it is told: a status for each call, or whatever a body deserves."""
+    """A bridge endpoint that returns the queued statuses first, then judges each body."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
@@ -70,7 +70,8 @@ async def open_door() -> AsyncIterator[Door]:
         await runner.cleanup()
 
 
-async def test_turns_go_in_order_a_project_a_call_and_one_that_is_refused_keeps_no_other_back(tmp_path: Path) -> None:
+async def test_refused_turn_does_not_block_other_turns(tmp_path: Path) -> None:
+    """Turns arrive in order, and each call holds the turns of one project."""
     async with open_door() as door, RemoteDelivery(door.url, lambda: "secret", Spool(tmp_path)) as remote:
         keys = ["1", "2", "bad", "4", "5"]
         await remote.deliver([*(turn(key) for key in keys), turn("6", project=None)])
@@ -88,7 +89,7 @@ async def test_turns_go_in_order_a_project_a_call_and_one_that_is_refused_keeps_
 
 
 @pytest.mark.parametrize(("status", "headers"), [(503, {"Retry-After": "0"}), (429, {"Retry-After": "0"})])
-async def test_what_is_not_taken_now_is_sent_again(status: int, headers: dict[str, str], tmp_path: Path) -> None:
+async def test_temporary_error_is_retried(status: int, headers: dict[str, str], tmp_path: Path) -> None:
     async with open_door() as door, RemoteDelivery(door.url, lambda: "secret", Spool(tmp_path)) as remote:
         door.answers = [(status, headers)]
         await remote.deliver([turn("1")])
@@ -96,25 +97,24 @@ async def test_what_is_not_taken_now_is_sent_again(status: int, headers: dict[st
         assert (await remote.work()).stored == 1
 
 
-async def test_a_token_that_is_not_taken_is_said_once_and_turns_go_on_being_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_rejected_token_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Turns stay in the spool until a restart with a valid token."""
     async with open_door() as door, RemoteDelivery(door.url, lambda: "secret", Spool(tmp_path)) as remote:
         door.answers = [(401, {}), (403, {})]
         for key in "123":
             await remote.deliver([turn(key)])
             await remote.work()
         assert remote.waiting == 3
-        assert len(door.calls) == 1, "it does not knock again at once"
+        assert len(door.calls) == 1, "the delivery retried at once with a rejected token"
         assert sum("token" in record.getMessage() for record in caplog.records) == 1
         assert "secret" not in caplog.text
     async with open_door() as door, RemoteDelivery(door.url, lambda: "new", Spool(tmp_path)) as remote:
-        # A restart, with a token that is taken.
+        # A restart with a valid token.
         assert (await remote.work()).stored == 3
         assert door.taken == ["1", "2", "3"]
 
 
-async def test_what_waits_is_on_disk_whole_and_for_its_owner_alone(tmp_path: Path) -> None:
+async def test_spool_is_atomic_and_private_to_owner(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     async with RemoteDelivery("http://127.0.0.1:9", lambda: "secret", Spool(folder)) as remote:
         await remote.deliver([turn("1")])
@@ -139,20 +139,21 @@ async def test_what_waits_is_on_disk_whole_and_for_its_owner_alone(tmp_path: Pat
         ("", "address of a bridge"),
     ],
 )
-def test_a_token_goes_nowhere_that_it_must_not(url: str, words: str) -> None:
+def test_unsafe_bridge_url_is_refused(url: str, words: str) -> None:
     with pytest.raises(OperatorError, match=words):
         checked_url(url)
     assert checked_url("http://localhost:8080/") == "http://localhost:8080"
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"two words\n", b"\xff\n", b"a" * 10 + b"\0"])
-def test_a_file_without_a_token_says_how_to_get_one(content: bytes, tmp_path: Path) -> None:
+def test_unusable_token_file_names_command(content: bytes, tmp_path: Path) -> None:
+    """The error names the command that creates a token."""
     (tmp_path / "token").write_bytes(content)
     with pytest.raises(OperatorError, match="users token NAME --scope observe"):
         token_from(tmp_path / "token", None)()
 
 
-async def test_sessions_reach_the_sprite_behind_a_bridge_also_after_that_was_away(tmp_path: Path) -> None:
+async def test_sessions_reach_bridge_after_downtime(tmp_path: Path) -> None:
     data, logs = tmp_path / "data", tmp_path / "logs"
     logs.mkdir()
     workspace, away = data / "workspaces/ada", tmp_path / "nobody"
@@ -182,11 +183,11 @@ async def test_sessions_reach_the_sprite_behind_a_bridge_also_after_that_was_awa
     assert "the rest waits on this disk" in complaint
     async with running_bridge(data, port=port), follower(away, logs, *to, **state) as running:
         await running.line()
-        await eventually(lambda: said(workspace) == ["Hello from afar"], "what waited arrived")
+        await eventually(lambda: said(workspace) == ["Hello from afar"], "the spooled turn does not arrive")
         with log.open("a") as file:
             file.write(f"{json.dumps(asked | {'uuid': 'q2'})}\n{json.dumps(answered | {'uuid': 'a2'})}\n")
-        await eventually(lambda: said(workspace) == ["Hello from afar"] * 2, "and what came then")
+        await eventually(lambda: said(workspace) == ["Hello from afar"] * 2, "the new turn does not arrive")
         assert await running.stop() == 0
     assert {turn["project"] for turn in observations(workspace)} == {"/code"}
-    assert not away.exists(), "no workspace is made where none is needed"
+    assert not away.exists(), "follow created an unneeded workspace"
     assert await asyncio.to_thread(list, (tmp_path / "state").rglob("spool/*")) == []

@@ -1,4 +1,4 @@
-"""The follower of sprites' logs against a sprite that says what a test wants: what is stored, refused, waited for."""
+"""The replicator against a scripted sprite: storing, refusing and waiting for batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPRITE = "ada"
 
 @dataclass
 class Followed:
-    """A sprite that a test speaks for; `link` is the bridge's link to it, which stands."""
+    """A scripted sprite and its replicator; `link` is the established connection of the bridge."""
 
     sprite: StandIn
     store: SealedStore
@@ -38,7 +38,7 @@ class Followed:
     link: Visitor
 
     async def asked(self) -> tuple[Visitor, dict[str, Any]]:
-        """The next connection that is to be shipped to, and what it asks for."""
+        """Accept the next replication connection and return it with its `ship` request."""
         visitor = await self.sprite.visitor()
         auth = await visitor.welcome()
         assert auth["client"] == STORE
@@ -69,31 +69,32 @@ async def followed(folder: Path | str, quota: int = 2**30, keys: Keyring | None 
 
 
 async def ship(visitor: Visitor, message: Shipped) -> int:
-    """Ships a message; up to where it was acknowledged."""
+    """Send a batch and return the acknowledged position."""
     await visitor.send(message)
     through: int = (await visitor.receive("ship_ack"))["payload"]["through"]
     return through
 
 
-async def test_what_is_shipped_is_stored_before_it_is_acknowledged_and_resumed_there(tmp_path: Path) -> None:
+async def test_batch_is_stored_before_acknowledgement(tmp_path: Path) -> None:
+    """A new connection resumes after the acknowledged position."""
     async with followed(tmp_path) as it:
         visitor, asked = await it.asked()
         assert (asked["payload"]["after"], asked["payload"].get("log")) == (0, None)
-        # What else the sprite says there is nothing to a store.
+        # The replicator ignores other messages of the sprite.
         await visitor.send(state_sync())
         assert await ship(visitor, Packer().pack(shipped(turn(1, "one" * 500, 5)))) == 5
         assert await words(it.store, SPRITE) == ["one" * 500]
         assert it.followers.is_unshipped(SPRITE)
         await ship(visitor, shipped(turn(2, "two", 9), whole=True))
         assert (await it.store.position(SPRITE)).is_whole
-        await eventually(lambda: not it.followers.is_unshipped(SPRITE), "it is never whole")
+        await eventually(lambda: not it.followers.is_unshipped(SPRITE), "the replica never becomes complete")
         visitor.cut()
         visitor, asked = await it.asked()
         assert (asked["payload"]["after"], asked["payload"]["log"]) == (9, "log-1")
         assert it.followers.is_unshipped(SPRITE)
 
 
-async def test_a_room_stays_open_until_all_of_its_sprite_is_stored(tmp_path: Path) -> None:
+async def test_hub_stays_open_until_replica_is_complete(tmp_path: Path) -> None:
     async with (
         StandIn() as sprite,
         store_at(tmp_path) as store,
@@ -109,7 +110,7 @@ async def test_a_room_stays_open_until_all_of_its_sprite_is_stored(tmp_path: Pat
             visitor = await sprite.visitor()
             await visitor.welcome()
             await visitor.receive("ship")
-        # Nobody is here any more, and the store lacks something.
+        # No client is connected, and the replica is incomplete.
         assert await ship(visitor, shipped(turn(1, "one", 1))) == 1
         room = relay.room_of(SPRITE)
         assert room is not None
@@ -118,10 +119,10 @@ async def test_a_room_stays_open_until_all_of_its_sprite_is_stored(tmp_path: Pat
         assert await ship(visitor, shipped(through=1, whole=True)) == 1
         await link.left()
         await visitor.left()
-        await eventually(lambda: relay.room_of(SPRITE) is None, "the room stays open")
+        await eventually(lambda: relay.room_of(SPRITE) is None, "the hub stays open")
 
 
-async def test_an_older_disk_overwrites_nothing_until_an_operator_accepts_it(tmp_path: Path) -> None:
+async def test_older_disk_needs_operator_to_overwrite_replica(tmp_path: Path) -> None:
     async with followed(tmp_path) as it:
         visitor, asked = await it.asked()
         await ship(visitor, shipped(turn(1, "one", 1), turn(2, "two", 2), whole=True))
@@ -131,7 +132,7 @@ async def test_an_older_disk_overwrites_nothing_until_an_operator_accepts_it(tmp
         await visitor.left()
         assert "python -m bridge store accept ada" in await it.trouble()
         assert await words(it.store, SPRITE) == ["one", "two"]
-        # A VM is not kept awake for that.
+        # The VM is not kept awake for this.
         assert not it.followers.is_unshipped(SPRITE)
 
         await it.store.accept(SPRITE)
@@ -142,7 +143,7 @@ async def test_an_older_disk_overwrites_nothing_until_an_operator_accepts_it(tmp
         assert await it.trouble() == ""
 
 
-async def test_what_is_said_of_files_is_as_of_the_last_look_at_them(tmp_path: Path) -> None:
+async def test_files_seen_reflects_last_complete_batch(tmp_path: Path) -> None:
     async with followed(tmp_path) as it:
         visitor, _ = await it.asked()
         await ship(visitor, shipped(turn(1, "one", 1), whole=True))
@@ -150,7 +151,7 @@ async def test_what_is_said_of_files_is_as_of_the_last_look_at_them(tmp_path: Pa
         first = await it.standing()
         assert first.files_seen is not None
         await ship(visitor, shipped(through=1, whole=True))
-        # That nothing changed is known, and not written down each time.
+        # A batch without changes is not written to the database.
         assert (await it.store.position(SPRITE)).at == stored_at
         again = await it.standing()
         assert (again.behind, again.trouble) == (0.0, "")
@@ -159,7 +160,7 @@ async def test_what_is_said_of_files_is_as_of_the_last_look_at_them(tmp_path: Pa
         assert (await it.standing()).files_seen is None
 
 
-async def test_another_log_is_not_stored_over_the_one_that_is_there(tmp_path: Path) -> None:
+async def test_different_log_does_not_overwrite_replica(tmp_path: Path) -> None:
     async with followed(tmp_path) as it:
         visitor, _ = await it.asked()
         await ship(visitor, shipped(turn(1, "one", 1), whole=True))
@@ -178,9 +179,10 @@ async def test_another_log_is_not_stored_over_the_one_that_is_there(tmp_path: Pa
         (Error("unknown_type", "Not \x1b[2Jknown."), "does not ship its log: Not"),
     ],
 )
-async def test_what_is_refused_is_said_and_neither_acknowledged_nor_waited_for(
+async def test_refused_batch_is_reported_without_acknowledgement(
     tmp_path: Path, message: Shipped | Error, said: str
 ) -> None:
+    """The sprite is not kept awake for a batch that cannot be stored."""
     async with followed(tmp_path, quota=50_000) as it:
         visitor, asked = await it.asked()
         await visitor.send(message, reply_to=asked["id"])
@@ -192,7 +194,8 @@ async def test_what_is_refused_is_said_and_neither_acknowledged_nor_waited_for(
         assert (await it.store.position(SPRITE)).log is None
 
 
-async def test_what_was_whole_is_behind_from_when_it_cannot_be_stored_any_more(tmp_path: Path) -> None:
+async def test_full_replica_counts_as_behind(tmp_path: Path) -> None:
+    """The delay counts from the first batch that did not fit."""
     async with followed(tmp_path, quota=50_000) as it:
         visitor, _ = await it.asked()
         await ship(visitor, shipped(turn(1, "one", 1), whole=True))
@@ -203,11 +206,11 @@ async def test_what_was_whole_is_behind_from_when_it_cannot_be_stored_any_more(t
         seen = await it.followers.standing(SPRITE)
         assert "has filled the" in seen.trouble
         assert (seen.behind or 0.0) > 0
-        # The same, once there is room.
+        # Without the refusal, as once there is room, the replica counts as complete.
         assert (await standing(it.store, SPRITE)).behind == 0
 
 
-async def test_a_row_without_its_chunks_has_everything_shipped_once_more(tmp_path: Path) -> None:
+async def test_missing_chunks_restart_replication(tmp_path: Path) -> None:
     async with followed(tmp_path) as it:
         visitor, _ = await it.asked()
         await ship(visitor, shipped(turn(1, "one", 1)))
@@ -218,7 +221,7 @@ async def test_a_row_without_its_chunks_has_everything_shipped_once_more(tmp_pat
         assert await words(it.store, SPRITE) == ["one"]
 
 
-async def test_it_is_followed_only_while_there_is_a_link(tmp_path: Path) -> None:
+async def test_replication_runs_only_with_link(tmp_path: Path) -> None:
     async with followed(tmp_path) as it:
         visitor, _ = await it.asked()
         await ship(visitor, shipped(turn(1, "one", 1), whole=True))

@@ -1,4 +1,4 @@
-"""`follow` as people run it: a process beside the real CLI and a sprite that comes and goes, killed at any moment."""
+"""`follow` as a process beside the real CLI and a sprite that starts and stops, with random kills."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.harness import PATIENCE, RunningProcess, observations, sprite_environ
 from tests.inspection import eventually
 from tests.session_logs import Recorded, write_copy, write_many
 
-#: How often a follower is ended at any moment.
+#: Number of stops or kills at a random moment.
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 1
-#: Turns in the logs meanwhile.
+#: Sessions in the logs, and turns in each.
 SESSIONS, TURNS = (6, 100) if LIVES > 1 else (3, 40)
 
 
 class FollowerProcess(RunningProcess):
-    """`python -m sprite follow`, and what it said on stdout."""
+    """`python -m sprite follow` and its printed lines."""
 
     def __init__(self, process: ForkedProcess) -> None:
         super().__init__(process)
@@ -64,7 +64,7 @@ async def follower(workspace: Path, *arguments: str | Path, **extra: str) -> Asy
 
 
 async def once(workspace: Path, *arguments: str | Path, **extra: str) -> tuple[int, str, str]:
-    """`follow --once`: its exit code, and what it said on stdout and stderr."""
+    """Run `follow --once`; return its exit code, stdout and stderr."""
     process = await fork_module(
         "sprite",
         "follow",
@@ -82,13 +82,13 @@ async def once(workspace: Path, *arguments: str | Path, **extra: str) -> tuple[i
 
 
 def said(workspace: Path) -> list[str]:
-    # It may be about to be made.
+    # The database may not exist yet.
     with contextlib.suppress(sqlite3.OperationalError):
         return [turn["user_message"] for turn in observations(workspace) if turn["source"]]
     return []
 
 
-async def test_sessions_are_in_memory_once_whoever_dies(model: OfflineModel, workspace: Path, tmp_path: Path) -> None:
+async def test_follow_logs_turns_once_across_kills(model: OfflineModel, workspace: Path, tmp_path: Path) -> None:
     claude = ClaudeCode(tmp_path / "home", model.url)
     code = tmp_path / "code"
     (code / ".git").mkdir(parents=True)
@@ -99,10 +99,10 @@ async def test_sessions_are_in_memory_once_whoever_dies(model: OfflineModel, wor
     text = "run `echo once`"
 
     async def taken(count: int) -> None:
-        await eventually(lambda: said(workspace) == [text] * count, f"{count} turns are in the log")
+        await eventually(lambda: said(workspace) == [text] * count, f"{count} turns do not reach the log")
 
     async with follower(workspace, CLAUDE_CONFIG_DIR=str(logs.parent)) as first:
-        # Claude Code has never run here: its folder is waited for.
+        # Claude Code has never run here, so the follower waits for its folder.
         assert await first.line() == f"following 0 sessions below {logs}"
         session = (await claude.say(text, below))["session_id"]
         assert (await first.line()).startswith(f"new session {session} in {logs}/")
@@ -110,7 +110,7 @@ async def test_sessions_are_in_memory_once_whoever_dies(model: OfflineModel, wor
         (log,) = logs.rglob(f"{session}.jsonl")
         async with sprite_process(workspace, model.url) as sprite:
             await first.kill()
-            # Nobody follows.
+            # No follower runs now.
             write_copy(log, "second", 1)
             async with follower(workspace, logs) as second:
                 assert await second.line() == f"following 2 sessions below {logs}"
@@ -128,16 +128,14 @@ async def test_sessions_are_in_memory_once_whoever_dies(model: OfflineModel, wor
     await taken(3)
 
 
-async def test_killed_at_any_moment_it_takes_each_turn_exactly_once(
-    recorded: Recorded, workspace: Path, tmp_path: Path
-) -> None:
+async def test_follow_random_kills_import_turns_once(recorded: Recorded, workspace: Path, tmp_path: Path) -> None:
     logs = tmp_path / "many"
     write_many(recorded.log("everyday"), logs, sessions=SESSIONS, turns=TURNS)
-    chance = random.Random(14)  # noqa: S311 - it only has to differ each time
+    chance = random.Random(14)  # noqa: S311 - no secret
     for _ in range(LIVES):
         async with follower(workspace, logs) as running:
             await running.line()
-            # Some are ended in order, at whatever they do.
+            # Some followers are stopped in order, the others are killed.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(chance.uniform(0, 1.5)):
                     await running.ended()
@@ -148,24 +146,22 @@ async def test_killed_at_any_moment_it_takes_each_turn_exactly_once(
     assert len(keys) == keys.total() == SESSIONS * TURNS
 
 
-async def test_logs_that_grow_under_it_become_what_an_import_makes_of_them(
-    recorded: Recorded, workspace: Path, tmp_path: Path
-) -> None:
-    """Compactions, subagents, forks and commands, each of which the real CLI wrote, a third at a time."""
+async def test_follow_of_growing_logs_equals_import(recorded: Recorded, workspace: Path, tmp_path: Path) -> None:
+    """Compactions, subagents, forks and commands of the real CLI arrive a third at a time."""
     logs, at_once = tmp_path / "projects", tmp_path / "at-once"
     sources = sorted(recorded.projects.rglob("*"))
     whole = {path: path.read_bytes() for path in sources if path.is_file()}
     for share in (0.31, 0.62, 1.0):
         for path, content in whole.items():
             if recorded.ids["forked"] in path.name and share < 1:
-                # It began with the end of another.
+                # The fork began after the end of its original.
                 continue
             copy = logs / path.relative_to(recorded.projects)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            # What an agent did is in its log before its session's says that it is done.
+            # A subagent's log is complete before the session logs its result.
             is_ahead = "subagents" in path.parts
             copy.write_bytes(content if is_ahead else content[: int(len(content) * share)])
-            # A fork is begun of what has rested; else its copy of the last turn would be taken before the original.
+            # Forks start from idle sessions. Else the fork's copy of the last turn would be read first.
             rested = time.time() - 60
             os.utime(copy, (rested, rested))
         code, _, complaint = await once(workspace, logs)
@@ -179,7 +175,7 @@ async def test_logs_that_grow_under_it_become_what_an_import_makes_of_them(
     assert turns(workspace) == turns(at_once)
 
 
-async def test_there_is_one_follower_of_a_workspace_and_a_second_says_so(workspace: Path, tmp_path: Path) -> None:
+async def test_second_follower_of_workspace_is_refused(workspace: Path, tmp_path: Path) -> None:
     async with follower(workspace, tmp_path / "logs") as running:
         await running.line()
         code, _, complaint = await once(workspace, tmp_path)
@@ -198,9 +194,7 @@ async def test_there_is_one_follower_of_a_workspace_and_a_second_says_so(workspa
         (["--json"], "--json is for --once"),
     ],
 )
-async def test_a_call_that_makes_no_sense_is_refused_in_words(
-    arguments: list[str], words: str, workspace: Path
-) -> None:
+async def test_follow_invalid_arguments_are_refused(arguments: list[str], words: str, workspace: Path) -> None:
     process = await started(workspace, "follow", *arguments)
     _, complaint = await process.communicate()
     assert process.returncode == 2

@@ -1,6 +1,6 @@
-"""Forgetting: by text, turn, session or learning, beside a sprite or without, it leaves no byte and takes no more.
+"""Forgetting by text, turn, session or learning, with or without a running sprite, removes exactly the target.
 
-Long, since its tests share one curated workspace.
+The file is long because its tests share one curated workspace.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.inspection import curations, learnings, memory_file, prompts, transcr
 from tests.looks import files_below
 from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores
 
-#: How often a forget is killed: the first one is not, and the last one's memory.db is lost as well.
+#: Number of forgets: the first one is not killed, and the last one also loses its memory.db.
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
 WHOLE = ["Ada", "Quibblewort", "tables", "snorgle", "ficus", "Belzoni", "Frobnitz", "llamas"]
 
@@ -51,19 +51,19 @@ def workspace(curated: Path, tmp_path: Path) -> Path:
 
 
 def kept(workspace: Path, *gone: str) -> list[str]:
-    """The words that are still somewhere, of those that should be."""
+    """Return the remaining words that the workspace still contains."""
     return [word for word in WHOLE if word not in gone and files_containing(workspace, word)]
 
 
-# Without a sprite
+# --- without a running sprite ---
 
 
-def test_there_is_something_to_forget(curated: Path) -> None:
+def test_curated_workspace_contains_all_words(curated: Path) -> None:
     assert [word for word in WHOLE if files_containing(curated, word)] == WHOLE
 
 
-async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(workspace: Path, model: OfflineModel) -> None:
-    """By its words, however they are written; by its session; and by what was learned of it."""
+async def test_forgotten_words_leave_no_byte_after_rebuild(workspace: Path, model: OfflineModel) -> None:
+    """The targets are a text in other spelling, a session and a learning."""
     sessions = transcript(workspace, "SELECT id FROM sessions ORDER BY started_at")
     gone: list[str] = []
     targets: list[tuple[dict[str, Any], list[str]]] = [
@@ -93,7 +93,7 @@ async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(workspace
     assert TYPED in memory_file(workspace, "user.md")
 
 
-async def test_the_command_shows_what_would_go_and_says_that_it_went(workspace: Path) -> None:
+async def test_forget_command_lists_preview_and_result(workspace: Path) -> None:
     code, out, err = await command(workspace, "memory", "forget", "--text", "Quibblewort", "--yes")
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -109,7 +109,7 @@ async def test_the_command_shows_what_would_go_and_says_that_it_went(workspace: 
 
 
 async def forget_from(stdin: int, workspace: Path) -> tuple[int, str]:
-    """`memory forget --text Quibblewort`, asked and answered there: exit code, stderr."""
+    """Run `memory forget --text Quibblewort` with this stdin; return (exit code, stderr)."""
     arguments = ["memory", "forget", "--text", "Quibblewort", "--workspace", str(workspace)]
     pipe = asyncio.subprocess.PIPE
     process = await fork_module("sprite", *arguments, env=sprite_environment(None), stdin=stdin, stderr=pipe)
@@ -119,7 +119,7 @@ async def forget_from(stdin: int, workspace: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("piped", [b"y\n", pytest.param(b"", marks=pytest.mark.soak)], ids=str)
-async def test_without_a_terminal_nothing_is_forgotten_whatever_stands_on_stdin(piped: bytes, workspace: Path) -> None:
+async def test_forget_without_terminal_ignores_piped_confirmation(piped: bytes, workspace: Path) -> None:
     before = dump(workspace / ".os/memory/transcript.db")
     reading, writing = os.pipe()
     os.write(writing, piped)
@@ -140,7 +140,7 @@ async def test_without_a_terminal_nothing_is_forgotten_whatever_stands_on_stdin(
     ],
     ids=str,
 )
-async def test_at_a_terminal_only_a_yes_forgets(typed: bytes, code: int, workspace: Path) -> None:
+async def test_forget_at_terminal_requires_yes(typed: bytes, code: int, workspace: Path) -> None:
     ours, theirs = pty.openpty()
     try:
         os.write(ours, typed)
@@ -152,9 +152,7 @@ async def test_at_a_terminal_only_a_yes_forgets(typed: bytes, code: int, workspa
     assert (files_containing(workspace, "Quibblewort") == []) == (code == 0)
 
 
-async def test_a_tombstone_says_when_and_how_much_and_not_what(
-    workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_tombstone_holds_counts_but_no_content(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await forget(workspace, text="Quibblewort")
     summary = json.loads(capsys.readouterr().out)
     assert [summary.pop(name) for name in ("remains", "gone", "still", "more")] == [[], [], [], 0]
@@ -167,7 +165,7 @@ async def test_a_tombstone_says_when_and_how_much_and_not_what(
     assert [o["id"] for o in observations(workspace)] == list(range(1, 10))
 
 
-async def test_a_turn_that_is_forgotten_takes_its_card_its_chat_and_what_was_learned_of_it(workspace: Path) -> None:
+async def test_forgotten_turn_takes_card_chat_and_learning(workspace: Path) -> None:
     assert len(workspace_db(workspace, "SELECT * FROM cards")) == 1
     await forget(workspace, turn=4)
     assert workspace_db(workspace, "SELECT * FROM cards") == []
@@ -178,7 +176,7 @@ async def test_a_turn_that_is_forgotten_takes_its_card_its_chat_and_what_was_lea
     assert len(learnings(workspace)) == 4
 
 
-async def test_nothing_that_matches_is_said_so(workspace: Path) -> None:
+async def test_forget_without_match_raises_error(workspace: Path) -> None:
     before = dump(workspace / ".os/memory/transcript.db")
     missing: list[tuple[dict[str, Any], str]] = [
         ({"text": "Zanzibar"}, "Nothing in memory matches that."),
@@ -196,14 +194,15 @@ async def test_nothing_that_matches_is_said_so(workspace: Path) -> None:
     assert dump(workspace / ".os/memory/transcript.db") == before
 
 
-async def test_no_workspace_and_two_targets_are_refused(tmp_path: Path) -> None:
+async def test_forget_missing_workspace_or_two_targets_fails(tmp_path: Path) -> None:
     code, _, err = await command(tmp_path / "nowhere", "memory", "forget", "--turn", "1")
     assert (code, "no sprite has run there yet" in err) == (2, True)
     code, _, err = await command(tmp_path, "memory", "forget", "--turn", "1", "--text", "abc")
     assert (code, "not allowed with" in err) == (2, True)
 
 
-async def test_many_turns_are_forgotten_only_by_somebody_who_says_so_twice(tmp_path: Path) -> None:
+async def test_forget_of_many_turns_requires_yes_flag(tmp_path: Path) -> None:
+    """Eleven matching turns are listed, but stay without `--yes`."""
     workspace = tmp_path / "workspace"
     folder = workspace / ".os/memory"
     folder.mkdir(parents=True)
@@ -220,8 +219,8 @@ async def test_many_turns_are_forgotten_only_by_somebody_who_says_so_twice(tmp_p
     assert files_containing(workspace, "Zanzibar") == []
 
 
-def test_every_file_of_a_workspace_is_registered(curated: Path) -> None:
-    """A file below `.os/` is a database of the registry, memory's, searched by `FileStore`, or free of words."""
+def test_every_workspace_file_is_registered(curated: Path) -> None:
+    """A file below `.os/` is a registered database, a memory file, searched by `FileStore`, or free of words."""
     system = curated / ".os"
     databases = {"memory/transcript.db", "memory/memory.db", "workspace.db"}
     known = {*databases, *(f"memory/{name}" for name in (*DEPLOYED, *CURATED))}
@@ -236,21 +235,19 @@ def test_every_file_of_a_workspace_is_registered(curated: Path) -> None:
     assert [path for path in files_below(system) if not is_known(path)] == []
 
 
-# Killed
+# --- kills ---
 
 
-async def test_killed_at_any_moment_it_is_asked_for_again_or_finished_by_the_next_start(
-    curated: Path, tmp_path: Path
-) -> None:
+async def test_killed_forget_completes_on_restart_or_retry(curated: Path, tmp_path: Path) -> None:
     target, word = {"text": "Quibblewort"}, "Quibblewort"
     seed = secrets.randbits(32)
-    print(f"seed {seed}")  # noqa: T201 - pytest shows it where the test fails
+    print(f"seed {seed}")  # noqa: T201 - pytest shows it when the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret
     arguments = ["memory", "forget", "--yes", *(f"--{name}={value}" for name, value in target.items())]
     for life in range(LIVES):
         workspace = shutil.copytree(curated, tmp_path / f"life{life}")
         if life == 0:
-            # How long it takes, from its first step to its last.
+            # The first run is not killed and measures the duration.
             code, seconds = await killed(workspace, *arguments)
             assert code == 0
         else:
@@ -261,8 +258,8 @@ async def test_killed_at_any_moment_it_is_asked_for_again_or_finished_by_the_nex
         if life % 2:
             await restart_server(workspace)
             forgotten = any(curation["kind"] == "forget" for curation in curations(workspace))
-            assert forgotten == (files_containing(workspace, word) == []), "all of it or (but for the chat) nothing"
-        with contextlib.suppress(PeerError):  # nothing is left that would match
+            assert forgotten == (files_containing(workspace, word) == []), "the tombstone and the stores disagree"
+        with contextlib.suppress(PeerError):  # no match is left
             await forget(workspace, **target)
         assert files_containing(workspace, word) == []
         assert kept(workspace, word) == [other for other in WHOLE if other != word]
@@ -271,17 +268,15 @@ async def test_killed_at_any_moment_it_is_asked_for_again_or_finished_by_the_nex
         shutil.rmtree(workspace)
 
 
-# Beside a running sprite
+# --- beside a running sprite ---
 
 
-async def test_a_running_sprite_forgets_with_its_agent_and_everybody_who_watches(
-    workspace: Path, model: OfflineModel
-) -> None:
+async def test_running_sprite_forgets_in_agent_and_clients(workspace: Path, model: OfflineModel) -> None:
     async with (
         running_sprite(workspace, model.url) as sprite,
         sprite.client() as client,
     ):
-        # The agent's conversation, and a tool's answer, have the word now.
+        # The agent's conversation and a tool result now contain the word.
         assert "Quibblewort" in (await client.mission("What is my codename?"))["text"]
         await client.mission("search memory for Quibblewort")
         async with sprite.client() as other:
@@ -314,13 +309,13 @@ async def test_a_running_sprite_forgets_with_its_agent_and_everybody_who_watches
         assert sequence[-1] > seen["last_seq"]
         assert files_containing(workspace, "Quibblewort") == []
 
-        # A forget waits for the mission before it, and takes it along.
+        # A forget waits for the running mission and includes its turn.
         wait = {"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.05; done"}}
         model.script.agent({"match": "My parrot", "on": "prompt", **wait})
         mission = client.send("mission", {"text": "My parrot is Zebedee."})
         client.send("mission", {"text": "hello there"})
         await client.event("tool_use")
-        # The log does not have it yet; by the time the forget is done, it has.
+        # The turn enters the log only while the forget waits.
         look = client.send("memory", {"op": "forget", "text": "Zebedee", "preview": True})
         shown = (await client.reply(look))["payload"]["forgotten"]
         assert {"where": "a message that you sent", "text": "My parrot is Zebedee."} in shown["gone"]
@@ -334,7 +329,7 @@ async def test_a_running_sprite_forgets_with_its_agent_and_everybody_who_watches
     assert files_containing(workspace, "Quibblewort", "Zebedee") == []
 
 
-async def test_the_wire_refuses_what_makes_no_sense(workspace: Path, model: OfflineModel) -> None:
+async def test_invalid_forget_messages_are_refused(workspace: Path, model: OfflineModel) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         refused: list[tuple[dict[str, Any], str]] = [
             ({}, "bad_request"),
@@ -348,14 +343,12 @@ async def test_the_wire_refuses_what_makes_no_sense(workspace: Path, model: Offl
         for payload, code in refused:
             answer = await client.ask("memory", {"op": "forget", **payload})
             assert answer["payload"].get("code") == code, (payload, answer)
-        # What makes sense is done after that as before.
+        # A valid message still works.
         assert (await client.ask("memory", {"op": "forget", "text": "snorgle"}))["payload"]["done"] is True
 
 
 @pytest.mark.soak
-async def test_after_a_crash_in_mid_conversation_the_next_mission_knows_nothing_of_it(
-    workspace: Path, model: OfflineModel
-) -> None:
+async def test_forget_after_crash_clears_resumed_conversation(workspace: Path, model: OfflineModel) -> None:
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await client.mission("My parrot is Zebedee.")
         await sprite.kill()
@@ -368,7 +361,7 @@ async def test_after_a_crash_in_mid_conversation_the_next_mission_knows_nothing_
         assert "zebedee" not in asked.raw.decode().lower()
 
 
-# In detail, in one process
+# --- details, in one process ---
 
 
 @pytest.fixture
@@ -392,9 +385,10 @@ async def numbered(stores: Stores) -> dict[int, str]:
     return {row.id: row.content for row in await stores.learnings()}
 
 
-async def test_the_learnings_that_stay_keep_their_numbers_so_that_corrections_hit_what_they_named(
+async def test_remaining_learnings_keep_numbers_after_forget(
     stores: Stores,
 ) -> None:
+    """Corrections name learnings by number, so the numbers must not move."""
     await stores.learn('FACT [t] The parrot is Zebedee. | "parrot is Zebedee"', "My parrot is Zebedee")
     await stores.learn('FACT [t] Reports are in EUR. | "in EUR"', "Reports are in EUR")
     await stores.learn('ACTION [t] Mail Ilse the numbers. | "mail Ilse"', "Please mail Ilse the numbers")
@@ -413,7 +407,7 @@ async def test_the_learnings_that_stay_keep_their_numbers_so_that_corrections_hi
     assert max(await numbered(stores)) == 6
 
 
-async def test_what_resembles_it_and_was_learned_elsewhere_stays(stores: Stores) -> None:
+async def test_similar_learning_of_other_turn_stays(stores: Stores) -> None:
     for name in ("heron", "egret"):
         line = f"The project {name} is written in Python."
         await stores.learn(
@@ -432,9 +426,10 @@ async def test_what_resembles_it_and_was_learned_elsewhere_stays(stores: Stores)
     ]
 
 
-async def test_a_learning_takes_along_the_turns_that_repeat_it_and_leaves_their_other_sentences(
+async def test_forgotten_learning_redacts_repeating_sentences_only(
     stores: Stores,
 ) -> None:
+    """Turns that repeat the learning keep their other sentences."""
     await stores.learn(
         'FACT [t] Ada\'s codename is Quibblewort. | "codename is Quibblewort"\n'
         'FACT [t] Ada lives in Lund. | "live in Lund"',
@@ -454,7 +449,7 @@ async def test_a_learning_takes_along_the_turns_that_repeat_it_and_leaves_their_
     assert [row.origin for row in await stores.learnings()] == ["user"]
 
 
-async def test_what_another_turn_taught_as_well_stays_learned(stores: Stores) -> None:
+async def test_learning_with_second_source_stays(stores: Stores) -> None:
     await stores.learn('FACT [t] Ada lives in Lund. | "live in Lund"', "I live in Lund")
     await stores.learn('FACT [t] Ada lives in Lund. | "living in Lund"', "Living in Lund is nice")
     await forget_in(stores, turn=1)
@@ -462,7 +457,8 @@ async def test_what_another_turn_taught_as_well_stays_learned(stores: Stores) ->
     assert (learning.content, learning.source_observation_id, learning.seen) == ("Ada lives in Lund.", 2, 1)
 
 
-async def test_a_persons_own_lines_go_only_for_the_very_words(stores: Stores) -> None:
+async def test_pinned_lines_go_only_with_exact_text(stores: Stores) -> None:
+    """A person's own lines stay when only the turn behind them is forgotten."""
     await stores.projection.edit(
         "user.md", "# User\n\n<!-- pin -->\n- Trip to Zanzibar in May.\n<!-- /pin -->\n- Likes May\n"
     )
@@ -481,14 +477,14 @@ async def test_a_persons_own_lines_go_only_for_the_very_words(stores: Stores) ->
     assert files_containing(stores.folder.parent.parent, "zanzibar") == []
 
 
-async def test_a_hand_edit_that_nobody_has_noticed_yet_is_not_lost(stores: Stores) -> None:
+async def test_unnoticed_hand_edit_survives_forget(stores: Stores) -> None:
     await stores.turn("My parrot is Zebedee")
     stores.path("tools.md").write_text("# Mine\n\n- by hand\n- Zebedee bites\n")
     await forget_in(stores, text="Zebedee")
     assert stores.path("tools.md").read_text() == "# Mine\n\n- by hand\n"
 
 
-async def test_waiting_turns_are_forgotten_before_they_are_curated(stores: Stores) -> None:
+async def test_uncurated_turn_is_forgotten_with_journal(stores: Stores) -> None:
     await stores.turn("My parrot is Zebedee", "Noted: Zebedee")
     await stores.transcript.journal.append("key", SESSION, "tool", {"x": "Zebedee"})
     await forget_in(stores, turn=1)
@@ -496,7 +492,7 @@ async def test_waiting_turns_are_forgotten_before_they_are_curated(stores: Store
     assert files_containing(stores.folder.parent.parent, "Zebedee") == []
 
 
-async def test_copies_that_were_set_aside_go_as_well(stores: Stores) -> None:
+async def test_quarantined_and_temporary_copies_are_scrubbed(stores: Stores) -> None:
     await stores.learn('FACT [t] The parrot is Zebedee. | "Zebedee"', "My parrot is Zebedee")
     system = stores.folder.parent
     for folder in ("projects", "tmp"):
@@ -515,14 +511,15 @@ async def test_copies_that_were_set_aside_go_as_well(stores: Stores) -> None:
     assert list(system.glob("run/re*")) == []
 
 
-async def test_a_deployed_file_stays_and_is_named(stores: Stores) -> None:
+async def test_deployed_file_stays_and_is_reported(stores: Stores) -> None:
     await stores.turn("My parrot is Zebedee")
     stores.path("soul.md").write_text("# Soul\n\nYou look after Zebedee.\n")
     assert (await forget_in(stores, text="Zebedee")).remains == ["soul.md"]
     assert "Zebedee" in stores.path("soul.md").read_text()
 
 
-async def test_an_edit_comes_before_a_forget_or_after_it_and_never_into_it(stores: Stores) -> None:
+async def test_concurrent_edit_is_serialized_with_forget(stores: Stores) -> None:
+    """No edit before the newest forget still holds the forgotten name."""
     for wait in range(0, 20, 4):
         name = f"Zebedee{wait}"
         await stores.turn(f"My parrot is {name}")
@@ -538,7 +535,7 @@ async def test_an_edit_comes_before_a_forget_or_after_it_and_never_into_it(store
         assert not any(has for id_, (_, has) in kinds.items() if id_ < newest_forget)
 
 
-async def test_only_the_persons_words_as_such_are_found_not_their_tombstones(stores: Stores) -> None:
+async def test_forget_does_not_match_tombstones(stores: Stores) -> None:
     await stores.learn('FACT [t] The parrot is Zebedee. | "Zebedee"', "My parrot is Zebedee")
     await forget_in(stores, text="Zebedee")
     for words in ("forgotten", "[forgotten]"):
@@ -548,7 +545,7 @@ async def test_only_the_persons_words_as_such_are_found_not_their_tombstones(sto
     assert scrubber.text(f"a {FORGOTTEN} b forgotten c") == f"a {FORGOTTEN} b {FORGOTTEN} c"
 
 
-async def test_every_file_is_whole_after_a_forget(stores: Stores) -> None:
+async def test_forget_leaves_complete_memory_files(stores: Stores) -> None:
     answer = 'FACT [t] The parrot is Zebedee. | "Zebedee"\nUSER_MD_UPDATE:\n# User\n- The parrot is Zebedee.\n'
     await stores.learn(answer, "My parrot is Zebedee")
     await forget_in(stores, text="Zebedee")

@@ -1,4 +1,4 @@
-"""A forget is done when the bridge's copy is rid of it: a machine that is lost at that moment brings nothing back."""
+"""A forget is done once the bridge's replica has dropped the words, so that a restore cannot bring them back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORD = "Quibblewort"
 
 
 async def rows_kept(data: Path, aside: Path) -> str:
-    """Everything that the store has at this moment, in a copy of its files."""
+    """Return all rows of the bridge's replica at this moment, read from a copy of its files."""
     kept, copy = data / "store/local/log.db", aside / "store/local/log.db"
     if not kept.exists():
         return ""
@@ -31,19 +31,19 @@ async def rows_kept(data: Path, aside: Path) -> str:
     async with open_store(Settings(aside), None) as store:
         try:
             return repr([row async for row in store.rows("local")])
-        except StoreError:  # nothing has come yet
+        except StoreError:  # the replica is still empty
             return ""
 
 
-async def test_forget_is_done_once_the_copy_has_confirmed(tmp_path: Path) -> None:
-    """And not while the copy is stuck."""
+async def test_forget_is_done_after_replica_confirms(tmp_path: Path) -> None:
+    """A locked replica leaves the forget unfinished and is named in the answer."""
     data, aside = tmp_path / "data", tmp_path / "aside"
     kept = data / "store/local/log.db"
     await seed_turns(data / "workspaces/local", f"My codename is {WORD}.", "My parrot is Zebedee.")
     async with running_bridge(data) as bridge, bridge.page(await bridge.login(), resume={}) as page:
         await page.link("ready")
         async with asyncio.timeout(PATIENCE):
-            while WORD not in await rows_kept(data, aside):  # noqa: ASYNC110 - the store has no event
+            while WORD not in await rows_kept(data, aside):  # noqa: ASYNC110 - the replica has no event
                 await asyncio.sleep(0.2)
         with closing(sqlite3.connect(kept, isolation_level=None)) as store:
             store.execute("BEGIN IMMEDIATE")

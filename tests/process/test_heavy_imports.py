@@ -1,4 +1,4 @@
-"""The listener is open before the SDKs are imported, which takes a second."""
+"""Slow SDK imports (about one second) happen after the listener opens."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Keys and the bridge's data are hidden from the agent: many ways to them, through a real bridge and the real CLI.
+"""The sandbox hides keys and the bridge's data: many attacks through a real bridge and the real CLI.
 
-Every attack writes what it gets into `loot`: what is logged of a tool call would have its secrets redacted.
+Each attack writes its findings into `loot`, because logged tool calls have their secrets redacted.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(os.uname().sysname != "Linux", reason="namespaces are Linux's"),
 ]
-#: A value of each run: nothing that an earlier run left on this disk counts.
+#: A new value per run, so that leftovers of earlier runs do not count.
 PLANTED = f"planted{secrets.token_hex(8)}"
 FOUND = "a way was found"
-#: Below the home directory.
+#: Paths below the home directory.
 KEYS = (
     *(".ssh/id_ed25519", ".aws/credentials", ".gnupg/private-keys-v1.d/a.key", ".config/gh/hosts.yml"),
     *(".config/gcloud/credentials.db", ".kube/config", ".docker/config.json", ".netrc", ".npmrc", ".pypirc"),
@@ -93,7 +93,7 @@ WAYS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """A bridge with a home directory full of keys and a second person's data, and the local person's page."""
+    """A bridge with a home full of keys, a second person's data, and the local person's page."""
 
     bridge: BridgeProcess
     home: Path
@@ -105,7 +105,7 @@ class House:
         return self.bridge.workspace
 
     async def calls(self, *wanted: tuple[str, dict[str, Any]]) -> int:
-        """One turn with these tool calls, each allowed where the person is asked; how many questions there were."""
+        """Run one turn with these tool calls, allow every request, and return the number of requests."""
         blocks = [{"type": "tool_use", "name": tool, "input": tool_input} for tool, tool_input in wanted]
         self.model.script.agent({"on": "prompt", "blocks": blocks})
         mission, asked = await self.page.send("mission", {"text": "Do it"}), 0
@@ -117,11 +117,11 @@ class House:
                 assert (message["payload"]["mission_id"], message["payload"]["event"]) == (mission, "complete")
                 return asked
             asked += 1
-            # Its acknowledgement may come after the next question.
+            # The acknowledgement may arrive after the next permission request.
             await self.page.send("permission", {"request_id": message["payload"]["request_id"], "decision": "allow"})
 
     async def bash(self, *commands: str) -> None:
-        """One call that runs these commands, each in a folder and a shell of its own, and keeps what they print."""
+        """Run the commands in one Bash call, each in its own folder and shell, and keep their output."""
         folders = [self.workspace / f"here{number}" for number in range(len(commands))]
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
@@ -129,10 +129,10 @@ class House:
         lines = [f"(cd {place}; exec > loot 2>&1\n{line}\n)" for place, line in zip(folders, commands, strict=True)]
         await self.calls(("Bash", {"command": "\n".join([f"({self.exports()}", *lines, ")"])}))
         for folder, line in zip(folders, commands, strict=True):
-            assert (folder / "loot").exists(), f"it did not run at all: {line}"
+            assert (folder / "loot").exists(), f"the command did not run: {line}"
 
     def exports(self) -> str:
-        """The places of the house, for a shell."""
+        """Return shell exports for the paths of the house."""
         control = self.bridge.data / "run/bridge.sock"
         places = {
             "DATA": self.bridge.data,
@@ -150,7 +150,7 @@ class House:
 
 
 def furnish(home: Path) -> None:
-    """Plants a key in each of the places where a home directory has some."""
+    """Plant a key at each path of `KEYS` below the home directory."""
     for name in KEYS:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(f"{PLANTED}\n")
@@ -175,22 +175,22 @@ async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
         bridge.page(await bridge.login()) as page,
     ):
         await page.link("ready")
-        # It is made when the store is first used.
-        await eventually((folder / "data/store.key").exists, "the store has its key")
+        # The first use of the replica creates its key.
+        await eventually((folder / "data/store.key").exists, "store.key does not appear")
         yield House(bridge, folder / "home", model, page)
 
 
 def stolen(workspace: Path) -> list[str]:
-    """Every secret of the house that a file of the workspace shows."""
+    """Return every secret of the house that a workspace file contains."""
     keys = [PLANTED.encode(), b"SQLite format", *(file.read_bytes()[:24] for file in workspace.glob("../../*.key"))]
     files = [path for path in workspace.rglob("*") if path.is_file() and ".os" not in path.relative_to(workspace).parts]
     found = [f"{key[:12]!r} in {file}" for file in files for key in keys if key in file.read_bytes()]
-    # After "T=" and in a traced command it is the attack itself.
+    # After a quote or "=", the text is the attack's own source.
     way = re.compile(rb"(?<![='\"])" + FOUND.encode())
     return found + [str(file) for file in files if way.search(file.read_bytes())]
 
 
-async def test_agent_finds_no_key_and_no_bridge(house: House) -> None:
+async def test_agent_finds_no_key_or_bridge_data(house: House) -> None:
     await house.bash(*WAYS.values())
     assert stolen(house.workspace) == []
     for name in ("later.key", "workspaces/later/.os/later.key"):
@@ -198,13 +198,13 @@ async def test_agent_finds_no_key_and_no_bridge(house: House) -> None:
         (house.bridge.data / name).write_text(f"{PLANTED} and more of it\n")
     await house.bash(WHAT_COMES_LATER)
     assert stolen(house.workspace) == []
-    # Nothing was moved or changed outside.
+    # The files outside the workspace are unchanged.
     assert all((house.home / key).read_text() == f"{PLANTED}\n" for key in KEYS)
     assert (house.bridge.data / "workspaces/ada/.os/memory/user.md").exists()
 
 
-async def test_ordinary_work_goes_on_in_a_hidden_folder(house: House) -> None:
-    """The workspace lies inside the data folder; toolchains of the home directory and its other folders stay."""
+async def test_sandboxed_agent_can_work_normally(house: House) -> None:
+    """The workspace is inside the hidden data folder; the home's toolchains and other folders stay usable."""
     (house.home / ".cargo/bin").mkdir(parents=True, exist_ok=True)
     (house.home / ".cargo/bin/tool").write_text("#!/bin/sh\necho a tool\n")
     (house.home / ".cargo/bin/tool").chmod(0o755)
@@ -233,8 +233,8 @@ async def test_file_tools_refuse_keys(house: House) -> None:
     assert PLANTED not in str([request.body for request in house.model.requests[before:]])
 
 
-async def test_read_only_commands_in_ask_mode_show_no_key(house: House) -> None:
-    """Those that the CLI takes for harmless and runs unasked, and that print whatever file they are given."""
+async def test_unasked_read_commands_show_no_key(house: House) -> None:
+    """The CLI runs these harmless-looking commands unasked, and they print any file."""
     (house.workspace / "plain").write_text("plain\n")
     files = [house.bridge.data / "store.key", *(house.home / name for name in KEYS[:2])]
     readers = [line for file in files for line in (f"diff --to-file={file} plain", f"wc --files0-from={file}")]
@@ -246,7 +246,7 @@ async def test_read_only_commands_in_ask_mode_show_no_key(house: House) -> None:
     assert files[0].read_text().strip() not in shown
 
 
-async def test_environment_does_not_say_where_the_bridge_is(house: House) -> None:
+async def test_agent_environment_hides_bridge_path(house: House) -> None:
     shown_to = house.workspace / "environment"
     await house.calls(("Bash", {"command": f"env > {shown_to}; echo done >> {shown_to}"}))
     shown = shown_to.read_text().replace(str(house.workspace), "")
@@ -254,6 +254,6 @@ async def test_environment_does_not_say_where_the_bridge_is(house: House) -> Non
     assert str(house.bridge.data) not in shown
 
 
-async def test_doctor_names_the_sandbox(house: House) -> None:
+async def test_doctor_names_sandbox(house: House) -> None:
     _, out, _ = await command(house.workspace, "doctor", "--without-model")
     assert re.search(r"sandbox +namespaces: \.os, the bridge's data and the keys in your home", out), out

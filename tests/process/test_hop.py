@@ -1,4 +1,4 @@
-"""What one bridge passes on to another, over real sockets: streams, ends, and everything that must not be believed."""
+"""HTTP requests forwarded from one bridge to another over real sockets: streams, failures and forgeries."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.hop_stage import SECRET, Entrance, Places, Two, bearing, door, entran
 from tests.inspection import comes_to_rest, eventually
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-#: More than what two pairs of sockets hold.
+#: More data than the buffers of two pairs of sockets.
 BIG = 64 * 2**20
 
 
 async def told(request: web.Request) -> web.Response:
-    """Says what arrived."""
+    """Answer with the received request as JSON."""
     return web.json_response(
         {
             "target": request.raw_path,
@@ -44,7 +44,7 @@ async def told(request: web.Request) -> web.Response:
     )
 
 
-async def test_a_request_arrives_as_it_was_sent_and_so_does_its_answer(tmp_path: Path) -> None:
+async def test_forward_preserves_request_and_response(tmp_path: Path) -> None:
     async with two(tmp_path, told) as stage:
         for path in ("/files/a%2Fb%20c/%C3%A9?x=%20y&x=2", "/files/../b", "/files//c?", "/files/" + "d" * 2000):
             url = URL(f"{stage.other.url}{path}", encoded=True)
@@ -57,8 +57,8 @@ async def test_a_request_arrives_as_it_was_sent_and_so_does_its_answer(tmp_path:
         assert response.headers["X-Content-Type-Options"] == "nosniff"
 
 
-async def test_a_body_that_the_client_compressed_arrives_as_at_its_own_bridge(tmp_path: Path) -> None:
-    """Also one that is shorter when it is unpacked, and one that looks like a second request then."""
+async def test_forward_decodes_compressed_body_once(tmp_path: Path) -> None:
+    """The body also arrives if it shrinks on decoding, or looks like a second request."""
     async with two(tmp_path, told) as stage:
         for body in (b"x", b"GET /files/b HTTP/1.1\r\nHost: x\r\n\r\n" * 500):
             packed = zlib.compress(body)
@@ -69,7 +69,7 @@ async def test_a_body_that_the_client_compressed_arrives_as_at_its_own_bridge(tm
                     assert (await response.json())["body"] == body.decode()
 
 
-async def test_neither_credentials_nor_what_only_bridges_say_is_passed_on(tmp_path: Path) -> None:
+async def test_forward_strips_credentials_and_bridge_headers(tmp_path: Path) -> None:
     sent = {
         "Cookie": "bridge-shared=x",
         "X-Bridge-Person": "grace",
@@ -87,22 +87,22 @@ async def test_neither_credentials_nor_what_only_bridges_say_is_passed_on(tmp_pa
     assert not {"cookie", "authorization", "forwarded", "x-once"} & set(names)
     assert (seen["person"], names["x-forwarded-for"], names["x-kept"]) == ("ada", "127.0.0.1", "1")
     assert {name for name in names if name.startswith("x-bridge-")} == {"x-bridge-hop", "x-bridge-signature"}
-    # As the browser sees it: the door's own checks are of the same words.
+    # The owner checks the same origin and host as the browser sent.
     assert names["origin"] == "https://elsewhere.example"
     assert names["host"] == stage.other.url.removeprefix("http://")
     assert seen["request_id"] == response.headers["X-Request-Id"]
     assert not [name for name in response.headers if name.lower().startswith("x-bridge-")]
 
 
-async def test_who_comes_to_a_bridge_by_its_own_name_is_passed_on_to_one_that_has_another(tmp_path: Path) -> None:
-    """The owner does not know that name, and needs not: the other one has looked at it."""
+async def test_forward_accepts_host_of_forwarding_bridge(tmp_path: Path) -> None:
+    """The forwarding bridge has checked the `Host`, so the owner need not know it."""
     async with two(tmp_path, told, name="10.0.0.3:8080") as stage:
         async with stage.ask(headers={"Host": "10.0.0.3:8080"}) as response:
             assert response.status == 200, await response.text()
             assert ["Host", "10.0.0.3:8080"] in (await response.json())["headers"]
         async with stage.ask(headers={"Host": "elsewhere.example"}) as response:
             assert response.status == 421
-        # Who only says that it was passed on is asked for more than a name.
+        # A claimed forward needs a signature, not just a known host.
         straight = {**bearing(stage.token), "Host": "10.0.0.3:8080", "X-Bridge-Hop": "1"}
         assert (await stage.straight(straight))[0] == 403
         assert (await stage.straight({**stage.signed(), "Host": "10.0.0.3:8080"}))[0] == 200
@@ -111,7 +111,7 @@ async def test_who_comes_to_a_bridge_by_its_own_name_is_passed_on_to_one_that_ha
         assert (await stage.straight({**straight, "X-Bridge-Hop": "1"}, "/elsewhere"))[0] == 421
 
 
-async def test_both_directions_stream_and_nothing_piles_up(tmp_path: Path) -> None:
+async def test_forward_streams_both_directions_with_backpressure(tmp_path: Path) -> None:
     taken = 0
     go_on = asyncio.Event()
 
@@ -155,7 +155,7 @@ async def _json(asked: Any) -> Any:
         return await response.json()
 
 
-async def test_what_is_streamed_arrives_as_it_is_sent(tmp_path: Path) -> None:
+async def test_forward_passes_events_without_buffering(tmp_path: Path) -> None:
     go_on = asyncio.Event()
 
     async def stream(request: web.Request) -> web.StreamResponse:
@@ -172,10 +172,10 @@ async def test_what_is_streamed_arrives_as_it_is_sent(tmp_path: Path) -> None:
         assert await response.read() == b"data: two\n\n"
 
 
-# --- what must not be believed ---
+# --- forgeries ---
 
 
-async def test_a_hop_that_is_forged_changed_late_or_replayed_is_refused(tmp_path: Path) -> None:
+async def test_forged_late_or_replayed_forward_is_refused(tmp_path: Path) -> None:
     async with two(tmp_path, told) as stage:
         good = stage.signed()
         assert (await stage.straight(good))[0] == 200
@@ -200,12 +200,12 @@ async def test_a_hop_that_is_forged_changed_late_or_replayed_is_refused(tmp_path
         ]:
             status, body = await stage.straight(headers)
             assert (status, body["error"]["code"]) == (403, code)
-        # Said without the hop, it says nothing.
+        # A signature without the forward header is ignored.
         status, _ = await stage.straight({k: v for k, v in stage.signed().items() if k != "X-Bridge-Hop"})
         assert status == 401
 
 
-async def test_without_a_secret_no_hop_is_believed_or_sent(tmp_path: Path) -> None:
+async def test_missing_cluster_secret_disables_forwards(tmp_path: Path) -> None:
     async with two(tmp_path, told, secret=None) as stage:
         async with stage.ask() as response:
             assert response.status == 503
@@ -215,22 +215,22 @@ async def test_without_a_secret_no_hop_is_believed_or_sent(tmp_path: Path) -> No
             assert response.status == 403
 
 
-async def test_bridges_with_different_secrets_say_what_to_set(tmp_path: Path) -> None:
+async def test_different_cluster_secrets_name_setting(tmp_path: Path) -> None:
     async with two(tmp_path, told, secret="a secret of its own, alas") as stage, stage.ask() as response:
         assert response.status == 502
         assert "BRIDGE_CLUSTER_SECRET" in (await response.json())["error"]["message"]
 
 
-async def test_a_hop_is_never_passed_on(tmp_path: Path) -> None:
+async def test_forward_is_never_forwarded_again(tmp_path: Path) -> None:
     async with two(tmp_path, told) as stage:
         stage.places.at["ada"] = (stage.other.url, 2)
         assert (await stage.straight(stage.signed(epoch=2)))[0] == 421
-        # It has it, but as of another time.
+        # The bridge owns the sprite, but under a later epoch.
         stage.places.at["ada"] = (stage.owner.url, 3)
         assert (await stage.straight(stage.signed(epoch=2)))[0] == 421
 
 
-async def test_two_bridges_that_believe_it_of_each_other_end_it_in_words(tmp_path: Path) -> None:
+async def test_forward_loop_between_two_bridges_fails(tmp_path: Path) -> None:
     here, there = Places(), Places()
     async with (
         open_database(tmp_path / "shared.db") as database,
@@ -244,8 +244,8 @@ async def test_two_bridges_that_believe_it_of_each_other_end_it_in_words(tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["request", "websocket"])
-async def test_what_is_sent_again_since_its_connection_broke_is_no_replay(tmp_path: Path, kind: str) -> None:
-    """The library that sends it does so by itself, once, where no answer has begun."""
+async def test_retry_after_broken_connection_is_resigned(tmp_path: Path, kind: str) -> None:
+    """The HTTP library retries once by itself if no response has begun."""
     signatures: list[str] = []
 
     async def breaks_at_first(request: web.Request) -> web.StreamResponse:
@@ -271,8 +271,8 @@ async def test_what_is_sent_again_since_its_connection_broke_is_no_replay(tmp_pa
     assert len(set(signatures)) == 2
 
 
-async def test_who_asked_the_wrong_bridge_is_led_to_the_right_one_with_the_whole_body(tmp_path: Path) -> None:
-    """Between the look and the request the sprite changes hands: the body is still there to be sent again."""
+async def test_ownership_change_resends_body_to_new_owner(tmp_path: Path) -> None:
+    """The sprite moves between the lookup and the request, so the whole body is sent again."""
     async with two(tmp_path, told) as stage:
         asked: list[str] = []
         real = stage.other.owner_router._ownership.own
@@ -290,7 +290,7 @@ async def test_who_asked_the_wrong_bridge_is_led_to_the_right_one_with_the_whole
             assert asked == ["ada"]
 
 
-async def test_a_token_is_as_small_at_the_owner_as_where_it_was_shown(tmp_path: Path) -> None:
+async def test_owner_enforces_scopes_of_forwarded_token(tmp_path: Path) -> None:
     async def scoped(_request: web.Request) -> web.StreamResponse:
         return web.json_response("open")
 
@@ -305,7 +305,7 @@ async def test_a_token_is_as_small_at_the_owner_as_where_it_was_shown(tmp_path: 
         assert (status, body["error"]["code"]) == (403, "missing_scope")
 
 
-async def test_a_page_elsewhere_has_no_browser_act_at_the_wrong_bridge_either(tmp_path: Path) -> None:
+async def test_foreign_origin_is_refused_through_forward(tmp_path: Path) -> None:
     async with two(tmp_path, told) as stage:
         link = await stage.owner.people.link("ada")
         session = await stage.owner.people.redeem(link)
@@ -316,8 +316,8 @@ async def test_a_page_elsewhere_has_no_browser_act_at_the_wrong_bridge_either(tm
                 assert response.status == status
 
 
-async def test_a_revocation_that_nobody_told_of_ends_what_is_open(tmp_path: Path) -> None:
-    """As where the notification of another bridge was missed: only the database knows."""
+async def test_unannounced_revocation_closes_open_sockets(tmp_path: Path) -> None:
+    """A missed notification leaves the revocation in the database only."""
 
     async def stay(here: Entrance, request: web.Request) -> web.StreamResponse:
         caller = await here.authenticator.caller(request)
@@ -354,10 +354,10 @@ async def test_a_revocation_that_nobody_told_of_ends_what_is_open(tmp_path: Path
             assert len(here.open_sockets.ways_in()) == len(ways) - place - 1
 
 
-# --- bounds ---
+# --- limits ---
 
 
-async def test_a_huge_head_and_too_many_at_once_are_refused_in_words(tmp_path: Path) -> None:
+async def test_forward_limits_header_size_and_concurrency(tmp_path: Path) -> None:
     go_on = asyncio.Event()
 
     async def wait(_request: web.Request) -> web.StreamResponse:
@@ -369,7 +369,7 @@ async def test_a_huge_head_and_too_many_at_once_are_refused_in_words(tmp_path: P
         async with stage.ask(headers=huge) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (431, "head_too_large")
         first = [asyncio.create_task(_json(stage.ask())) for _ in range(2)]
-        await eventually(lambda: stage.other.hops.under_way() == {"ada": 2}, "they are not passed on")
+        await eventually(lambda: stage.other.hops.under_way() == {"ada": 2}, "the requests are not forwarded")
         async with stage.ask() as response:
             assert (response.status, (await response.json())["error"]["code"]) == (429, "too_many_requests")
         go_on.set()
@@ -377,10 +377,10 @@ async def test_a_huge_head_and_too_many_at_once_are_refused_in_words(tmp_path: P
         assert stage.other.hops.under_way() == {}
 
 
-# --- ends ---
+# --- failures of one end ---
 
 
-async def test_an_owner_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
+async def test_unreachable_owner_returns_503(tmp_path: Path) -> None:
     async with two(tmp_path, told) as stage:
         stage.places.at["ada"] = ("http://127.0.0.1:9", 1)
         async with stage.ask("POST", data=b"x") as response:
@@ -388,9 +388,9 @@ async def test_an_owner_that_is_not_there_is_said_in_words(tmp_path: Path) -> No
             assert "another one takes over" in (await response.json())["error"]["message"]
 
 
-async def test_that_an_owner_does_not_answer_is_said_once_however_many_ask(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_unreachable_owner_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One warning per sprite and owner, however many requests fail."""
+
     def said() -> int:
         words = [record for record in caplog.records if "did not answer" in record.getMessage()]
         return sum(record.levelno >= logging.WARNING for record in words)
@@ -404,13 +404,13 @@ async def test_that_an_owner_does_not_answer_is_said_once_however_many_ask(
                 url, headers = f"{stage.other.url}/files/a", bearing(token)
                 answers = [stage.other.session.get(url, headers=headers) for _ in range(10)]
                 assert set(await asyncio.gather(*map(_status, answers))) == {503}
-            # Once of each sprite and owner.
+            # One warning per sprite and owner.
             assert said() == 2 * epoch
 
 
 @asynccontextmanager
 async def dying_owner(folder: Path, first: bytes, **options: Any) -> AsyncIterator[tuple[Two, asyncio.Event]]:
-    """One whose connection breaks, or that says nothing more, after its first words; `die` breaks it."""
+    """Start an owner that sends `first` and then stalls; `die` closes its connections."""
     die = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -434,7 +434,8 @@ async def dying_owner(folder: Path, first: bytes, **options: Any) -> AsyncIterat
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 
 
-async def test_an_owner_that_dies_in_mid_stream_is_no_end_of_the_stream(tmp_path: Path) -> None:
+async def test_owner_death_truncates_stream_with_error(tmp_path: Path) -> None:
+    """The client sees a broken response, not a complete one."""
     async with dying_owner(tmp_path, STREAM % b"application/octet-stream") as (stage, die), stage.ask() as response:
         assert await response.content.readexactly(5) == b"hello"
         die.set()
@@ -442,7 +443,7 @@ async def test_an_owner_that_dies_in_mid_stream_is_no_end_of_the_stream(tmp_path
             await response.read()
 
 
-async def test_who_reads_events_is_told_in_words_that_the_owner_died(tmp_path: Path) -> None:
+async def test_owner_death_sends_error_event(tmp_path: Path) -> None:
     async with dying_owner(tmp_path, STREAM % b"text/event-stream") as (stage, die), stage.ask() as response:
         heard = bytearray(await response.content.readexactly(5))
         die.set()
@@ -459,7 +460,7 @@ async def _collected(response: aiohttp.ClientResponse, heard: bytearray) -> None
 
 
 @pytest.mark.parametrize("first", [b"", STREAM % b"application/octet-stream"], ids=["before", "in-mid-stream"])
-async def test_an_owner_that_stalls_is_given_up(tmp_path: Path, first: bytes) -> None:
+async def test_stalled_owner_is_abandoned(tmp_path: Path, first: bytes) -> None:
     async with dying_owner(tmp_path, first, is_alive=False, beat_seconds=0.05) as (stage, _):
         if first:
             async with stage.ask() as response:
@@ -468,14 +469,14 @@ async def test_an_owner_that_stalls_is_given_up(tmp_path: Path, first: bytes) ->
         else:
             async with stage.ask("POST", data=b"x") as response:
                 assert response.status == 503
-        await eventually(lambda: not stage.other.hops.under_way(), "it is waited for still")
+        await eventually(lambda: not stage.other.hops.under_way(), "a forward is still open")
 
 
-async def test_an_owner_that_takes_long_and_lives_is_waited_for(tmp_path: Path) -> None:
+async def test_slow_live_owner_is_awaited(tmp_path: Path) -> None:
     beat = 1.0
     async with dying_owner(tmp_path, b"", beat_seconds=beat) as (stage, die):
         asking = asyncio.create_task(_status(stage.ask()))
-        # Longer than one that gives no sign of life would be.
+        # Longer than a stalled owner is awaited.
         done, _ = await asyncio.wait({asking}, timeout=4 * beat)
         assert not done
         die.set()
@@ -488,7 +489,7 @@ async def _status(asked: Any) -> int:
         return status
 
 
-async def test_a_client_that_goes_ends_what_was_done_for_it(tmp_path: Path) -> None:
+async def test_client_disconnect_cancels_owner_request(tmp_path: Path) -> None:
     ended = asyncio.Event()
 
     async def work(_request: web.Request) -> web.StreamResponse:
@@ -500,6 +501,6 @@ async def test_a_client_that_goes_ends_what_was_done_for_it(tmp_path: Path) -> N
 
     async with two(tmp_path, work) as stage:
         asking = asyncio.create_task(_json(stage.ask()))
-        await eventually(lambda: stage.other.hops.under_way() == {"ada": 1}, "it is not passed on")
+        await eventually(lambda: stage.other.hops.under_way() == {"ada": 1}, "the request is not forwarded")
         asking.cancel()
         await asyncio.wait_for(ended.wait(), PATIENCE)

@@ -1,4 +1,4 @@
-"""WebSockets that one bridge passes on to another: frames, closes, paces, and every way in which one may end."""
+"""WebSockets forwarded from one bridge to another: frames, close codes, backpressure and failures of each end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.harness import PATIENCE
 from tests.hop_stage import Two, bearing, two
 from tests.inspection import comes_to_rest, eventually
 
-#: More than what two pairs of sockets hold.
+#: More data than the buffers of two pairs of sockets.
 MANY, PIECE = 400, b"x" * 2**17
 HANDSHAKE = (
     "GET /files/socket HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: Upgrade\r\n"
@@ -29,23 +29,23 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def text(words: str) -> bytes:
-    """A short message as a server sends it."""
+    """Return a short text frame as a server sends it."""
     return bytes((0x81, len(words))) + words.encode()
 
 
 def closed(code: int, reason: str = "") -> bytes:
-    """A close frame as a server sends it."""
+    """Return a close frame as a server sends it."""
     return bytes((0x88, 2 + len(reason))) + code.to_bytes(2, "big") + reason.encode()
 
 
 def typed(words: str) -> bytes:
-    """A short message as a client sends it."""
+    """Return a short masked text frame as a client sends it."""
     return bytes((0x81, 0x80 | len(words))) + bytes(4) + words.encode()
 
 
 @asynccontextmanager
 async def raw_client(stage: Two, early: bytes = b"") -> AsyncIterator[Streams]:
-    """One whose handshake was answered, and that sent more along with it."""
+    """Open a client socket that sends `early` together with its handshake."""
     host = stage.other.url.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*host.split(":"))
     try:
@@ -60,7 +60,7 @@ async def raw_client(stage: Two, early: bytes = b"") -> AsyncIterator[Streams]:
 
 @asynccontextmanager
 async def raw_owner(folder: Path, act: Callable[..., Awaitable[None]], early: bytes = b"") -> AsyncIterator[Two]:
-    """An owner that takes the handshake and then does what the test wants with its end of the connection."""
+    """Start an owner that accepts the handshake and then runs `act` on the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -69,7 +69,7 @@ async def raw_owner(folder: Path, act: Callable[..., Awaitable[None]], early: by
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             else:
                 key = next(line.partition(": ")[2] for line in head.splitlines() if "WebSocket-Key" in line)
-                accept = hashlib.sha1(key.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()  # noqa: S324 - RFC 6455 wants this one
+                accept = hashlib.sha1(key.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()  # noqa: S324 - RFC 6455 requires SHA-1
                 writer.write(
                     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                     b"Sec-WebSocket-Accept: " + base64.b64encode(accept) + b"\r\n\r\n" + early
@@ -78,7 +78,7 @@ async def raw_owner(folder: Path, act: Callable[..., Awaitable[None]], early: by
         writer.close()
 
     async def none(_request: web.Request) -> web.StreamResponse:
-        raise AssertionError("the sprite is elsewhere")
+        raise AssertionError("another bridge owns the sprite")
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
@@ -102,7 +102,7 @@ async def echo(request: web.Request) -> web.StreamResponse:
     return websocket
 
 
-async def test_frames_and_closes_go_both_ways_as_the_two_ends_agree(tmp_path: Path) -> None:
+async def test_forwarded_socket_passes_frames_and_closes(tmp_path: Path) -> None:
     async with two(tmp_path, echo) as stage, stage.socket() as client:
         for words in ("hello", "", "ä" * 100_000):
             await client.send_str(words)
@@ -112,10 +112,11 @@ async def test_frames_and_closes_go_both_ways_as_the_two_ends_agree(tmp_path: Pa
         await client.send_str("leave")
         end = await client.receive()
         assert (end.type, end.data, end.extra) == (WSMsgType.CLOSE, 4321, "as you wish")
-        await eventually(lambda: not stage.other.hops.under_way(), "something is still passed on")
+        await eventually(lambda: not stage.other.hops.under_way(), "a forward is still open")
 
 
-async def test_the_owner_hears_how_the_client_closes_and_who_pings_is_answered_by_the_other_end(tmp_path: Path) -> None:
+async def test_forwarded_socket_passes_pings_and_close_codes(tmp_path: Path) -> None:
+    """The far end answers pings; the owner receives the client's close code and reason."""
     heard: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
 
     async def socket(request: web.Request) -> web.StreamResponse:
@@ -137,21 +138,22 @@ async def test_the_owner_hears_how_the_client_closes_and_who_pings_is_answered_b
         assert await asyncio.wait_for(heard.get(), PATIENCE) == (WSMsgType.CLOSE, 4001, "enough")
 
 
-async def test_a_message_that_is_too_big_is_refused_before_it_has_come(tmp_path: Path) -> None:
+async def test_oversized_message_is_rejected_by_header(tmp_path: Path) -> None:
+    """The declared size counts, also when it is spread over continuation frames."""
     async with two(tmp_path, echo) as stage:
         async with stage.socket() as client:
             await client.send_str("x" * (2**20 + 1))
             assert (await client.receive()).data == WSCloseCode.MESSAGE_TOO_BIG
         part = b"\x01\xff" + (2**19).to_bytes(8, "big") + bytes(4) + bytes(2**19)
-        # A part, and what the next one says of itself.
+        # A fragment of 512 KiB, then the header of a second one.
         async with raw_client(stage) as (reader, writer):
             writer.write(part + b"\0" + part[1:14])
             close = await reader.readexactly(4)
             assert close[:1] + close[2:] == b"\x88" + WSCloseCode.MESSAGE_TOO_BIG.to_bytes(2, "big")
-        await eventually(lambda: not stage.other.hops.under_way(), "something is still passed on")
+        await eventually(lambda: not stage.other.hops.under_way(), "a forward is still open")
 
 
-async def test_a_handshake_that_the_door_refuses_is_refused_in_the_doors_words(tmp_path: Path) -> None:
+async def test_refused_handshake_returns_owner_response(tmp_path: Path) -> None:
     async def refuse(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"error": {"message": "Close one of them."}}, status=429, headers={"Retry-After": "9"})
 
@@ -162,7 +164,7 @@ async def test_a_handshake_that_the_door_refuses_is_refused_in_the_doors_words(t
         assert (await response.json())["error"]["message"] == "Close one of them."
 
 
-async def test_what_comes_along_with_a_handshake_is_passed_on(tmp_path: Path) -> None:
+async def test_bytes_sent_with_handshake_are_forwarded(tmp_path: Path) -> None:
     async def act(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         early = await reader.readexactly(len(typed("early")))
         mask = int.from_bytes(early[2:6] * 2)
@@ -178,7 +180,8 @@ async def test_what_comes_along_with_a_handshake_is_passed_on(tmp_path: Path) ->
         assert await reader.readexactly(len(said)) == said
 
 
-async def test_who_does_not_read_does_not_fill_the_memory_between(tmp_path: Path) -> None:
+async def test_slow_reader_causes_backpressure(tmp_path: Path) -> None:
+    """The bridge between the two ends buffers only a part of the data, in either direction."""
     sent, go_on = 0, asyncio.Event()
 
     async def socket(request: web.Request) -> web.StreamResponse:
@@ -213,10 +216,12 @@ async def test_who_does_not_read_does_not_fill_the_memory_between(tmp_path: Path
         assert (await client.receive()).data == 4000
 
 
-# --- ends ---
+# --- failures of one end ---
 
 
-async def test_a_page_whose_owner_goes_without_a_word_is_told_to_come_back(tmp_path: Path) -> None:
+async def test_owner_abort_closes_page_with_going_away(tmp_path: Path) -> None:
+    """The close reason asks the page to reconnect."""
+
     async def vanish(request: web.Request) -> web.StreamResponse:
         websocket = web.WebSocketResponse()
         await websocket.prepare(request)
@@ -233,7 +238,9 @@ async def test_a_page_whose_owner_goes_without_a_word_is_told_to_come_back(tmp_p
         assert (end.data, "come again" in end.extra) == (WSCloseCode.GOING_AWAY, True)
 
 
-async def test_an_owner_that_goes_in_the_middle_of_a_frame_leaves_no_close_in_it(tmp_path: Path) -> None:
+async def test_owner_abort_inside_frame_sends_no_close(tmp_path: Path) -> None:
+    """A close frame written into an unfinished frame would be read as its content."""
+
     async def act(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(text("whole") + text("and a half")[:6])
         await reader.read(1)
@@ -242,10 +249,10 @@ async def test_an_owner_that_goes_in_the_middle_of_a_frame_leaves_no_close_in_it
         assert await client.receive_str() == "whole"
         await client.send_str("go")
         assert (await client.receive()).data == WSCloseCode.GOING_AWAY
-        await eventually(lambda: not stage.other.hops.under_way(), "something is still passed on")
+        await eventually(lambda: not stage.other.hops.under_way(), "a forward is still open")
 
 
-async def test_a_bridge_that_stops_tells_the_pages_that_it_passes_on(tmp_path: Path) -> None:
+async def test_stopping_bridge_closes_forwarded_sockets(tmp_path: Path) -> None:
     async def act(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(text("whole") + text("and two halves")[:6])
         heard = await reader.readexactly(2)
@@ -257,7 +264,7 @@ async def test_a_bridge_that_stops_tells_the_pages_that_it_passes_on(tmp_path: P
         ending = asyncio.create_task(stage.other.owner_router.end_all())
         said = closed(WSCloseCode.GOING_AWAY, "the bridge stops")
         assert await reader.readexactly(len(said)) == said
-        # Its answer, by which the client says that it has heard.
+        # The client's close frame completes the closing handshake.
         writer.write(b"\x88\x80" + bytes(4))
         assert await reader.read() == b""
         await ending
@@ -265,7 +272,7 @@ async def test_a_bridge_that_stops_tells_the_pages_that_it_passes_on(tmp_path: P
             assert response.status == 503
 
 
-async def test_a_client_that_goes_without_a_word_is_gone_for_the_owner_too(tmp_path: Path) -> None:
+async def test_client_abort_ends_owner_socket(tmp_path: Path) -> None:
     inside, ended = asyncio.Event(), asyncio.Event()
 
     async def stay(request: web.Request) -> web.StreamResponse:
@@ -282,10 +289,10 @@ async def test_a_client_that_goes_without_a_word_is_gone_for_the_owner_too(tmp_p
         async with raw_client(stage):
             await asyncio.wait_for(inside.wait(), PATIENCE)
         await asyncio.wait_for(ended.wait(), PATIENCE)
-        await eventually(lambda: not stage.other.hops.under_way(), "it is passed on still")
+        await eventually(lambda: not stage.other.hops.under_way(), "a forward is still open")
 
 
-async def test_who_takes_nothing_for_long_is_not_waited_for(tmp_path: Path) -> None:
+async def test_stalled_peer_is_disconnected(tmp_path: Path) -> None:
     ended: asyncio.Queue[str] = asyncio.Queue()
 
     async def socket(request: web.Request) -> web.StreamResponse:
@@ -304,7 +311,7 @@ async def test_who_takes_nothing_for_long_is_not_waited_for(tmp_path: Path) -> N
         async with raw_client(stage) as (_, writer):
             writer.write(typed("talk"))
             assert await asyncio.wait_for(ended.get(), PATIENCE) == "gone"
-            await eventually(lambda: not stage.other.hops.under_way(), "it is passed on still")
+            await eventually(lambda: not stage.other.hops.under_way(), "a forward is still open")
         async with stage.socket() as client:
             await client.send_str("listen")
 
@@ -316,10 +323,10 @@ async def test_who_takes_nothing_for_long_is_not_waited_for(tmp_path: Path) -> N
             assert (await client.receive()).data == WSCloseCode.GOING_AWAY
             talking.cancel()
             await asyncio.gather(talking, return_exceptions=True)
-            await eventually(lambda: not stage.other.hops.under_way(), "it is passed on still")
+            await eventually(lambda: not stage.other.hops.under_way(), "a forward is still open")
 
 
-async def test_nothing_but_the_headers_of_the_handshake_is_new_to_what_is_passed_on(tmp_path: Path) -> None:
+async def test_forwarded_handshake_strips_credentials_and_spoofed_headers(tmp_path: Path) -> None:
     async def told(request: web.Request) -> web.StreamResponse:
         seen = {name.lower(): value for name, value in request.headers.items()}
         return web.json_response({**seen, "person": request[PASSED].person}, status=403)

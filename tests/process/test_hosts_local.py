@@ -1,4 +1,4 @@
-"""Sprites as processes on this machine: started when asked for, started again, found running, stopped with the host."""
+"""Sprites as local processes: start on demand, restart, adoption of running ones, stop with the host."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.inspection import eventually
 
 @pytest.fixture(autouse=True)
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have sprites forked: a start takes milliseconds."""
+    """Fork sprites from a running process, so that a start takes milliseconds."""
     monkeypatch.setattr(sys, "executable", forking_python())
 
 
 class Minted:
-    """Hands out access to a model that is never asked, and remembers for whom."""
+    """Issues access to a model that is never called, and records the sprites' names."""
 
     def __init__(self) -> None:
         self.sprites: list[str] = []
@@ -39,7 +39,7 @@ class Minted:
 
 
 class Heard:
-    """What people who wait were told."""
+    """Records the phases reported to waiting people."""
 
     def __init__(self) -> None:
         self.phases: list[str] = []
@@ -57,7 +57,7 @@ async def local_host(folder: Path, minted: Minted | None = None, **environment: 
 
 
 async def greeting(reached: Reached) -> AuthOk:
-    """Authenticates over a channel; the sprite's answer."""
+    """Authenticate over a channel and return the sprite's answer."""
     reached.channel.write(encode(Auth(reached.token, client="test")))
     await reached.channel.drain()
     decoder = FrameDecoder()
@@ -69,7 +69,7 @@ async def greeting(reached: Reached) -> AuthOk:
                 assert isinstance(payload, AuthOk)
                 await reached.channel.close()
                 return payload
-    raise AssertionError("the sprite said nothing")
+    raise AssertionError("the sprite sent no answer")
 
 
 def process_of(workspace: Path) -> int:
@@ -81,11 +81,11 @@ def environment_of(process: int) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries if entry)
 
 
-async def test_a_sprite_is_started_when_it_is_asked_for_and_stopped_with_the_host(tmp_path: Path) -> None:
+async def test_sprite_starts_on_demand_stops_with_host(tmp_path: Path) -> None:
     heard, minted = Heard(), Minted()
     async with local_host(tmp_path, minted) as host:
         assert await host.state("ada") == HostState("absent")
-        # People who ask at once wait for one start.
+        # Concurrent requests wait for a single start.
         for reached in await asyncio.gather(*(host.reach("ada", heard) for _ in range(5))):
             await greeting(reached)
         assert minted.sprites == ["ada"]
@@ -102,8 +102,8 @@ async def test_a_sprite_is_started_when_it_is_asked_for_and_stopped_with_the_hos
         assert (await host.state("ada")).state == "stopped"
 
 
-async def test_killed_sprite_starts_again_by_itself(tmp_path: Path) -> None:
-    """It has a new token. What a killed restore left beside its workspace goes with that start, but none under way."""
+async def test_killed_sprite_restarts_without_request(tmp_path: Path) -> None:
+    """The start deletes the leftovers of a killed restore, but not those of a running restore."""
     minted = Minted()
     left, others = tmp_path / ".ada.restoring-1", [tmp_path / ".ada-b.restoring-1", tmp_path / ".ada.restored-1"]
     for folder in (left, *others):
@@ -116,16 +116,16 @@ async def test_killed_sprite_starts_again_by_itself(tmp_path: Path) -> None:
         host._made_aside.discard("ada")
         killed = process_of(tmp_path / "ada")
         os.kill(killed, signal.SIGKILL)
-        await eventually(lambda: not left.exists(), "what nobody finishes is there for ever")
-        # Nobody asks for it: missions that wait in it have to run all the same.
-        await eventually(lambda: minted.sprites == ["ada", "ada"], "a second start")
+        await eventually(lambda: not left.exists(), "the leftover of the killed restore stays")
+        # No request triggers this start: queued missions must run anyway.
+        await eventually(lambda: minted.sprites == ["ada", "ada"], "no second start")
         await greeting(await host.reach("ada", Heard()))
         assert process_of(tmp_path / "ada") != killed
         assert minted.sprites == ["ada", "ada"]
     assert all(folder.exists() for folder in others)
 
 
-async def test_no_key_enters_a_sprite_but_its_own_token(tmp_path: Path) -> None:
+async def test_sprite_environment_holds_only_own_token(tmp_path: Path) -> None:
     planted = {
         "ANTHROPIC_API_KEY": "sk-ant-real",
         "ANTHROPIC_AUTH_TOKEN": "planted-auth",
@@ -146,20 +146,21 @@ async def test_no_key_enters_a_sprite_but_its_own_token(tmp_path: Path) -> None:
     assert not any(secret in value for secret in planted.values() for value in seen.values())
 
 
-async def test_a_sprite_that_dies_again_and_again_is_said_in_its_own_words(tmp_path: Path) -> None:
+async def test_crash_loop_raises_error_with_signal(tmp_path: Path) -> None:
     async with local_host(tmp_path) as host:
         await greeting(await host.reach("ada", Heard()))
         for _ in range(3):
             await greeting(await host.reach("ada", Heard()))
             os.kill(process_of(tmp_path / "ada"), signal.SIGKILL)
-            await eventually(lambda: not host.is_ours("ada"), "its death is noticed")
+            await eventually(lambda: not host.is_ours("ada"), "the host does not detect the kill")
         with pytest.raises(HostError, match=r"3 times in a row.*signal 9") as caught:
             await host.reach("ada", Heard())
         assert caught.value.retryable
         assert "signal 9" in (await host.state("ada")).detail
 
 
-async def test_a_sprite_that_runs_already_is_used_left_alone_and_keeps_its_access(tmp_path: Path) -> None:
+async def test_running_sprite_is_adopted_and_not_stopped(tmp_path: Path) -> None:
+    """A sprite started by another program keeps its model access."""
     minted = Minted()
     workspace = tmp_path / "ada"
     workspace.mkdir()
@@ -177,9 +178,10 @@ async def test_a_sprite_that_runs_already_is_used_left_alone_and_keeps_its_acces
         assert minted.sprites == ["ada"]
 
 
-async def test_a_sprite_that_puts_a_pipe_or_a_link_for_its_token_holds_nothing_up_and_is_told_nothing(
+async def test_hostile_token_path_is_refused_without_blocking(
     tmp_path: Path,
 ) -> None:
+    """A compromised sprite replaces its token with a FIFO, a symlink or a folder; the bridge sends it no secret."""
     async with local_host(tmp_path / "workspaces") as host:
         await greeting(await host.reach("ada", Heard()))
         (tmp_path / "secret").write_text("another-persons")
@@ -199,9 +201,10 @@ async def test_a_sprite_that_puts_a_pipe_or_a_link_for_its_token_holds_nothing_u
         assert (await host.state("bob")).state == "stopped"
 
 
-async def test_a_sprite_that_cannot_start_is_explained_in_its_own_words_and_can_be_had_once_repaired(
+async def test_failed_start_names_cause_and_recovers(
     tmp_path: Path,
 ) -> None:
+    """The error carries the sprite's own message, and a repaired workspace starts."""
     memory = tmp_path / "ada" / ".os" / "memory"
     memory.mkdir(parents=True)
     (memory / "transcript.db").write_text("this is not a database, and long enough to be looked at " * 20)
@@ -213,20 +216,20 @@ async def test_a_sprite_that_cannot_start_is_explained_in_its_own_words_and_can_
         await greeting(await host.reach("ada", Heard()))
 
 
-async def test_a_workspace_that_cannot_be_made_is_said() -> None:
+async def test_uncreatable_workspace_raises_host_error() -> None:
     async with local_host(Path("/dev/null/workspaces")) as host:
         with pytest.raises(HostError, match=r"The workspace .* cannot be made"):
             await host.reach("ada", Heard())
 
 
 @pytest.mark.parametrize("name", ["", "..", "Ada", "a/b", "-a", "a" * 40, "ada\n"])
-async def test_a_name_that_could_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+async def test_unsafe_sprite_name_is_refused(tmp_path: Path, name: str) -> None:
     async with local_host(tmp_path) as host:
         with pytest.raises(HostError, match="no name for a sprite"):
             await host.reach(name, Heard())
 
 
-async def test_files_of_documents_and_artifacts_can_be_had_and_no_others(tmp_path: Path) -> None:
+async def test_fetch_is_limited_to_documents_and_artifacts(tmp_path: Path) -> None:
     workspace = tmp_path / "ada"
     (workspace / "documents" / "inner").mkdir(parents=True)
     (workspace / "artifacts").mkdir()

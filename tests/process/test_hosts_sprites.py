@@ -1,4 +1,4 @@
-"""Sprites VMs as a host: reached, woken, cut off, asked how they are, and never believed more than they should be."""
+"""Sprites VMs as a host: reaching, waking, cut connections, states and untrusted answers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from tests.harness import PATIENCE, ROOT
 from tests.vms import Disk, Heard, Tokens, checkout, greeting, host_of, this_archive, version_of
 
 
-async def test_a_sleeping_vm_is_woken_and_reached_warm_or_cold(emulator: Emulator, tokens: Tokens, disk: Disk) -> None:
+async def test_sleeping_vm_wakes_on_reach(emulator: Emulator, tokens: Tokens, disk: Disk) -> None:
+    """A warm VM keeps its process; a cold one restarts its service; a cut connection raises."""
     machine = await disk.put_into(emulator, tokens)
     async with host_of(emulator, this_archive(), tokens) as host:
         assert await host.state("ada") == HostState("cold")
         heard = Heard()
         first = await greeting(await host.reach("ada", heard))
         assert heard.phases == ["waking"]
-        # A VM that runs and was looked at is reached with two calls.
+        # A running, cached VM is reached with two API calls.
         emulator.calls.clear()
         heard = Heard()
         channel = (await host.reach("ada", heard)).channel
         assert len(emulator.calls) == 2
         assert heard.steps == []
-        # A cut is an error at the next read, and closing twice is fine.
+        # A cut connection raises at the next read, and closing twice is allowed.
         reading = asyncio.create_task(channel.read())
         await machine.sleep("warm")
         with pytest.raises(OSError, match="cut"):
@@ -44,12 +45,12 @@ async def test_a_sleeping_vm_is_woken_and_reached_warm_or_cold(emulator: Emulato
         process = machine.services["sprite"].process
         assert await greeting(await host.reach("ada", Heard())) == first
         assert machine.services["sprite"].process is process
-        # A stopped service is started when the sprite is wanted.
+        # `reach` starts a stopped service.
         await machine.sleep("cold")
         machine.services["sprite"].wanted = False
         channel = (await host.reach("ada", Heard())).channel
         assert machine.services["sprite"].runs
-        # The end of the sprite's connection is the end of the channel.
+        # The channel ends when the sprite closes its connection.
         channel.write(encode(Auth("wrong", client="test")))
         said = b""
         async with asyncio.timeout(PATIENCE):
@@ -63,15 +64,14 @@ async def test_a_sleeping_vm_is_woken_and_reached_warm_or_cold(emulator: Emulato
         assert machine.wakes == 3
 
 
-async def test_what_was_seen_of_a_vm_is_looked_at_again_once_another_bridge_had_it(
-    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
-) -> None:
+async def test_new_epoch_invalidates_cached_vm(emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path) -> None:
+    """A replaced VM has a new token, so the host must read it again."""
     await disk.put_into(emulator, tokens)
     epoch = 1
     async with host_of(emulator, this_archive(), tokens, epoch=lambda _: epoch) as host:
         before = await host.reach("ada", Heard())
         assert (await greeting(before)).protocol == 1
-        # Another bridge puts another VM in its place, as a restore does: the token of before opens it no more.
+        # Another bridge replaces the VM, as a restore does, so the old token becomes invalid.
         await emulator.lose("ada", tmp_path / "lost")
         machine = await disk.put_into(emulator, tokens)
         (machine.workspace / ".os/run/token").write_text("the-new-token")
@@ -82,7 +82,7 @@ async def test_what_was_seen_of_a_vm_is_looked_at_again_once_another_bridge_had_
         assert after.token == "the-new-token" != before.token
 
 
-async def test_much_goes_through_whole_and_in_order(emulator: Emulator) -> None:
+async def test_channel_carries_large_stream_in_order(emulator: Emulator) -> None:
     machine = await emulator.add("ada")
     echo = (
         "import asyncio\nasync def echo(r, w):\n    while d := await r.read(65536):\n        w.write(d)\n"
@@ -95,7 +95,7 @@ async def test_much_goes_through_whole_and_in_order(emulator: Emulator) -> None:
 
     async with AsyncSpritesClient(TOKEN, base_url=emulator.url) as client:
         vm = Vm(client, "ada")
-        await vm.serve("echo", ["python3", "-c", echo], "/tmp")  # noqa: S108 - the VM's
+        await vm.serve("echo", ["python3", "-c", echo], "/tmp")  # noqa: S108 - a path inside the VM
         async with asyncio.timeout(PATIENCE):
             while True:
                 try:
@@ -121,7 +121,8 @@ async def test_much_goes_through_whole_and_in_order(emulator: Emulator) -> None:
     assert machine.processes()
 
 
-async def test_an_unknown_vm_is_absent_and_asking_creates_nothing(emulator: Emulator, tokens: Tokens) -> None:
+async def test_state_of_unknown_vm_creates_nothing(emulator: Emulator, tokens: Tokens) -> None:
+    """A rejected API token yields the state `unknown` with the setting's name."""
     async with host_of(emulator, this_archive(), tokens) as host:
         assert await host.state("ada") == HostState("absent")
         emulator.faults.append(Fault("GET", "/ada$", times=99, status=401))
@@ -132,16 +133,14 @@ async def test_an_unknown_vm_is_absent_and_asking_creates_nothing(emulator: Emul
 
 
 @pytest.mark.parametrize("name", ["", "../ada", "Ada", "ada?x", "ada/exec", "a" * 40])
-async def test_a_name_that_could_lead_elsewhere_is_refused_before_anything_is_asked(
-    emulator: Emulator, tokens: Tokens, name: str
-) -> None:
+async def test_unsafe_sprite_name_makes_no_api_call(emulator: Emulator, tokens: Tokens, name: str) -> None:
     async with host_of(emulator, this_archive(), tokens) as host:
         with pytest.raises(HostError, match="no name for a sprite"):
             await host.reach(name, Heard())
     assert emulator.calls == []
 
 
-async def test_files_of_documents_and_artifacts_can_be_had_and_no_others(emulator: Emulator, tokens: Tokens) -> None:
+async def test_fetch_is_limited_to_documents_and_artifacts(emulator: Emulator, tokens: Tokens) -> None:
     machine = await emulator.add("ada")
     folder = machine.workspace / "documents"
     folder.mkdir(parents=True)
@@ -160,7 +159,8 @@ async def test_files_of_documents_and_artifacts_can_be_had_and_no_others(emulato
         assert len(emulator.calls) == calls
 
 
-async def test_an_api_that_is_gone_is_said_in_words(tokens: Tokens, tmp_path: Path) -> None:
+async def test_unreachable_api_raises_retryable_error(tokens: Tokens, tmp_path: Path) -> None:
+    """The error does not contain the API token."""
     async with Emulator(tmp_path / "gone") as emulator:
         pass
     async with host_of(emulator, this_archive(), tokens) as host:
@@ -170,7 +170,7 @@ async def test_an_api_that_is_gone_is_said_in_words(tokens: Tokens, tmp_path: Pa
     assert TOKEN not in str(caught.value)
 
 
-async def test_a_call_that_is_too_slow_is_given_up_and_said(emulator: Emulator, tokens: Tokens) -> None:
+async def test_slow_api_call_times_out(emulator: Emulator, tokens: Tokens) -> None:
     emulator.faults.append(Fault("POST", "/v1/sprites/ada/policy/", delay=PATIENCE))
     async with host_of(emulator, this_archive(), tokens, call_seconds=5.0) as host:
         with pytest.raises(HostError, match=r"Setting the network policy took longer than") as caught:
@@ -178,7 +178,8 @@ async def test_a_call_that_is_too_slow_is_given_up_and_said(emulator: Emulator, 
     assert caught.value.retryable
 
 
-def test_the_same_code_makes_the_same_archive_and_other_code_another(tmp_path: Path) -> None:
+def test_code_archive_is_reproducible(tmp_path: Path) -> None:
+    """Changed code changes the digest, and changed requirements change the environment."""
     again = checkout(tmp_path / "again")
     assert again.data == this_archive().data
     assert again == this_archive()
@@ -195,7 +196,7 @@ def test_the_same_code_makes_the_same_archive_and_other_code_another(tmp_path: P
     assert Archive.of(small).environment != before.environment
 
 
-def test_the_archive_holds_the_sprite_and_nothing_of_the_bridge_or_this_machine() -> None:
+def test_code_archive_holds_only_sprite_code() -> None:
     names = set(this_archive().hashes)
     assert {
         "sprite/__main__.py",
@@ -221,6 +222,6 @@ NO_FILES = {
 
 
 @pytest.mark.parametrize("sent", NO_FILES.values(), ids=NO_FILES)
-def test_what_a_vm_sends_instead_of_its_files_is_an_error_in_words(sent: bytes) -> None:
+def test_invalid_vm_archive_raises_error(sent: bytes) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         contents_of(sent)

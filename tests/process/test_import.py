@@ -1,4 +1,4 @@
-"""`import` as people run it: a process, real logs, real databases."""
+"""`python -m sprite import` with real logs and real databases."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite
 from tests.inspection import curations, eventually, learnings
 from tests.session_logs import Recorded, write_many
 
-#: A log is left alone for a moment after it was written; the fixture's are older than that when they are read.
+#: Age of the fixture's logs: `import` skips logs that were written a moment ago.
 HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a command came to."""
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: str
@@ -41,13 +41,13 @@ Run = Callable[..., Done]
 
 
 async def import_beside(workspace: Path, *arguments: str | Path) -> Done:
-    """`import` in a thread, beside a sprite of this process."""
+    """Run `import` in a thread, beside a sprite in this process."""
     return Done(*await command(workspace, "import", *map(str, arguments)))
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """A command line in this process."""
+    """Return a function that runs a command line in this process."""
 
     def run(workspace: Path, *arguments: str | Path, command: str = "import") -> Done:
         code = main([*command.split(), "--workspace", str(workspace), *map(str, arguments)])
@@ -67,23 +67,23 @@ def sessions(workspace: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def logs(recorded: Recorded, tmp_path: Path) -> Recorded:
-    """Real logs that a test may change."""
+    """Return real logs that a test may change."""
     shutil.copytree(recorded.projects, tmp_path / "projects")
     return Recorded(tmp_path / "projects", recorded.ids)
 
 
 @pytest.fixture(scope="module")
 def many(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """600 turns in 4 logs: two transactions."""
+    """Return a folder of 600 turns in 4 logs, enough for two transactions."""
     folder = tmp_path_factory.mktemp("many")
     write_many(recorded.log("everyday"), folder, sessions=4, turns=150)
     return folder
 
 
-# --- what arrives ---
+# --- imported turns ---
 
 
-def test_a_folder_becomes_sessions_of_turns_that_wait_to_be_curated(logs: Recorded, tmp_path: Path, run: Run) -> None:
+def test_import_folder_yields_uncurated_sessions(logs: Recorded, tmp_path: Path, run: Run) -> None:
     workspace = tmp_path / "new/workspace"
     done = run(workspace, logs.projects, "--json")
     assert done.returncode == 0, done.stderr
@@ -109,7 +109,7 @@ def test_a_folder_becomes_sessions_of_turns_that_wait_to_be_curated(logs: Record
     assert run(workspace, command="status").returncode == 0
 
 
-def test_a_second_import_adds_nothing(logs: Recorded, workspace: Path, run: Run) -> None:
+def test_second_import_adds_nothing(logs: Recorded, workspace: Path, run: Run) -> None:
     assert run(workspace, logs.projects).returncode == 0
     before = observations(workspace), sessions(workspace)
     again = run(workspace, logs.projects, logs.log("everyday"), "--json")
@@ -119,7 +119,7 @@ def test_a_second_import_adds_nothing(logs: Recorded, workspace: Path, run: Run)
     assert (observations(workspace), sessions(workspace)) == before
 
 
-def test_what_was_forgotten_is_not_imported_again(logs: Recorded, workspace: Path, run: Run) -> None:
+def test_forgotten_turn_is_not_reimported(logs: Recorded, workspace: Path, run: Run) -> None:
     assert run(workspace, logs.log("everyday")).returncode == 0
     forgotten = run(workspace, "--turn", "5", "--yes", command="memory forget")
     assert forgotten.returncode == 0, forgotten.stderr
@@ -128,15 +128,13 @@ def test_what_was_forgotten_is_not_imported_again(logs: Recorded, workspace: Pat
 
 
 @pytest.mark.parametrize("name", ["everyday", "troubled", "delegating", "commands"])
-def test_of_a_log_that_has_grown_only_what_is_new_is_added(
-    logs: Recorded, workspace: Path, name: str, run: Run
-) -> None:
+def test_import_of_grown_log_adds_new_turns(logs: Recorded, workspace: Path, name: str, run: Run) -> None:
     log = logs.log(name)
     lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
     added = 0
     for share in (0.3, 0.5, 0.51, 0.8, 1.0):
         end = int(len(lines) * share)
-        # The last line is half written: the CLI is at work.
+        # The last line is half written, as during a session.
         log.write_text("".join(lines[:end]) + "".join(lines[end : end + 1])[:40], encoding="utf-8")
         done = run(workspace, log, "--json")
         assert done.returncode == 0, done.stderr
@@ -148,9 +146,7 @@ def test_of_a_log_that_has_grown_only_what_is_new_is_added(
     assert added == len(observations(at_once))
 
 
-def test_one_log_alone_brings_its_subagents_and_an_agents_log_its_session(
-    logs: Recorded, workspace: Path, run: Run
-) -> None:
+def test_single_log_imports_session_with_subagents(logs: Recorded, workspace: Path, run: Run) -> None:
     log = logs.log("delegating")
     (*_, agent) = (log.parent / log.stem / "subagents").glob("*.jsonl")
     for path in (log, agent):
@@ -159,7 +155,7 @@ def test_one_log_alone_brings_its_subagents_and_an_agents_log_its_session(
         assert [turn["tool_calls_json"].count('"agent_id"') for turn in observations(found)] == [0, 1, 1, 1, 0]
 
 
-def test_a_session_that_was_forked_brings_only_what_it_added(logs: Recorded, workspace: Path, run: Run) -> None:
+def test_forked_session_imports_only_new_turns(logs: Recorded, workspace: Path, run: Run) -> None:
     assert run(workspace, logs.log("troubled")).returncode == 0
     done = facts(run(workspace, logs.log("forked"), "--json"))
     assert (done["turns"], done["already_imported"]) == (1, 7)
@@ -167,7 +163,7 @@ def test_a_session_that_was_forked_brings_only_what_it_added(logs: Recorded, wor
     assert observations(workspace)[-1]["session_id"] == logs.ids["forked"]
 
 
-def test_a_dry_run_says_what_an_import_would_do_and_writes_nothing(logs: Recorded, workspace: Path, run: Run) -> None:
+def test_import_dry_run_writes_nothing(logs: Recorded, workspace: Path, run: Run) -> None:
     found = facts(run(workspace, logs.projects, "--dry-run", "--json"))
     assert (found["turns"], found["already_imported"]) == (27, 7)
     assert not (workspace / ".os").exists()
@@ -177,19 +173,17 @@ def test_a_dry_run_says_what_an_import_would_do_and_writes_nothing(logs: Recorde
     assert (workspace / ".os/memory/transcript.db").read_bytes() == before
 
 
-async def test_sprite_curates_import_and_keeps_its_own_session(
-    model: OfflineModel, logs: Recorded, workspace: Path
-) -> None:
-    """The next sprite finds what was imported. Its own conversation is another one, and is not imported again."""
+async def test_sprite_curates_import_but_not_own_logs(model: OfflineModel, logs: Recorded, workspace: Path) -> None:
+    """The sprite's own conversation is a separate session, and its logs are never imported."""
     assert (await import_beside(workspace, logs.log("everyday"))).returncode == 0
     model.script.curator({"raw_text": 'PREFERENCE [t5]: Ada prefers tea | "I prefer tea"\n'})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await eventually(lambda: bool(curations(workspace)), "the import is curated")
-        await eventually(lambda: learnings(workspace) == ["Ada prefers tea"], "something was learned")
+        await eventually(lambda: bool(curations(workspace)), "the import is not curated")
+        await eventually(lambda: learnings(workspace) == ["Ada prefers tea"], "nothing is learned")
         found = await client.ask("memory", {"op": "search", "query": "who prefers tea"})
         assert any("tea" in hit["text"] for hit in found["payload"]["hits"]), found
         assert (await client.mission("Hello"))["event"] == "complete"
-        # Copied while the session lasts: its own files end with it.
+        # Copied during the session, because the sprite deletes its logs afterwards.
         elsewhere = workspace.with_name("copied")
         own = workspace / ".os/run/claude/projects"
         shutil.copytree(own, elsewhere)
@@ -205,9 +199,10 @@ async def test_sprite_curates_import_and_keeps_its_own_session(
     assert observations(workspace) == before
 
 
-async def test_where_a_sprite_runs_it_takes_the_turns_itself_each_once_and_its_files_are_left_alone(
+async def test_import_beside_running_sprite_adds_turns_once(
     model: OfflineModel, logs: Recorded, workspace: Path, tmp_path: Path
 ) -> None:
+    """The running sprite writes the turns, and notes are refused because it owns the memory files."""
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/AGENTS.md").write_text("Use tabs.\n")
     async with running_sprite(workspace, model.url):
@@ -220,7 +215,7 @@ async def test_where_a_sprite_runs_it_takes_the_turns_itself_each_once_and_its_f
         again = await import_beside(workspace, logs.log("everyday"), CODEX, tmp_path / "notes", "--json")
         assert (again.returncode, facts(again)["turns"], facts(again)["already_imported"]) == (1, 0, 13)
         assert "stop it first" in facts(again)["refused"][0]["reason"]
-    # Without the sprite it is the same import.
+    # Without the sprite, the import yields the same turns.
     assert facts(await import_beside(workspace, logs.log("everyday"), CODEX, "--json"))["turns"] == 0
     at_once = workspace.with_name("at-once")
     assert (await import_beside(at_once, logs.log("everyday"), CODEX)).returncode == 0
@@ -228,14 +223,14 @@ async def test_where_a_sprite_runs_it_takes_the_turns_itself_each_once_and_its_f
     assert kept == observations(at_once)
 
 
-def test_notes_alone_are_told_of_without_turns(workspace: Path, tmp_path: Path, run: Run) -> None:
+def test_import_of_notes_reports_proposals(workspace: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs.\n")
     done = run(workspace, tmp_path / "AGENTS.md")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Proposed 1 line(s) for context.md")
 
 
-async def test_a_sprite_that_does_not_answer_is_named(model: OfflineModel, logs: Recorded, workspace: Path) -> None:
+async def test_unresponsive_sprite_is_named_in_error(model: OfflineModel, logs: Recorded, workspace: Path) -> None:
     async with running_sprite(workspace, model.url):
         Settings(workspace).address_file.unlink()
         done = await import_beside(workspace, logs.log("everyday"))
@@ -245,15 +240,15 @@ async def test_a_sprite_that_does_not_answer_is_named(model: OfflineModel, logs:
     assert observations(workspace) == []
 
 
-# --- killed ---
+# --- kills ---
 
 
-async def test_killed_at_any_moment_a_second_run_completes_the_first(many: Path, workspace: Path) -> None:
+async def test_import_after_kill_completes_first_run(many: Path, workspace: Path) -> None:
     at_once = workspace.with_name("at-once")
     assert facts(await import_beside(at_once, many, "--json"))["turns"] == 600
     log = workspace / ".os/memory/transcript.db"
     while not 0 < _count(log) < 600:
-        # On a busy machine it may come to its end before it is killed.
+        # On a busy machine the import may finish before the kill.
         shutil.rmtree(workspace / ".os", ignore_errors=True)
         process = await started(workspace, "import", str(many))
         while process.returncode is None and not _count(log):  # noqa: ASYNC110 - another process cannot set an event
@@ -269,16 +264,14 @@ async def test_killed_at_any_moment_a_second_run_completes_the_first(many: Path,
 def _count(log: Path) -> int:
     try:
         return int(rows(log, "SELECT count(*) AS n FROM observations")[0]["n"])
-    except Exception:  # noqa: BLE001 - the database is being made
+    except Exception:  # noqa: BLE001 - the database is being created
         return 0
 
 
 # --- bad input ---
 
 
-def test_damaged_lines_are_named_and_everything_around_them_is_imported(
-    logs: Recorded, workspace: Path, run: Run
-) -> None:
+def test_damaged_lines_are_reported_and_skipped(logs: Recorded, workspace: Path, run: Run) -> None:
     log = logs.log("everyday")
     lines = log.read_text(encoding="utf-8").splitlines()
     first = next(n for n, line in enumerate(lines) if "run `ls /nowhere`" in line and '"promptSource"' in line)
@@ -294,7 +287,7 @@ def test_damaged_lines_are_named_and_everything_around_them_is_imported(
     assert observations(workspace)[2]["trigger"] == "task"
 
 
-def test_a_log_of_damaged_lines_names_some_and_counts_the_rest(logs: Recorded, workspace: Path, run: Run) -> None:
+def test_many_damaged_lines_are_summarized(logs: Recorded, workspace: Path, run: Run) -> None:
     with logs.log("everyday").open("a") as stream:
         stream.write("damage\n" * 1000)
     done = run(workspace, logs.log("everyday"))
@@ -305,7 +298,7 @@ def test_a_log_of_damaged_lines_names_some_and_counts_the_rest(logs: Recorded, w
 
 @pytest.fixture
 def odd(tmp_path: Path) -> Path:
-    """A folder of everything that is no session log."""
+    """Return a folder of files that are no session logs."""
     folder = tmp_path / "odd"
     (folder / "inside").mkdir(parents=True)
     (folder / "prose.jsonl").write_text("Dear diary,\n\ntoday I wrote no JSON.\n")
@@ -323,9 +316,7 @@ def odd(tmp_path: Path) -> Path:
 ODD = {"prose", "other", "history", "binary", "one-line", "circle", "gone", "pipe"}
 
 
-def test_what_is_no_session_log_is_refused_by_name_and_the_others_go_on(
-    logs: Recorded, odd: Path, workspace: Path, run: Run
-) -> None:
+def test_unknown_files_are_refused_others_imported(logs: Recorded, odd: Path, workspace: Path, run: Run) -> None:
     shutil.copy(logs.log("everyday"), odd / "inside/a-copy.jsonl")
     (odd / "empty.jsonl").touch()
     done = run(workspace, odd, workspace / "not-there.jsonl", "--json")
@@ -340,9 +331,7 @@ def test_what_is_no_session_log_is_refused_by_name_and_the_others_go_on(
     assert f"refused: {odd / 'circle.jsonl'}: cannot be read: Too many levels of symbolic links" in words
 
 
-def test_where_nothing_can_be_read_the_exit_code_says_so_and_no_workspace_is_made(
-    odd: Path, workspace: Path, run: Run
-) -> None:
+def test_unreadable_input_creates_no_workspace(odd: Path, workspace: Path, run: Run) -> None:
     for paths in ([odd], [odd / "prose.jsonl"], [workspace / "nothing"], [workspace], [Path("/proc/self/mem")]):
         done = run(workspace, *paths)
         assert done.returncode == 2, paths
@@ -351,7 +340,7 @@ def test_where_nothing_can_be_read_the_exit_code_says_so_and_no_workspace_is_mad
     assert not (workspace / ".os").exists()
 
 
-def test_an_empty_log_is_a_session_without_turns(tmp_path: Path, workspace: Path, run: Run) -> None:
+def test_empty_log_imports_without_turns(tmp_path: Path, workspace: Path, run: Run) -> None:
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "summary.jsonl").write_text('{"type":"summary","summary":"About tea","leafUuid":"x"}\n')
     done = run(workspace, tmp_path / "empty.jsonl", tmp_path / "summary.jsonl", "--json")
@@ -359,14 +348,14 @@ def test_an_empty_log_is_a_session_without_turns(tmp_path: Path, workspace: Path
     assert (facts(done)["files"], facts(done)["turns"]) == (2, 0)
 
 
-def test_a_folder_linked_into_another_is_followed_and_read_once(logs: Recorded, workspace: Path, run: Run) -> None:
+def test_symlinked_folder_is_imported_once(logs: Recorded, workspace: Path, run: Run) -> None:
     (logs.projects / "again").symlink_to(logs.log("everyday").parent)
     (logs.projects / "up").symlink_to(logs.projects)
     done = facts(run(workspace, logs.projects, "--json"))
     assert (done["files"], done["turns"]) == (11, 27)
 
 
-def test_a_large_file_is_read_as_a_stream(recorded: Recorded, tmp_path: Path, workspace: Path) -> None:
+def test_large_log_is_read_as_stream(recorded: Recorded, tmp_path: Path, workspace: Path) -> None:
     folder = tmp_path / "large"
     size = write_many(recorded.log("everyday"), folder, sessions=1, turns=2)
     (log,) = folder.iterdir()

@@ -1,4 +1,4 @@
-"""The commands of the page about importing, run as they stand there, one after the other."""
+"""The commands of docs/importing.md, run in their order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMANDS = re.findall(r"^\$ (\.venv/bin/python -m sprite [^#\n]*)", PAGE, re.MUL
 
 
 def home(folder: Path, recorded: Recorded) -> Path:
-    """Somebody's home, in which each of the programs has worked."""
+    """Create a home directory with data of each supported program."""
     shutil.copytree(recorded.projects, folder / ".claude/projects")
     shutil.copytree(CODEX, folder / ".codex/sessions/2026/01/20")
     shutil.copytree(GEMINI, folder / ".gemini/tmp")
@@ -38,7 +38,7 @@ def home(folder: Path, recorded: Recorded) -> Path:
     return folder
 
 
-async def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path, recorded: Recorded) -> None:
+async def test_documented_import_commands_work(tmp_path: Path, recorded: Recorded) -> None:
     workspace, person = tmp_path / "workspace", home(tmp_path / "home", recorded)
     assert len(COMMANDS) == 7
     for command in COMMANDS:
@@ -57,6 +57,6 @@ async def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path, recorded
     assert "Never push to main." in waiting
 
 
-def test_the_page_names_every_kind() -> None:
+def test_import_page_lists_every_reader() -> None:
     named = re.findall(r"^\| `([\w.-]+)` \|", PAGE, re.MULTILINE)
     assert set(named) == {reader.kind for reader in READERS}

@@ -1,4 +1,4 @@
-"""Killed at random moments, over and over, a sprite loses nothing that it has accepted and does nothing twice."""
+"""Random kills of a sprite: it keeps every accepted mission and runs none twice."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from tests.harness import (
 from tests.inspection import curations, endings, journal, transcript, workspace_db
 
 KILLS = int(os.environ.get("SOAK_KILLS", "0"))
-#: So many workspaces, since workers can share them (see conftest.py).
+#: Number of workspaces; pytest workers share them (see conftest.py).
 WORKSPACES = 5 if KILLS else 1
-#: Of each workspace. By default one ends at its start and one at work; `make soak` asks for many more.
+#: Kills per workspace. The default is one at the start and one at work; `make soak` sets many more.
 LIVES = KILLS // WORKSPACES or 2
 BATCH_TURNS = "3"
-#: In seconds: after the start, while it opens its files or imports the SDK; after the agent's first sign of life, while
-#: it works, which is four times of five.
+#: Ranges in seconds. `AT_START` counts from the start, while the sprite opens its files or imports the SDK. `AT_WORK`
+#: counts from the agent's first event and applies to four lives of five.
 AT_START = [("start", 0.0, 0.3), ("start", 0.3, 1.2)]
 AT_WORK = ("work", 0.0, 0.8)
-#: Something is learned of it, whatever else chance has them say.
+#: Yields a learning, whatever the random missions are.
 FIRST_MISSION = "My name is Ada."
 MISSIONS = [
     "Hello there",
@@ -59,13 +59,13 @@ MISSIONS = [
 
 
 class Person:
-    """Sends missions, two at a time, and sends again what was not acknowledged, in whichever life."""
+    """Sends two missions at a time, and resends unacknowledged ones after a restart."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self.texts: dict[str, str] = {}
         self.accepted: set[str] = set()
-        #: Whether the agent of this life has said or done anything.
+        #: Set at the first event of the agent in this life.
         self.at_work = asyncio.Event()
 
     async def talk(self, client: Client) -> None:
@@ -94,11 +94,10 @@ class Person:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(WORKSPACES))
-async def test_after_many_kills_every_accepted_mission_is_observed_and_curated_exactly_once(
-    model: OfflineModel, workspace: Path, number: int
-) -> None:
+async def test_missions_survive_random_kills_exactly_once(model: OfflineModel, workspace: Path, number: int) -> None:
+    """Each accepted mission has one observation and one curation, and a rebuild yields the same memory."""
     seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
-    print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
+    print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it when the test fails
     rng = random.Random(seed + number)  # noqa: S311 - no secret
     curator_calls = _slowed(model, rng)
     person = Person(rng)
@@ -135,14 +134,14 @@ async def test_after_many_kills_every_accepted_mission_is_observed_and_curated_e
 
 
 def _moments(rng: random.Random) -> list[tuple[str, float, float]]:
-    """When each life ends."""
+    """Return the moment of the kill for each life: phase, earliest and latest second."""
     moments = [rng.choice(AT_START) if life % 5 == 0 else AT_WORK for life in range(LIVES)]
     rng.shuffle(moments)
     return moments
 
 
 def _slowed(model: OfflineModel, rng: random.Random) -> list[int]:
-    """Makes the model take its time now and then; returns a list that grows with each call to the curator."""
+    """Add random delays to the model; return a list that grows with each curator call."""
     curator_calls: list[int] = []
 
     def curator(_body: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +154,7 @@ def _slowed(model: OfflineModel, rng: random.Random) -> list[int]:
 
 
 async def _a_life(workspace: Path, model: OfflineModel, person: Person, since: str, seconds: float) -> None:
-    """Starts a sprite, talks to it, and kills it so long after its start or its agent's, whatever it is doing."""
+    """Start a sprite, talk to it, and kill it `seconds` after its start or the agent's first event."""
     person.at_work.clear()
     async with started_sprite(workspace, model.url, SPRITE_BATCH_TURNS=BATCH_TURNS) as process:
         talking = asyncio.create_task(_talk(workspace, process, person))
@@ -165,7 +164,7 @@ async def _a_life(workspace: Path, model: OfflineModel, person: Person, since: s
         await asyncio.wait({talking}, timeout=seconds)
         process.kill()
         await process.wait()
-        # It ends by itself at the connection's end, or where there never was one.
+        # The task ends with the connection, or fails if there was none.
         await asyncio.gather(talking, return_exceptions=True)
 
 
@@ -191,7 +190,7 @@ def _check_missions(workspace: Path, person: Person) -> None:
         if observation["trigger"] == "user":
             assert observation["user_message"] == person.texts[observation["mission_id"]]
         elif observation["mission_id"] is not None:
-            # The agent began it by itself, when something in the background ended: a mission of its own.
+            # The agent started this turn itself, when a background task ended.
             own_turns.add(observation["mission_id"])
     ends = endings(workspace)
     assert {mission: len(events) for mission, events in ends.items()} == dict.fromkeys([*person.texts, *own_turns], 1)
@@ -199,7 +198,7 @@ def _check_missions(workspace: Path, person: Person) -> None:
     assert journal(workspace) == []
     outcomes = {o["outcome"] for o in observations(workspace)}
     assert "complete" in outcomes
-    # Two kills may hit no turn.
+    # The default two kills may interrupt no turn.
     assert "crashed" in outcomes or not KILLS
 
 
@@ -212,6 +211,6 @@ def _check_curations(workspace: Path) -> None:
 
 
 def _memory_of(workspace: Path) -> dict[str, Any]:
-    """memory.db row by row, and the files byte by byte."""
+    """Return the rows of memory.db and the bytes of the memory files."""
     folder = workspace / ".os/memory"
     return {**dump(folder / "memory.db"), **{name: (folder / name).read_bytes() for name in CURATED}}

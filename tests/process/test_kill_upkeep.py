@@ -1,4 +1,4 @@
-"""Killed at random moments, over and over, rebuild, forget, import and re-extract lose nothing and do nothing twice."""
+"""Random kills of rebuild, forget, import and re-extract: no turn is lost or processed twice."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tests.inspection import curations, journal, learnings, memory_file, transcr
 from tests.memory_stores import open_stores
 from tests.session_logs import Recorded, write_many
 
-#: By default, one kill of each errand.
+#: Number of kills, or 0 for one kill of each command.
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4
-#: Turns in the logs that are imported.
+#: Sessions in the imported logs, and turns in each.
 SESSIONS, TURNS = 2, 30
 LONGEST_SECONDS = {"rebuild": 0.15, "forget": 0.15, "import": 0.3, "re-extract": 0.6}
 
 
 @pytest.mark.soak
-async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
+async def test_memory_survives_random_kills_of_upkeep(
     curated: Path, recorded: Recorded, tmp_path: Path, model: OfflineModel
 ) -> None:
     seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
-    print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
+    print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it when the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret
     workspace = shutil.copytree(curated, tmp_path / "workspace")
     write_many(recorded.log("everyday"), tmp_path / "logs", sessions=SESSIONS, turns=TURNS)
@@ -66,7 +66,7 @@ async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
 
     for toy in toys:
         if rng.random() < 0.5:
-            with contextlib.suppress(PeerError):  # it was forgotten before
+            with contextlib.suppress(PeerError):  # already forgotten
                 await forget(workspace, text=toy)
             toys[toy] = True
     assert (await command(workspace, "import", str(tmp_path / "logs")))[0] == 0
@@ -78,13 +78,13 @@ async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
     before = _memory_of(workspace)
     await rebuild(workspace)
     assert _memory_of(workspace) == before
-    # Those of the recorded sessions; every toy may have been forgotten.
+    # The learnings of the recorded sessions remain; every toy may have been forgotten.
     assert len(learnings(workspace)) >= 5
     assert TYPED in memory_file(workspace, "user.md")
 
 
 async def _play_with(workspace: Path, toy: str) -> None:
-    """A turn, as a sprite would have logged it."""
+    """Log a turn about a toy, as a sprite would."""
     async with open_stores(workspace / ".os/memory") as stores:
         session = await stores.transcript.start_session(f"session {toy[7:-1]}")
         await stores.turn(f"My toy number {toy[7:-1]} is {toy}.", f"Noted: {toy}", session=session.id)
@@ -92,7 +92,7 @@ async def _play_with(workspace: Path, toy: str) -> None:
 
 
 def _check(workspace: Path, toys: dict[str, bool]) -> None:
-    """Nothing is lost, nothing is twice, what is gone is gone from everywhere."""
+    """Check that no turn is lost or duplicated and that forgotten toys are gone from all files."""
     for path in (".os/memory/transcript.db", ".os/memory/memory.db", ".os/workspace.db"):
         assert rows(workspace / path, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
     turns = observations(workspace)
@@ -101,7 +101,7 @@ def _check(workspace: Path, toys: dict[str, bool]) -> None:
     assert len(keys) == len(set(keys))
     marks = [turn["processed"] for turn in turns]
     waiting = marks.count(0)
-    # What is too little for a call of its own waits at the end.
+    # Turns too few for a curator call wait at the end.
     assert marks == [1] * (len(turns) - waiting) + [0] * waiting
     assert waiting < LEAST_TURNS
     batches: dict[int, list[int]] = {}

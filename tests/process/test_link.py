@@ -1,4 +1,4 @@
-"""The link to one sprite, by itself: what it tells its listener, when it tries again, when it lets the sprite sleep."""
+"""The link to one sprite: reports to its listener, retries, and letting the sprite sleep."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.relay_stage import Street
 
 
 class Audience:
-    """A listener that remembers what it was told."""
+    """A listener that records each call."""
 
     def __init__(self) -> None:
         self.rests = False
@@ -39,7 +39,7 @@ class Audience:
         self.stale_epochs.append(epoch)
 
     def died(self) -> None:
-        raise AssertionError("a link that only its owner ends")
+        raise AssertionError("the link died without a close by its owner")
 
     def changed(self, change: LinkChange) -> None:
         self.changes.append(change)
@@ -68,7 +68,7 @@ class Audience:
 
 
 class Call:
-    """A link, who listens, and the street it leads over."""
+    """A link with its fake sprite, its listener and the route between them."""
 
     def __init__(self, sprite: StandIn, street: Street, audience: Audience, link: Link) -> None:
         self.sprite = sprite
@@ -95,7 +95,7 @@ async def calling(**options: float) -> AsyncIterator[Call]:
             yield Call(sprite, street, audience, link)
 
 
-async def test_frames_that_arrive_byte_by_byte_and_two_at_once_are_read_whole() -> None:
+async def test_link_reassembles_split_and_merged_frames() -> None:
     async with calling() as call:
         visitor = await call.answered()
         events = [WholeText("m", text) for text in ("slow ✓", "one", "two")]
@@ -106,7 +106,7 @@ async def test_frames_that_arrive_byte_by_byte_and_two_at_once_are_read_whole() 
     assert [message.payload for message in call.audience.messages] == events
 
 
-async def test_what_is_to_be_said_first_goes_out_before_anything_else() -> None:
+async def test_link_sends_first_messages_before_others() -> None:
     async with calling() as call:
         call.audience.first = [encode(Ack("done"), message_id="kept")]
         visitor = await call.answered()
@@ -114,7 +114,8 @@ async def test_what_is_to_be_said_first_goes_out_before_anything_else() -> None:
         assert [(await visitor.receive("ack"))["id"] for _ in range(2)] == ["kept", "later"]
 
 
-async def test_a_sprite_that_was_set_back_begins_anew_also_under_the_same_epoch() -> None:
+async def test_lower_seq_under_same_epoch_resyncs() -> None:
+    """A sprite restored from an older disk reports a lower `last_seq`, so the link does not resume."""
     async with calling() as call:
         visitor = await call.answered(last_seq=10)
         visitor.cut()
@@ -127,20 +128,20 @@ async def test_a_sprite_that_was_set_back_begins_anew_also_under_the_same_epoch(
     assert isinstance(call.audience.messages[0].payload, StateSync)
 
 
-async def test_a_connection_on_which_nothing_comes_is_asked_for_life_and_then_left() -> None:
-    # Longer than a busy machine keeps the first answer waiting.
+async def test_silent_connection_is_pinged_then_dropped() -> None:
+    # `answer_seconds` is longer than a busy machine delays the first answer.
     async with calling(silent_seconds=0.1, answer_seconds=3.0) as call:
         visitor = await call.answered()
         asked = await visitor.receive("system")
         await visitor.send(Ack("done"), reply_to=asked["id"])
         await visitor.receive("system")
-        # Nothing is answered this time.
+        # This ping gets no answer.
         await call.audience.until_state("unavailable", "does not answer any more")
         await call.answered()
     assert call.audience.messages == []
 
 
-async def test_while_nobody_minds_a_sprite_that_fell_asleep_is_neither_asked_nor_woken() -> None:
+async def test_sleeping_sprite_stays_asleep_without_demand() -> None:
     async with calling(silent_seconds=0.05, answer_seconds=0.05) as call:
         call.audience.rests = True
         visitor = await call.answered()
@@ -156,7 +157,7 @@ async def test_while_nobody_minds_a_sprite_that_fell_asleep_is_neither_asked_nor
         assert "unavailable" not in call.audience.states
 
 
-async def test_a_hopeless_host_is_not_asked_again_until_somebody_does_something() -> None:
+async def test_permanent_host_error_waits_for_nudge() -> None:
     async def refuses(_: Report) -> None:
         raise HostError("The token of the organisation is wrong.", retryable=False)
 
@@ -170,7 +171,7 @@ async def test_a_hopeless_host_is_not_asked_again_until_somebody_does_something(
         await call.answered()
 
 
-async def test_people_hear_of_each_step_once_and_not_of_every_attempt() -> None:
+async def test_repeated_attempts_report_each_state_once() -> None:
     failures = 3
 
     async def slow(report: Report) -> None:
@@ -185,7 +186,7 @@ async def test_people_hear_of_each_step_once_and_not_of_every_attempt() -> None:
     assert call.audience.states == ["unavailable", "updating", "ready"]
 
 
-async def test_a_sprite_that_does_not_say_how_it_is_is_left() -> None:
+async def test_missing_state_sync_drops_connection() -> None:
     async with calling(silent_seconds=0.1, state_seconds=0.1) as call:
         call.audience.awaits_state = True
         await call.answered()

@@ -1,4 +1,4 @@
-"""Large request bodies at the model proxy: what is refused for its cost, how many at once, and what the loop feels."""
+"""Large request bodies at the model proxy: refusals by cost, upload slots, and an unblocked event loop."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_costly_or_malformed_body_is_refused(
     [{**BODY, "messages": [{"role": "user", "content": [TEXT] * 6000}]}, with_image(2 << 20)],
     ids=["many values", "many bytes"],
 )
-async def test_loop_runs_on_while_costly_body_is_decoded(body: dict[str, Any]) -> None:
+async def test_costly_body_decoding_does_not_block_loop(body: dict[str, Any]) -> None:
     sent, limits, turns = io.BytesIO(json.dumps(body).encode()), BodyLimits(), 0
 
     async def take(request: web.Request) -> web.Response:
@@ -94,7 +94,7 @@ async def test_loop_runs_on_while_costly_body_is_decoded(body: dict[str, Any]) -
     assert turns > 0
 
 
-async def test_slow_large_uploads_keep_only_their_sprite_waiting(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_slow_large_uploads_block_only_their_sprite(api: ScriptedUpstream, tmp_path: Path) -> None:
     large, stalled = with_image(2 << 20), asyncio.Event()
     patience = Patience(body=upload.Patience(slot=0.3))
 
@@ -118,7 +118,7 @@ async def test_slow_large_uploads_keep_only_their_sprite_waiting(api: ScriptedUp
         other = await running.tokens.rotate("bob")
         async with asyncio.timeout(PATIENCE):
             while await ask(running, large) != 529:
-                pass  # what was sent has not arrived yet
+                pass  # the slow uploads have not reached the proxy yet
         assert await ask(running, BODY) == 200
         assert await ask(running, large, other) == 200
         stalled.set()
@@ -126,7 +126,7 @@ async def test_slow_large_uploads_keep_only_their_sprite_waiting(api: ScriptedUp
         assert await ask(running, large) == 200
 
 
-async def test_slots_are_free_again_after_clients_leave(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_client_disconnect_frees_upload_slot(api: ScriptedUpstream, tmp_path: Path) -> None:
     large = with_image(2 << 20)
     written = json.dumps(large).encode()
     async with proxy(tmp_path, api.url, patience=Patience(body=upload.Patience(slot=PATIENCE))) as running:
@@ -147,7 +147,7 @@ async def test_slots_are_free_again_after_clients_leave(api: ScriptedUpstream, t
             assert response.status == 200
 
 
-async def test_slot_is_free_while_upstream_answers(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_upload_slot_is_free_during_answer(api: ScriptedUpstream, tmp_path: Path) -> None:
     large = with_image(2 << 20)
     has_asked, may_end, usual = asyncio.Queue[None](), asyncio.Event(), api.answer
     assert usual is not None
@@ -172,7 +172,7 @@ async def test_slot_is_free_while_upstream_answers(api: ScriptedUpstream, tmp_pa
         assert await asyncio.gather(*asking) == [200] * 4
 
 
-async def test_sprites_take_turns_at_decoding() -> None:
+async def test_decoding_alternates_between_sprites() -> None:
     limits = BodyLimits()
     order: list[str] = []
 

@@ -1,6 +1,6 @@
-"""The model proxy: what passes through it unchanged, who may use it, and what it says when it cannot.
+"""The model proxy: transparent forwarding, access, limits and errors.
 
-Long, since each case is a whole exchange, read beside its neighbours.
+The file is long because each case is a whole exchange.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def api() -> AsyncIterator[ScriptedUpstream]:
 
 
 async def refusal(response: aiohttp.ClientResponse) -> tuple[int, str]:
-    """An error's status and type, once it is known to have the API's shape."""
+    """Return the status and type of an error, after checking the API's error shape."""
     body = await response.json()
     assert body["type"] == "error"
     assert body["error"]["message"]
@@ -65,7 +65,7 @@ async def refusal(response: aiohttp.ClientResponse) -> tuple[int, str]:
 
 
 def big_body(random_: random.Random, size: int, *, model_last: bool) -> tuple[bytes, bytes]:
-    """A request of about `size` bytes with everything JSON has in it, and how it has to arrive."""
+    """Return a request of about `size` bytes with every kind of JSON value, and its normalized form."""
     pieces: list[Any] = []
     left = size
     while left > 0:
@@ -81,7 +81,7 @@ def big_body(random_: random.Random, size: int, *, model_last: bool) -> tuple[by
     return b" { %b}\n" % b" ,".join(given), b"{%b}" % b",".join(sent)
 
 
-# --- passing through ---
+# --- forwarding ---
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def big_body(random_: random.Random, size: int, *, model_last: bool) -> tuple[by
     [
         *((size, last, chunked) for size in (10, 5000, 70_000) for last in (True, False) for chunked in (True, False)),
         *((300_000, True, False), (300_000, False, True)),
-        # Larger than what is decoded on the loop.
+        # Too large to be decoded on the event loop.
         (1_500_000, True, True),
         *(pytest.param(3_000_000, last, not last, marks=pytest.mark.soak) for last in (True, False)),
     ],
@@ -97,7 +97,7 @@ def big_body(random_: random.Random, size: int, *, model_last: bool) -> tuple[by
 async def test_request_arrives_with_members_as_written(
     api: ScriptedUpstream, tmp_path: Path, size: int, *, model_last: bool, chunked: bool
 ) -> None:
-    random_ = random.Random(size)  # noqa: S311 - bytes to compare, no secret
+    random_ = random.Random(size)  # noqa: S311 - test data, no secret
     body, sent = big_body(random_, size, model_last=model_last)
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -115,8 +115,8 @@ async def test_request_arrives_with_members_as_written(
     assert asked.headers["content-length"] == str(len(sent))
 
 
-async def test_an_answer_arrives_byte_for_byte_however_it_is_cut(api: ScriptedUpstream, tmp_path: Path) -> None:
-    random_ = random.Random(4)  # noqa: S311 - same
+async def test_streamed_answer_arrives_byte_for_byte(api: ScriptedUpstream, tmp_path: Path) -> None:
+    random_ = random.Random(4)  # noqa: S311 - test data, no secret
     noise = random_.randbytes(200_000)
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -135,10 +135,10 @@ async def test_an_answer_arrives_byte_for_byte_however_it_is_cut(api: ScriptedUp
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 500_000])
 @pytest.mark.parametrize("length_known", [True, False])
-async def test_an_answer_that_is_no_stream_arrives_byte_for_byte(
+async def test_plain_answer_arrives_byte_for_byte(
     api: ScriptedUpstream, tmp_path: Path, size: int, *, length_known: bool
 ) -> None:
-    noise = random.Random(size).randbytes(size)  # noqa: S311 - same
+    noise = random.Random(size).randbytes(size)  # noqa: S311 - test data, no secret
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if length_known:
@@ -153,7 +153,7 @@ async def test_an_answer_that_is_no_stream_arrives_byte_for_byte(
         assert await response.read() == noise
 
 
-async def test_each_event_arrives_before_the_next_one_is_written(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_events_are_forwarded_without_buffering(api: ScriptedUpstream, tmp_path: Path) -> None:
     has_arrived = asyncio.Queue[None]()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -170,9 +170,7 @@ async def test_each_event_arrives_before_the_next_one_is_written(api: ScriptedUp
             has_arrived.put_nowait(None)
 
 
-async def test_headers_pass_but_credentials_cookies_and_those_of_one_connection(
-    api: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_proxy_strips_credentials_cookies_and_hop_headers(api: ScriptedUpstream, tmp_path: Path) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         headers = {"request-id": "req_1", "retry-after": "7", "set-cookie": "a=b", "anthropic-ratelimit-x": "5"}
         return web.json_response({"type": "error"}, status=529, headers=headers)
@@ -210,7 +208,7 @@ async def test_headers_pass_but_credentials_cookies_and_those_of_one_connection(
     assert token not in str(asked.headers)
 
 
-async def test_a_gateway_below_a_path_gets_its_bearer_token(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_gateway_with_path_gets_bearer_token(api: ScriptedUpstream, tmp_path: Path) -> None:
     target = Upstream(api.url + "/team/anthropic/", auth_token="planted-gateway-token")
     async with proxy(tmp_path, target) as running, running.post() as response:
         assert response.status == 200
@@ -221,9 +219,7 @@ async def test_a_gateway_below_a_path_gets_its_bearer_token(api: ScriptedUpstrea
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_an_answer_that_is_compressed_unasked_is_unpacked_and_counted(
-    api: ScriptedUpstream, tmp_path: Path, encoding: str
-) -> None:
+async def test_compressed_answer_is_decoded_and_counted(api: ScriptedUpstream, tmp_path: Path, encoding: str) -> None:
     whole = START + DELTA + END
     packed = gzip.compress(whole) if encoding == "gzip" else zlib.compress(whole)
 
@@ -242,10 +238,10 @@ async def test_an_answer_that_is_compressed_unasked_is_unpacked_and_counted(
     assert (call["input_tokens"], call["output_tokens"], call["is_estimate"]) == (1000, 200, 0)
 
 
-# --- who may ---
+# --- access and limits ---
 
 
-async def test_only_a_sprites_current_token_opens_it(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_only_current_sprite_token_is_accepted(api: ScriptedUpstream, tmp_path: Path) -> None:
     async with proxy(tmp_path, api.url) as running:
 
         async def status(token: str) -> int:
@@ -264,7 +260,7 @@ async def test_only_a_sprites_current_token_opens_it(api: ScriptedUpstream, tmp_
     assert len(api.asked) == 2
 
 
-async def test_a_token_outlives_the_bridge_and_is_stored_hashed(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_token_survives_restart_and_is_hashed(api: ScriptedUpstream, tmp_path: Path) -> None:
     async with proxy(tmp_path, api.url) as first:
         other = await first.tokens.rotate("bob")
     async with proxy(tmp_path, api.url) as second, second.post(token=other) as response:
@@ -274,7 +270,7 @@ async def test_a_token_outlives_the_bridge_and_is_stored_hashed(api: ScriptedUps
         assert token.encode() not in everything
 
 
-async def test_a_token_is_taken_as_a_key_or_as_a_bearer_token(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_token_works_as_key_or_bearer(api: ScriptedUpstream, tmp_path: Path) -> None:
     async with proxy(tmp_path, api.url) as running:
         bearer = {"authorization": f"bearer {running.token}"}
         async with running.post(token="offline", headers=bearer) as response:
@@ -286,9 +282,7 @@ async def test_a_token_is_taken_as_a_key_or_as_a_bearer_token(api: ScriptedUpstr
             assert await refusal(response) == (401, "authentication_error")
 
 
-async def test_a_model_that_is_not_allowed_is_refused_before_anything_is_sent(
-    api: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_disallowed_model_is_refused_before_upstream(api: ScriptedUpstream, tmp_path: Path) -> None:
     async with proxy(tmp_path, api.url, models=Models(allowed=("claude-haiku-*", "gpt-5"))) as running:
         for model, status in (("claude-haiku-4-5-20251001", 200), ("claude-opus-5-5", 403), ("gpt-5", 200), ("", 403)):
             async with running.post({**BODY, "model": model}) as response:
@@ -301,7 +295,8 @@ async def test_a_model_that_is_not_allowed_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("again", [b"mod\\u0065l", b"Model"])
-async def test_two_readings_of_one_body_are_impossible(api: ScriptedUpstream, tmp_path: Path, again: bytes) -> None:
+async def test_duplicate_model_member_is_refused(api: ScriptedUpstream, tmp_path: Path, again: bytes) -> None:
+    """Two parsers could read different models from such a body."""
     twice = b'{"model":"claude-haiku-4-5","max_tokens":1,"%b":"claude-opus-5-5","messages":[]}' % again
     async with proxy(tmp_path, api.url) as running, running.post(twice) as response:
         assert await refusal(response) == (400, "invalid_request_error")
@@ -330,15 +325,13 @@ async def test_two_readings_of_one_body_are_impossible(api: ScriptedUpstream, tm
     ],
     ids=lambda body: str(body[:40]),
 )
-async def test_a_body_that_cannot_be_judged_is_refused_and_not_sent(
-    api: ScriptedUpstream, tmp_path: Path, body: bytes
-) -> None:
+async def test_invalid_body_is_refused_before_upstream(api: ScriptedUpstream, tmp_path: Path, body: bytes) -> None:
     async with proxy(tmp_path, api.url) as running, running.post(body) as response:
         assert await refusal(response) == (400, "invalid_request_error")
     assert api.asked == []
 
 
-async def test_only_so_many_calls_at_once_and_in_a_minute(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_rate_limits_apply_per_sprite(api: ScriptedUpstream, tmp_path: Path) -> None:
     now = [0.0]
     may_end = asyncio.Event()
     begun_ = asyncio.Event()
@@ -368,7 +361,7 @@ async def test_only_so_many_calls_at_once_and_in_a_minute(api: ScriptedUpstream,
         assert await ask() == (200, None)
         assert await ask() == (429, "20")
         async with running.post(token=other) as response:
-            assert response.status == 200, "another sprite's calls are its own"
+            assert response.status == 200, "one sprite's calls count against another sprite"
         now[0] += 20
         assert await ask() == (200, None)
 
@@ -383,9 +376,10 @@ async def test_only_so_many_calls_at_once_and_in_a_minute(api: ScriptedUpstream,
     ],
 )
 @pytest.mark.parametrize("chunked", [True, False])
-async def test_a_large_call_that_is_refused_at_its_end_never_reaches_the_upstream_as_a_whole(
+async def test_refused_large_call_is_never_sent_completely(
     api: ScriptedUpstream, tmp_path: Path, asked: dict[str, Any], status: int, *, chunked: bool
 ) -> None:
+    """The refusal comes at the end of the body, after a part may have been forwarded."""
     body = json.dumps({"messages": ["a" * 1000] * 3000, **asked}).encode()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -403,14 +397,14 @@ async def test_a_large_call_that_is_refused_at_its_end_never_reaches_the_upstrea
     assert api.asked == []
 
 
-# --- what a stranger may try ---
+# --- hostile clients ---
 
 
 RAW = "Host: evil.example\r\nx-api-key: {token}\r\nContent-Type: application/json\r\n"
 
 
 async def raw_request(url: str, head: str, body: bytes = b"") -> bytes:
-    """What the proxy answers to bytes no HTTP library would send."""
+    """Send bytes that no HTTP library would send; return the answer."""
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(head.encode() + body)
@@ -441,7 +435,7 @@ async def raw_request(url: str, head: str, body: bytes = b"") -> bytes:
         ("/v1/", b"404"),
     ],
 )
-async def test_whatever_address_is_asked_for_only_the_upstream_is_contacted(
+async def test_request_target_cannot_change_upstream(
     api: ScriptedUpstream, tmp_path: Path, target: str, status: bytes
 ) -> None:
     body = json.dumps(BODY).encode()
@@ -456,7 +450,8 @@ async def test_whatever_address_is_asked_for_only_the_upstream_is_contacted(
     assert len(api.asked) == (1 if status == b"200" else 0)
 
 
-async def test_a_body_of_100_mb_is_refused_at_its_head_or_at_32_mb(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_body_over_32_mib_is_refused_early(api: ScriptedUpstream, tmp_path: Path) -> None:
+    """A declared length is refused at the header, a chunked body at the limit."""
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -471,7 +466,7 @@ async def test_a_body_of_100_mb_is_refused_at_its_head_or_at_32_mb(api: Scripted
         answer = await raw_request(running.url, head)
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert b"request_too_large" in answer
-        # The connection may be closed under a client that never stops sending.
+        # The proxy may close the connection while the client is still sending.
         with contextlib.suppress(aiohttp.ClientError):
             async with running.post(endless()) as response:
                 assert await refusal(response) == (413, "request_too_large")
@@ -480,7 +475,7 @@ async def test_a_body_of_100_mb_is_refused_at_its_head_or_at_32_mb(api: Scripted
     assert api.asked == []
 
 
-async def test_a_body_that_stops_coming_takes_nobody_elses_turn(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_stalled_body_does_not_block_other_calls(api: ScriptedUpstream, tmp_path: Path) -> None:
     async with proxy(tmp_path, api.url) as running:
         head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token) + "Content-Length: 1000\r\n\r\n{"
         host, port = running.url.removeprefix("http://").split(":")
@@ -495,7 +490,7 @@ async def test_a_body_that_stops_coming_takes_nobody_elses_turn(api: ScriptedUps
     assert len(api.asked) == 1
 
 
-async def test_a_body_that_comes_too_slowly_is_given_up(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_slow_body_times_out(api: ScriptedUpstream, tmp_path: Path) -> None:
     patience = Patience(body=upload.Patience(silent=0.2, whole=0.5))
     async with proxy(tmp_path, api.url, patience=patience) as running:
         head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token) + "Content-Length: 1000\r\n\r\n{"
@@ -515,9 +510,7 @@ async def test_a_body_that_comes_too_slowly_is_given_up(api: ScriptedUpstream, t
     assert api.asked == []
 
 
-async def test_a_client_that_reads_nothing_does_not_keep_its_call_for_ever(
-    api: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_client_not_reading_is_disconnected(api: ScriptedUpstream, tmp_path: Path) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = await begun(request)
         await response.write(START)
@@ -535,10 +528,10 @@ async def test_a_client_that_reads_nothing_does_not_keep_its_call_for_ever(
         call = await running.call()
         writer.close()
     assert (call["outcome"], call["is_estimate"]) == ("client_gone", 1)
-    assert call["output_tokens"] == BODY["max_tokens"], "as much as was asked for"
+    assert call["output_tokens"] == BODY["max_tokens"], "the estimate is not max_tokens"
 
 
-async def test_a_packed_body_is_refused(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_compressed_body_is_refused(api: ScriptedUpstream, tmp_path: Path) -> None:
     packed = gzip.compress(json.dumps(BODY).encode())
     async with (
         proxy(tmp_path, api.url) as running,
@@ -547,9 +540,8 @@ async def test_a_packed_body_is_refused(api: ScriptedUpstream, tmp_path: Path) -
         assert await refusal(response) == (400, "invalid_request_error")
 
 
-async def test_other_addresses_are_refused_in_the_apis_shape_and_head_is_answered(
-    api: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_unknown_paths_return_api_errors(api: ScriptedUpstream, tmp_path: Path) -> None:
+    """`HEAD /` is answered with 200."""
     async with proxy(tmp_path, api.url) as running:
         async with running.http.head(running.url + "/") as response:
             assert response.status == 200
@@ -560,7 +552,7 @@ async def test_other_addresses_are_refused_in_the_apis_shape_and_head_is_answere
     assert api.asked == []
 
 
-# --- an upstream in trouble ---
+# --- failing upstreams ---
 
 
 @pytest.mark.parametrize("kind", [kind for kind in api_grammar.ERRORS if kind != "authentication_error"])
@@ -585,7 +577,7 @@ async def test_api_error_passes_and_costs_nothing(api: ScriptedUpstream, tmp_pat
 
 
 @pytest.mark.parametrize("stop", api_grammar.STOPS)
-async def test_each_stop_reason_passes_and_is_counted(api: ScriptedUpstream, tmp_path: Path, stop: str) -> None:
+async def test_stop_reason_passes_and_is_counted(api: ScriptedUpstream, tmp_path: Path, stop: str) -> None:
     whole = api_grammar.stream(api_grammar.STOPS[stop], input_tokens=1000, output_tokens=200)
     api.answer = streamed(whole)
     async with proxy(tmp_path, api.url) as running:
@@ -596,7 +588,7 @@ async def test_each_stop_reason_passes_and_is_counted(api: ScriptedUpstream, tmp
 
 
 @pytest.mark.parametrize("broken", api_grammar.BREAKS)
-async def test_broken_stream_costs_what_is_known(api: ScriptedUpstream, tmp_path: Path, broken: str) -> None:
+async def test_broken_stream_costs_known_usage(api: ScriptedUpstream, tmp_path: Path, broken: str) -> None:
     step = api_grammar.BREAKS[broken]
     whole = api_grammar.stream(step, input_tokens=1000, output_tokens=200)
     api.answer = streamed(whole, is_cut=step.get("cut", False))
@@ -617,7 +609,7 @@ async def test_broken_stream_costs_what_is_known(api: ScriptedUpstream, tmp_path
         assert (1000 + 5 * shown) / 1e6 <= call["spent_usd"] <= call["held_usd"] / 20
 
 
-async def test_an_error_that_comes_before_the_body_is_through_is_passed_on(tmp_path: Path) -> None:
+async def test_error_before_end_of_body_is_forwarded(tmp_path: Path) -> None:
     async def hasty(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         words = b'{"type":"error","error":{"type":"rate_limit_error","message":"not now"}}'
         head = (
@@ -637,7 +629,9 @@ async def test_an_error_that_comes_before_the_body_is_through_is_passed_on(tmp_p
         assert all(call["spent_usd"] == 0 for call in await running.calls())
 
 
-async def test_a_refused_key_is_the_bridges_trouble_and_is_not_repeated(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_rejected_upstream_key_returns_redacted_502(api: ScriptedUpstream, tmp_path: Path) -> None:
+    """The bridge's key is wrong, so the sprite must not retry and must not see the key."""
+
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(status=401, text=f"bad key {request.headers['x-api-key']}")
 
@@ -648,7 +642,7 @@ async def test_a_refused_key_is_the_bridges_trouble_and_is_not_repeated(api: Scr
         assert response.headers["x-should-retry"] == "false"
 
 
-async def test_a_redirect_is_not_followed(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_upstream_redirect_is_not_followed(api: ScriptedUpstream, tmp_path: Path) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(status=307, headers={"location": f"{api.url}/elsewhere"})
 
@@ -659,9 +653,9 @@ async def test_a_redirect_is_not_followed(api: ScriptedUpstream, tmp_path: Path)
     assert len(api.asked) == 1
 
 
-async def test_an_upstream_that_is_not_there_is_said_and_costs_nothing(tmp_path: Path) -> None:
+async def test_unreachable_upstream_costs_nothing(tmp_path: Path) -> None:
     with socket.socket() as nobody:
-        # Taken, so that no other program listens there meanwhile.
+        # The bound port keeps other programs from listening there.
         nobody.bind(("127.0.0.1", 0))
         async with proxy(tmp_path, f"http://127.0.0.1:{nobody.getsockname()[1]}") as running:
             async with running.post() as response:
@@ -670,9 +664,9 @@ async def test_an_upstream_that_is_not_there_is_said_and_costs_nothing(tmp_path:
     assert (call["outcome"], call["spent_usd"], call["is_estimate"]) == ("unreachable", 0, 0)
 
 
-async def test_an_upstream_that_hangs_up_without_a_word_may_have_cost_its_prompt(
-    api: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_upstream_abort_charges_prompt_as_estimate(api: ScriptedUpstream, tmp_path: Path) -> None:
+    """The upstream may have processed the prompt before it closed the connection."""
+
     async def answer(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.abort()
@@ -688,7 +682,7 @@ async def test_an_upstream_that_hangs_up_without_a_word_may_have_cost_its_prompt
     assert call["is_estimate"] == 1
 
 
-async def test_a_stream_cut_between_events_ends_with_an_error_event(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_stream_cut_between_events_sends_error_event(api: ScriptedUpstream, tmp_path: Path) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = await begun(request)
         await response.write(START + DELTA)
@@ -707,7 +701,7 @@ async def test_a_stream_cut_between_events_ends_with_an_error_event(api: Scripte
     assert call["output_tokens"] >= 20
 
 
-async def test_a_stream_cut_inside_an_event_is_cut_for_the_client_too(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_stream_cut_inside_event_aborts_client(api: ScriptedUpstream, tmp_path: Path) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = await begun(request)
         await response.write(START + DELTA[:30])
@@ -723,7 +717,7 @@ async def test_a_stream_cut_inside_an_event_is_cut_for_the_client_too(api: Scrip
         assert (await running.call())["outcome"] == "cut"
 
 
-async def test_an_upstream_that_is_silent_too_long_is_given_up(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_silent_upstream_times_out(api: ScriptedUpstream, tmp_path: Path) -> None:
     async def never(_request: web.Request) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -749,7 +743,7 @@ async def test_an_upstream_that_is_silent_too_long_is_given_up(api: ScriptedUpst
 
 
 async def test_silent_stream_costs_no_waiting(api: ScriptedUpstream, tmp_path: Path) -> None:
-    """A stream says when it begins to write; of another answer nobody knows."""
+    """Silence before a stream's first event is free; a silent plain answer is charged for its time."""
 
     async def never(_request: web.Request) -> web.StreamResponse:
         await asyncio.Event().wait()
@@ -768,7 +762,7 @@ async def test_silent_stream_costs_no_waiting(api: ScriptedUpstream, tmp_path: P
     assert other_tokens >= 1.2 * 300
 
 
-# --- a client that goes ---
+# --- clients that disconnect ---
 
 
 @pytest.mark.parametrize("beginning", [b"", START, START + DELTA * 10], ids=["nothing", "start", "text"])
@@ -800,7 +794,7 @@ async def test_stop_closes_upstream_at_once(api: ScriptedUpstream, tmp_path: Pat
         assert running.budgets.spent("ada").today == call["spent_usd"]
         api.answer = message
         async with running.post() as response:
-            assert response.status == 200, "it is in flight no more"
+            assert response.status == 200, "the stopped call still counts as running"
         (spend,) = await running.ledger.spend()
     assert (call["outcome"], call["is_estimate"]) == ("client_gone", 1)
     assert spend.estimated == call["spent_usd"] < spend.today
@@ -817,7 +811,7 @@ async def test_stop_before_connection_costs_nothing(tmp_path: Path) -> None:
         busy.bind(("127.0.0.1", 0))
         busy.listen(0)
         for _ in range(3):
-            # Once these wait to be accepted, no other connection comes about.
+            # These fill the accept queue, so no further connection succeeds.
             other = waiting.enter_context(socket.socket())
             other.setblocking(False)
             other.connect_ex(busy.getsockname())
@@ -829,7 +823,7 @@ async def test_stop_before_connection_costs_nothing(tmp_path: Path) -> None:
     assert (call["outcome"], call["spent_usd"], call["is_estimate"]) == ("client_gone", 0, 0)
 
 
-async def test_answer_under_way_is_settled_when_bridge_ends(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_running_call_is_settled_at_shutdown(api: ScriptedUpstream, tmp_path: Path) -> None:
     api.answer = never_ended
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running, running.post() as response:
         await response.content.readexactly(len(START))
@@ -838,7 +832,7 @@ async def test_answer_under_way_is_settled_when_bridge_ends(api: ScriptedUpstrea
     assert (call["outcome"], call["input_tokens"], call["state"]) == ("client_gone", 1000, "settled")
 
 
-async def test_a_client_that_goes_in_its_own_body_costs_nothing(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_client_abort_inside_body_costs_nothing(api: ScriptedUpstream, tmp_path: Path) -> None:
     async with proxy(tmp_path, api.url) as running:
         head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token) + "Content-Length: 900000\r\n\r\n"
         body = b'{"model":"claude-haiku-4-5","max_tokens":1,"messages":"' + b"a" * 300_000
@@ -855,10 +849,10 @@ async def test_a_client_that_goes_in_its_own_body_costs_nothing(api: ScriptedUps
     assert [json.loads(asked.body) for asked in api.asked] == [BODY]
 
 
-# --- what is written about it ---
+# --- logs ---
 
 
-async def test_no_key_token_or_content_is_ever_logged(
+async def test_logs_contain_no_key_token_or_content(
     api: ScriptedUpstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -1,4 +1,4 @@
-"""The model proxy against a sprite that spends what it should not, and an upstream that says what it should not."""
+"""The model proxy against a sprite that overspends and an upstream that leaks the API key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.model_proxy import (
     upstream,
 )
 
-#: A token's worth of text, a hundred thousand tokens of thought.
+#: Output tokens of hidden thinking behind one token of visible text.
 HIDDEN = 100_000
 LONG: dict[str, Any] = {
     "model": "claude-opus-5-5",
@@ -61,9 +61,9 @@ def worst(body: dict[str, Any], prompt_tokens: int, searches: int = 0, rounds: i
 # --- money ---
 
 
-async def test_twenty_calls_at_once_overrun_a_budget_by_one_of_them_at_most(
-    api: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_concurrent_calls_overrun_budget_by_one(api: ScriptedUpstream, tmp_path: Path) -> None:
+    """Twenty calls start at once, and one of them may exceed the budget."""
+
     async def answer(_request: web.Request) -> web.StreamResponse:
         usage = {"input_tokens": 10, "output_tokens": HIDDEN}
         return web.json_response({"type": "message", "model": LONG["model"], "usage": usage})
@@ -84,9 +84,7 @@ async def test_twenty_calls_at_once_overrun_a_budget_by_one_of_them_at_most(
     assert spent <= 1.0 + worst(LONG, len(json.dumps(LONG)) + 2000)
 
 
-async def test_calls_that_do_not_fit_beside_each_other_come_one_after_the_other(
-    api: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_calls_exceeding_budget_together_run_serially(api: ScriptedUpstream, tmp_path: Path) -> None:
     at_once: list[int] = []
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0), patience=Patience(room=PATIENCE)) as running:
 
@@ -100,7 +98,7 @@ async def test_calls_that_do_not_fit_beside_each_other_come_one_after_the_other(
                 return response.status
 
         api.answer = answer
-        # A curator's small call among them waits its turn as well, and gets it.
+        # A small curator call among them also waits and completes.
         statuses = await asyncio.gather(*(ask(LONG) for _ in range(8)), ask(BODY))
     assert statuses == [200] * 9
     assert at_once == [1] * 8 + [0] or set(at_once) <= {0, 1}
@@ -121,10 +119,10 @@ async def test_calls_that_do_not_fit_beside_each_other_come_one_after_the_other(
     ids=["text", "start", "counted early", "no count", "text after the end", "no delta", "no start", "nothing"],
 )
 @pytest.mark.parametrize("is_cut", [True, False])
-async def test_unsaid_usage_counts_with_its_bound(
+async def test_unreported_usage_is_charged_upper_bound(
     api: ScriptedUpstream, tmp_path: Path, stream: bytes, *, is_cut: bool
 ) -> None:
-    """What the API said counts at the dearer price; what it did not say of the prompt counts a token a byte."""
+    """Reported tokens count at the dearer price; an unreported prompt counts one token per byte."""
     api.answer = streamed(stream, is_cut=is_cut)
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=5.0)) as running:
         async with running.post(LONG) as response:
@@ -140,7 +138,7 @@ async def test_unsaid_usage_counts_with_its_bound(
     assert call["is_estimate"] == 1
 
 
-async def test_cheaper_answering_model_lowers_no_price(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_cheaper_answering_model_keeps_requested_price(api: ScriptedUpstream, tmp_path: Path) -> None:
     async with proxy(tmp_path, api.url) as running:
         async with running.post({**BODY, "model": LONG["model"]}) as response:
             assert response.status == 200
@@ -148,7 +146,7 @@ async def test_cheaper_answering_model_lowers_no_price(api: ScriptedUpstream, tm
 
 
 @pytest.mark.parametrize("usage", [{"input_tokens": 5}, {"output_tokens": 5}, {}, None, {"output_tokens": -1}])
-async def test_half_said_usage_counts_with_its_bound(api: ScriptedUpstream, tmp_path: Path, usage: Any) -> None:
+async def test_partial_usage_is_charged_upper_bound(api: ScriptedUpstream, tmp_path: Path, usage: Any) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"type": "message", "model": LONG["model"], "usage": usage})
 
@@ -186,9 +184,10 @@ async def test_half_said_usage_counts_with_its_bound(api: ScriptedUpstream, tmp_
     ],
     ids=["a document by URL", "a packed document", "web_search", "web_fetch"],
 )
-async def test_what_the_body_does_not_say_the_size_of_holds_the_models_whole_context(
+async def test_unsized_content_reserves_whole_context(
     api: ScriptedUpstream, tmp_path: Path, more: dict[str, Any], searches: int, rounds: int
 ) -> None:
+    """A document by URL, a packed document or a server tool may fill the model's context."""
     has_begun, may_end = asyncio.Event(), asyncio.Event()
     usual = api.answer
     assert usual is not None
@@ -212,15 +211,13 @@ async def test_what_the_body_does_not_say_the_size_of_holds_the_models_whole_con
         first = asyncio.create_task(ask())
         await asyncio.wait_for(has_begun.wait(), PATIENCE)
         assert running.budgets.held("ada") == pytest.approx(worst(body, CONTEXT, searches, rounds))
-        assert await ask() == 429, "nothing beside it until it is known what it cost"
+        assert await ask() == 429, "a second call ran before the first was settled"
         may_end.set()
         assert await first == 200
         assert running.budgets.held("ada") == 0
 
 
-async def test_a_search_without_a_bound_is_refused_where_there_is_a_budget(
-    api: ScriptedUpstream, tmp_path: Path
-) -> None:
+async def test_unbounded_search_with_budget_is_refused(api: ScriptedUpstream, tmp_path: Path) -> None:
     body = {**BODY, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running, running.post(body) as response:
         assert response.status == 400
@@ -228,14 +225,13 @@ async def test_a_search_without_a_bound_is_refused_where_there_is_a_budget(
     assert api.asked == []
 
 
-# --- the way out of the VM ---
+# --- API features that reach the network ---
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
 @pytest.mark.parametrize("size", [0, 300_000])
-async def test_a_closed_exit_is_said_and_the_body_never_arrives_as_a_whole(
-    api: ScriptedUpstream, tmp_path: Path, path: str, size: int
-) -> None:
+async def test_closed_api_feature_is_refused(api: ScriptedUpstream, tmp_path: Path, path: str, size: int) -> None:
+    """The upstream never receives the complete body, however large."""
     evil = {"type": "image", "source": {"type": "url", "url": "https://evil.example/?secret"}}
     messages = [{"role": "user", "content": "a" * size}, {"role": "user", "content": [evil]}]
     async with proxy(tmp_path, api.url) as running:
@@ -247,7 +243,7 @@ async def test_a_closed_exit_is_said_and_the_body_never_arrives_as_a_whole(
     assert api.asked == []
 
 
-async def test_of_the_headers_and_the_query_only_what_is_known_goes_out(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_only_known_headers_and_query_are_forwarded(api: ScriptedUpstream, tmp_path: Path) -> None:
     sent = {
         "anthropic-version": "2023-06-01",
         "anthropic-beta": "effort-2025-11-24,mcp-client-2025-11-20",
@@ -271,7 +267,7 @@ async def test_of_the_headers_and_the_query_only_what_is_known_goes_out(api: Scr
     assert set(first.headers) - ours == {"anthropic-version", "anthropic-beta"}
 
 
-# --- an upstream that repeats the key ---
+# --- an upstream that leaks the API key ---
 
 
 @pytest.fixture(autouse=True)
@@ -292,9 +288,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("status", STATUSES)
-async def test_no_error_repeats_the_key_in_its_headers_or_its_body(
-    api: ScriptedUpstream, tmp_path: Path, status: int
-) -> None:
+async def test_upstream_error_never_leaks_api_key(api: ScriptedUpstream, tmp_path: Path, status: int) -> None:
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running:
         for name, words in WORDS.items():
 
@@ -324,7 +318,7 @@ async def test_no_error_repeats_the_key_in_its_headers_or_its_body(
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br"])
-async def test_a_packed_error_is_unpacked_before_it_is_looked_at(
+async def test_compressed_upstream_error_is_decoded_and_redacted(
     api: ScriptedUpstream, tmp_path: Path, encoding: str
 ) -> None:
     words = WORDS["plain"]
@@ -343,9 +337,8 @@ async def test_a_packed_error_is_unpacked_before_it_is_looked_at(
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000])
-async def test_an_error_in_a_stream_does_not_repeat_the_key_however_it_is_cut(
-    api: ScriptedUpstream, tmp_path: Path, step: int
-) -> None:
+async def test_stream_error_never_leaks_api_key(api: ScriptedUpstream, tmp_path: Path, step: int) -> None:
+    """The key is redacted however the stream is split into chunks."""
     told = said("error", error={"type": "api_error", "message": f"x-api-key {KEY} is over its limit"})
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -363,7 +356,7 @@ async def test_an_error_in_a_stream_does_not_repeat_the_key_however_it_is_cut(
     assert json.loads(body.split(b"data: ")[-1])["error"]["message"]
 
 
-async def test_an_error_that_says_200_does_not_repeat_the_key_either(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_error_with_status_200_never_leaks_key(api: ScriptedUpstream, tmp_path: Path) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"model": MODEL, "error": {"message": KEY}})
 

@@ -1,6 +1,6 @@
-"""The real agent behind the model proxy: a sprite, the SDK and the CLI, with a token instead of a key.
+"""The real agent behind the model proxy, with a sprite token instead of an API key.
 
-One proxy and one sprite for all; the tests run in their order.
+All tests share one proxy and one sprite, and run in file order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEARCHES = (
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A sprite, the proxy that it is behind, and the model behind that."""
+    """A sprite, its proxy, and the model behind the proxy."""
 
     model: OfflineModel
     proxy: Proxy
@@ -42,7 +42,7 @@ class Home:
 
 
 def access(running: Proxy) -> dict[str, str]:
-    """What a sprite is given; it tries again as often as it does for people."""
+    """Return a sprite's environment, with a finite number of retries."""
     return {"ANTHROPIC_API_KEY": running.token, "CLAUDE_CODE_MAX_RETRIES": "5"}
 
 
@@ -59,12 +59,12 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]
         yield Home(model, running, sprite)
 
 
-async def test_a_turn_goes_through_the_proxy_and_is_paid_for(home: Home) -> None:
+async def test_turn_through_proxy_is_charged(home: Home) -> None:
     async with home.sprite.client() as client:
         ended = await client.mission("run `echo planted-in-a-turn`")
         assert ended["event"] == "complete", ended
     calls = await home.proxy.calls()
-    assert len(calls) >= 2, "one that asks for the tool, one with its result"
+    assert len(calls) >= 2, "a call for the tool or for its result is missing"
     assert {(call["sprite"], call["outcome"], call["status"], call["is_estimate"]) for call in calls} == {
         ("ada", "complete", 200, 0)
     }
@@ -72,7 +72,7 @@ async def test_a_turn_goes_through_the_proxy_and_is_paid_for(home: Home) -> None
     assert b"planted-in-a-turn" not in home.proxy.path.read_bytes()
 
 
-async def test_the_agent_outlasts_an_api_that_is_overloaded_for_a_moment(home: Home) -> None:
+async def test_agent_retries_overloaded_api(home: Home) -> None:
     before = len(await home.proxy.calls())
     home.model.script.agent(Step(error=529, message="busy", retry_after=0))
     async with home.sprite.client() as client:
@@ -90,11 +90,11 @@ async def test_agent_searches_and_delegates_within_budget(home: Home) -> None:
         assert ended["event"] == "complete", ended
     assert {call["status"] for call in (await home.proxy.calls())[before:]} == {200}
     assert {request.kind for request in home.model.requests} >= {"main", "side", "subagent"}
-    # What the CLI says in its headers has passed.
+    # The proxy forwards the CLI's beta header.
     assert all(request.headers.get("anthropic-beta") for request in home.model.requests)
 
 
-async def test_stopped_turn_costs_what_is_known(home: Home) -> None:
+async def test_stopped_turn_costs_known_usage(home: Home) -> None:
     home.model.script.agent({"blocks": [api_grammar.HIDDEN, api_grammar.TEXT], "hang": True, "at": "in_block"})
     async with home.sprite.client() as client:
         mission = client.send("mission", {"text": "hello"})
@@ -109,7 +109,7 @@ async def test_stopped_turn_costs_what_is_known(home: Home) -> None:
     assert 0 < call["spent_usd"] < held / 10
 
 
-async def test_a_spent_budget_ends_the_turn_with_words_and_is_not_asked_again(home: Home) -> None:
+async def test_spent_budget_ends_turn_without_retry(home: Home) -> None:
     before = len(await home.proxy.calls())
     home.proxy.budgets.load({"ada": Spent(today=DAILY_USD, month=DAILY_USD)})
     home.model.requests.clear()
@@ -123,8 +123,8 @@ async def test_a_spent_budget_ends_the_turn_with_words_and_is_not_asked_again(ho
 
 
 @pytest.mark.soak
-async def test_headers_are_as_without_proxy(tmp_path: Path) -> None:
-    """Kind by kind of request."""
+async def test_proxy_preserves_cli_headers(tmp_path: Path) -> None:
+    """The comparison counts each kind of request separately."""
     said = []
     for through in (True, False):
         workspace = tmp_path / str(through) / "workspace"
@@ -138,6 +138,6 @@ async def test_headers_are_as_without_proxy(tmp_path: Path) -> None:
             async with running_sprite(workspace, url, **access(running)) as sprite, sprite.client() as client:
                 ended = await client.mission("search")
                 assert ended["event"] == "complete", ended
-            # Which of those that go on at the same time comes first is nobody's word.
+            # Concurrent requests have no fixed order, so only their counts are compared.
             said.append(Counter((r.kind, r.headers.get("anthropic-beta"), "tools" in r.body) for r in model.requests))
     assert said[0] == said[1]

@@ -1,4 +1,4 @@
-"""Logins that begin at one bridge and end at another, behind one address: by the provider, and by a passkey."""
+"""OIDC and passkey logins that start at one bridge and finish at another behind the same address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.oidc_house import SECRET, provider_for
 
 @dataclass
 class Service:
-    """Two bridges, and what stands before them: `at` says to which of them browsers come."""
+    """Two bridges behind one proxy; `at` selects the bridge that receives requests."""
 
     proxy: ChaosProxy
     ports: list[int]
@@ -36,7 +36,7 @@ class Service:
 
     @asynccontextmanager
     async def browser(self) -> AsyncIterator[aiohttp.ClientSession]:
-        # Each request is a connection of its own, and may go elsewhere.
+        # Each request opens a new connection, so the next one can reach the other bridge.
         connector = aiohttp.TCPConnector(force_close=True)
         jar, timeout = aiohttp.CookieJar(unsafe=True), aiohttp.ClientTimeout(total=PATIENCE)
         async with aiohttp.ClientSession(
@@ -71,9 +71,8 @@ async def service(tmp_path: Path, database: str) -> AsyncIterator[Service]:
                 yield Service(proxy, ports, every, url)
 
 
-async def test_a_login_that_one_bridge_begins_another_one_ends_and_it_is_good_at_both(
-    tmp_path: Path, postgres_url: str
-) -> None:
+async def test_login_across_bridges_works_at_both(tmp_path: Path, postgres_url: str) -> None:
+    """A login may finish at the other bridge; challenges work once, and revocation holds at both bridges."""
     async with service(tmp_path, postgres_url) as house, house.browser() as ada, house.browser() as anew:
         house.at(0)
         address = f"{house.url}/oidc/login?to=/passkeys"
@@ -84,7 +83,7 @@ async def test_a_login_that_one_bridge_begins_another_one_ends_and_it_is_good_at
         house.at(1)
         async with ada.get(address, allow_redirects=False) as response:
             assert (response.status, response.headers["Location"]) == (303, "/passkeys"), await response.text()
-        # What was answered at one of them is answered at all.
+        # The callback works once across all bridges.
         house.at(0)
         async with ada.get(address, allow_redirects=False) as response:
             assert response.status == 400
@@ -107,7 +106,7 @@ async def test_a_login_that_one_bridge_begins_another_one_ends_and_it_is_good_at
         assert (await post(anew, "/login/passkey", 1, answer))[0] == 204
         assert (await post(anew, "/login/passkey", 0, answer))[0] == 400
 
-        # Taken off at one of them, they open neither, and browsers that came in by them are out at both.
+        # A passkey deleted at one bridge works at neither, and its sessions end at both.
         (person,) = (each["name"] for each in (await house.asked(0, "GET", "/users"))["users"] if each["sessions"])
         ways = await house.asked(1, "GET", f"/users/{person}/identities")
         await house.asked(1, "DELETE", f"/users/{person}/passkeys/{ways['passkeys'][0]['id']}")

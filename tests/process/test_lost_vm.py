@@ -1,4 +1,4 @@
-"""A machine that is destroyed in mid-mission: what was shipped until then comes back, the mission's steps too."""
+"""Loss of a VM in the middle of a mission: a restore brings back everything replicated before it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tests.inspection import eventually, journal, observation_of, workspace_db
 from tests.memory_stores import seed_turns
 
 STEP = "the step before the end"
-#: What was written so long before the end, or longer, is never lost.
+#: Rows at least this old when the VM is lost are never lost.
 LOST_SECONDS = 2.0
 
 
 def sprite_of(bridge: Bridge) -> int:
-    """The process id of its only sprite."""
+    """Return the process id of the bridge's only sprite."""
     return int((bridge.workspace / SYSTEM / LOCK).read_text())
 
 
 async def has_whole(store: SealedStore, workspace: Path) -> bool:
-    """Whether it has the step's result, and says that it has everything."""
+    """Tell whether the store has the step's result and reports a complete replica."""
     if not (await store.position(LOCAL_PERSON)).is_whole:
         return False
     kept = [row async for row in store.rows(LOCAL_PERSON) if row.table == "log/journal.jsonl"]
@@ -40,9 +40,8 @@ async def has_whole(store: SealedStore, workspace: Path) -> bool:
     return bool(steps) and {row["id"] for row in steps} <= {row.row["id"] for row in kept}
 
 
-async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_that_was_shipped(
-    model: OfflineModel, tmp_path: Path
-) -> None:
+async def test_restore_after_vm_loss_keeps_replicated_steps(model: OfflineModel, tmp_path: Path) -> None:
+    """The interrupted mission ends as crashed, with its steps, and does not run again."""
     model.script.agent(
         {"match": "work on", "on": "prompt", "tool": "Bash", "input": {"command": f"echo '{STEP}'"}},
         {"match": "work on", "hang": True, "times": -1},
@@ -64,18 +63,18 @@ async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_tha
             mission = await page.send("mission", {"text": "work on"})
             await eventually(
                 lambda: any(STEP in json.dumps(row, default=str) for row in journal(bridge.workspace)),
-                "the mission takes no step",
+                "the mission logs no step",
             )
             while not await has_whole(store, bridge.workspace):
                 await asyncio.sleep(0.1)
-                # Reads on, so that the page is not taken for gone.
+                # The page must keep reading, or the bridge drops its connection.
                 await page.ask("system", {"action": "status"})
             sprite = sprite_of(bridge)
             bridge.workspace.rename(tmp_path / "destroyed")
             os.kill(sprite, signal.SIGKILL)
             told = await page.until(lambda m: m["type"] == "link" and m["payload"].get("offer") == "restore")
             assert "The machine of this agent is gone" in told["payload"]["detail"]
-            # The agent's program may have written into its folder once more while it was killed.
+            # The CLI may have recreated its own folder during the kill, but no log may exist.
             assert not (bridge.workspace / SYSTEM / LOG).exists()
             async with (
                 bridge.http() as session,
@@ -90,15 +89,14 @@ async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_tha
             assert observations(bridge.workspace)[: len(before)] == before
             shown = workspace_db(bridge.workspace, "SELECT status FROM missions WHERE id = ?", (mission,))
             assert shown == [{"status": "error"}]
-            # What was cut off is not done once more.
+            # The interrupted mission does not run again.
             said = [turn["user_message"] for turn in observations(bridge.workspace)]
             assert said.count("work on") == 1
 
 
 @pytest.mark.soak
-async def test_of_a_machine_destroyed_in_the_middle_of_its_steps_nothing_is_lost_but_the_last_two_seconds(
-    model: OfflineModel, tmp_path: Path
-) -> None:
+async def test_vm_loss_costs_two_seconds_at_most(model: OfflineModel, tmp_path: Path) -> None:
+    """Journal rows older than two seconds at the kill are in the replica and in the restored turn."""
     model.script.agent({"match": "work on", "tool": "Bash", "input": {"command": f"echo '{STEP}'"}, "times": -1})
     async with (
         Delays() as delays,
@@ -115,7 +113,7 @@ async def test_of_a_machine_destroyed_in_the_middle_of_its_steps_nothing_is_lost
             await page.link("ready")
             mission = await page.send("mission", {"text": "work on"})
             began = time.time()
-            # It goes on and on: some of it is older than what may be lost.
+            # The mission never ends. Wait until some rows are old enough to be safe.
             while not [row for row in journal(bridge.workspace) if began < row["at"] < time.time() - 2 * LOST_SECONDS]:
                 await page.next()
             sprite, ended = sprite_of(bridge), time.time()

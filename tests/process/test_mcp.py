@@ -1,4 +1,4 @@
-"""`mcp`: a real MCP client talks to the real process."""
+"""`python -m sprite mcp`: a real MCP client against the real process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_e
 from tests.inspection import eventually
 from tests.memory_stores import call, open_stores
 
-# Importing the package takes 0.8 s: the tests import it.
+# Importing the package takes 0.8 s, so the tests import it locally.
 if TYPE_CHECKING:
     from mcp import ClientSession
     from mcp.client._transport import TransportStreams
@@ -42,7 +42,7 @@ async def process(workspace: Path, *allowed: str) -> ForkedProcess:
 
 @asynccontextmanager
 async def transport(server: ForkedProcess) -> AsyncIterator[TransportStreams]:
-    """The messages of a process's stdin and stdout."""
+    """Yield the streams of messages over a process's stdin and stdout."""
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
 
@@ -70,7 +70,7 @@ async def transport(server: ForkedProcess) -> AsyncIterator[TransportStreams]:
 
 @asynccontextmanager
 async def connected(workspace: Path, *allowed: str) -> AsyncIterator[ClientSession]:
-    """A client of the process, past the handshake."""
+    """Start the process and yield an initialized client."""
     from mcp import ClientSession
 
     server = await process(workspace, *allowed)
@@ -83,7 +83,7 @@ async def connected(workspace: Path, *allowed: str) -> AsyncIterator[ClientSessi
 
 
 async def ask(client: ClientSession, tool: str = "search_memory", **question: Any) -> tuple[bool, str]:
-    """(whether it was an error, the answer's text) of a call of a tool."""
+    """Call a tool; return (is_error, text of the answer)."""
     from mcp.types import CallToolResult, TextContent
 
     async with asyncio.timeout(PATIENCE):
@@ -97,7 +97,7 @@ async def ask(client: ClientSession, tool: str = "search_memory", **question: An
 
 @pytest.fixture
 async def remembering(workspace: Path) -> Path:
-    """A workspace in which something was said and learned."""
+    """Return a workspace with turns and a learning."""
     folder = workspace / ".os/memory"
     folder.mkdir(parents=True)
     async with open_stores(folder) as stores:
@@ -108,7 +108,7 @@ async def remembering(workspace: Path) -> Path:
     return workspace
 
 
-async def test_it_offers_tools_which_only_read(remembering: Path) -> None:
+async def test_mcp_offers_read_only_tools(remembering: Path) -> None:
     async with connected(remembering) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert list(tools) == ["search_memory", "around", "read_memory", "list_actions"]
@@ -135,7 +135,7 @@ async def test_it_offers_tools_which_only_read(remembering: Path) -> None:
             assert least <= len([line for line in text.splitlines() if line.startswith("- ")]) <= most
 
 
-async def test_conversations_files_and_what_is_to_be_done_are_read_without_a_sprite(remembering: Path) -> None:
+async def test_mcp_reads_memory_without_running_sprite(remembering: Path) -> None:
     async with connected(remembering) as client:
         failed, text = await ask(client, "around", turn=2, before=1, after=1)
         assert not failed, text
@@ -173,13 +173,11 @@ async def test_conversations_files_and_what_is_to_be_done_are_read_without_a_spr
         assert (await ask(client, "add_action", content="Sail", tz="Nowhere/Land", due="2031-05-01"))[0] is True
 
 
-async def test_a_mission_goes_to_the_sprite_that_runs_and_one_that_is_cancelled_is_stopped(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_mcp_mission_runs_and_cancel_stops_it(model: OfflineModel, workspace: Path) -> None:
     steps: list[str] = []
     works = asyncio.Event()
 
-    async def note(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001 - as it is called
+    async def note(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001 - the signature of the callback
         steps.append(message or "")
         if "tail" in (message or ""):
             works.set()
@@ -188,10 +186,12 @@ async def test_a_mission_goes_to_the_sprite_that_runs_and_one_that_is_cancelled_
         failed, text = await ask(client, "ask_sprite", text="make a table card of ropes 7, sails 2")
         assert not failed, text
         assert "ropes" in text
-        assert (await ask(client, "add_action", content="Sail"))[0] is False, "through the sprite, which owns the log"
+        assert (await ask(client, "add_action", content="Sail"))[0] is False, (
+            "the running sprite did not add the action"
+        )
         assert "Nothing found" in (await ask(client, query="zeppelin"))[1]
         await ask(client, "ask_sprite", text="My zeppelin is called Hindenburg.")
-        assert "Hindenburg" in (await ask(client, query="zeppelin"))[1], "what was just said is found"
+        assert "Hindenburg" in (await ask(client, query="zeppelin"))[1], "the last turn is not found"
         asking = asyncio.create_task(
             client.call_tool("ask_sprite", {"text": "run `tail -f /dev/null`"}, progress_callback=note)
         )
@@ -199,7 +199,7 @@ async def test_a_mission_goes_to_the_sprite_that_runs_and_one_that_is_cancelled_
             await works.wait()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        await eventually(lambda: len(observations(workspace)) > 2, "the turn ended")
+        await eventually(lambda: len(observations(workspace)) > 2, "the turn does not end")
         assert observations(workspace)[-1]["outcome"] == "interrupted"
         await sprite.stop()
         failed, text = await ask(client, "ask_sprite", text="Hello")
@@ -211,19 +211,19 @@ async def test_a_mission_goes_to_the_sprite_that_runs_and_one_that_is_cancelled_
 ODD = ["", '" AND (NEAR* OR col:x', "NULL\0byte", "帮我找茶", "\N{HOT BEVERAGE}", "tea " * 5000, "around:99999"]
 
 
-async def test_any_query_is_answered_and_a_wrong_call_refused(remembering: Path) -> None:
+async def test_mcp_survives_odd_queries_and_invalid_calls(remembering: Path) -> None:
     async with connected(remembering) as client:
         for query in ODD:
             failed, text = await ask(client, query=query)
             assert not failed, (query, text)
             assert "Learnings exist up to turn 1" in text, query
-        # A call that is wrong is answered with an error, and the next one works.
+        # An invalid call returns an error, and the next call works.
         assert (await ask(client))[0] is True
         assert (await ask(client, query="tea", limit="many"))[0] is True
         assert (await ask(client, query="tea"))[0] is False
 
 
-async def test_memory_that_is_swapped_or_gone_is_seen_with_the_next_question(remembering: Path) -> None:
+async def test_mcp_sees_replaced_or_deleted_memory(remembering: Path) -> None:
     memory = remembering / ".os/memory"
     memory.with_name("other").mkdir()
     async with connected(remembering) as client:
@@ -239,9 +239,10 @@ async def test_memory_that_is_swapped_or_gone_is_seen_with_the_next_question(rem
         assert "no sprite has run there yet" in text
 
 
-async def test_before_the_first_turn_it_says_that_there_is_nothing_yet_and_finds_what_is_there_later(
+async def test_mcp_without_memory_answers_empty(
     workspace: Path,
 ) -> None:
+    """The process creates no files, and finds the first turn once it is logged."""
     async with connected(workspace, "actions", "ask") as client:
         failed, text = await ask(client, query="tea")
         assert (failed, text.startswith("Nothing found. Nothing is remembered here yet")) == (False, True), text
@@ -262,8 +263,8 @@ async def test_before_the_first_turn_it_says_that_there_is_nothing_yet_and_finds
 
 
 @pytest.mark.soak
-async def test_a_client_that_starts_it_gets_an_answer(remembering: Path) -> None:
-    """As clients do: in a process of its own. Claude Code is such a client, too (test_mcp_door.py)."""
+async def test_mcp_started_by_stdio_client_answers(remembering: Path) -> None:
+    """The client starts a separate process. `test_mcp_door.py` covers Claude Code as such a client."""
     from mcp import ClientSession
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -275,7 +276,8 @@ async def test_a_client_that_starts_it_gets_an_answer(remembering: Path) -> None
         assert "L1 PREFERENCE" in (await ask(client, query="what does Ada prefer to drink, tea?"))[1]
 
 
-async def test_it_ends_when_stdin_closes_and_stdout_has_carried_nothing_but_the_protocol(remembering: Path) -> None:
+async def test_mcp_closed_stdin_ends_process_cleanly(remembering: Path) -> None:
+    """Stdout carries only protocol messages, also after an invalid line."""
     requests = [
         {
             "jsonrpc": "2.0",
@@ -306,7 +308,7 @@ async def test_it_ends_when_stdin_closes_and_stdout_has_carried_nothing_but_the_
     assert json.loads(first)["result"]["serverInfo"]["name"] == "sprite-memory"
 
 
-async def test_sigterm_ends_it(remembering: Path) -> None:
+async def test_mcp_sigterm_ends_process(remembering: Path) -> None:
     started = await process(remembering)
     assert started.stdin is not None
     assert started.stdout is not None

@@ -1,4 +1,4 @@
-"""`/mcp` at the bridge: the protocol's own client, over HTTP, against a real bridge with a real agent behind it."""
+"""`/mcp` at the bridge: the official MCP client over HTTP against a real bridge with a real agent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ META = {
 
 @dataclass
 class Rooms:
-    """A bridge to whose agent something was said, and a token with every scope."""
+    """A bridge with some turns of its agent, and a token with every scope."""
 
     bridge: Bridge
     token: str
@@ -56,12 +56,12 @@ async def rooms_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Room
 
 
 def has_more(rooms: Rooms, than: int) -> bool:
-    """Whether the log has more turns by now."""
+    """Tell whether the log has more than `than` turns."""
     return len(observations(rooms.bridge.workspace)) > than
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_every_tool_answers_in_each_revision_of_the_protocol(rooms: Rooms, mode: str) -> None:
+async def test_tools_answer_in_every_protocol_revision(rooms: Rooms, mode: str) -> None:
     async with mcp_client(rooms.bridge, rooms.token, mode=mode) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert list(tools) == [*READING, "ask_sprite", "add_action"]
@@ -75,7 +75,7 @@ async def test_every_tool_answers_in_each_revision_of_the_protocol(rooms: Rooms,
         refused, text, given = await called(client, "around", turn=turn, before=0, after=1)
         assert not refused, text
         assert [each["id"] for each in given["turns"]] == [turn, turn + 1]
-        # Claude Code shows its model the structured content alone, where Unix seconds say nothing.
+        # Claude Code shows its model only the structured content, so times must be readable.
         assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC", given["turns"][0]["when"])
         assert "User: My ship is called Ada." in text
         refused, text, given = await called(client, "read_memory", file="user.md", as_of="2020-01-01T00:00")
@@ -93,7 +93,8 @@ async def test_every_tool_answers_in_each_revision_of_the_protocol(rooms: Rooms,
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_mission_says_how_it_goes_on_and_gives_its_cards_as_text_and_as_apps(rooms: Rooms, mode: str) -> None:
+async def test_mission_reports_progress_and_returns_cards(rooms: Rooms, mode: str) -> None:
+    """Each card is text in the answer and an MCP app among the resources."""
     from mcp.shared.exceptions import MCPError
     from mcp_types import TextResourceContents
 
@@ -121,12 +122,12 @@ async def test_a_mission_says_how_it_goes_on_and_gives_its_cards_as_text_and_as_
             assert shown.mime_type == "text/html;profile=mcp-app"
             pages.append(shown.text)
         assert all("ropes" in page and "<script" not in page for page in pages)
-        assert ["apples" in page for page in pages] == [False, True], "the canvas has all of them"
+        assert ["apples" in page for page in pages] == [False, True], "the canvas page does not hold all cards"
         with pytest.raises(MCPError, match="no such card"):
             await client.read_resource("ui://sprite/card/none")
 
 
-async def test_a_call_that_is_cancelled_stops_the_mission(rooms: Rooms) -> None:
+async def test_cancelled_call_interrupts_mission(rooms: Rooms) -> None:
     for mode in ("auto", "legacy"):
         before = len(observations(rooms.bridge.workspace))
         began = asyncio.Event()
@@ -143,11 +144,11 @@ async def test_a_call_that_is_cancelled_stops_the_mission(rooms: Rooms) -> None:
                 await began.wait()
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-            await eventually(partial(has_more, rooms, before), "the turn ended")
+            await eventually(partial(has_more, rooms, before), "the turn does not end")
         assert observations(rooms.bridge.workspace)[-1]["outcome"] == "interrupted", mode
 
 
-async def test_a_token_that_is_revoked_in_mid_stream_ends_the_stream_and_the_mission(rooms: Rooms) -> None:
+async def test_revoked_token_ends_stream_and_mission(rooms: Rooms) -> None:
     for mode in ("auto", "legacy"):
         before = len(observations(rooms.bridge.workspace))
         token = await person_token(rooms.bridge, "ask", name=f"short {mode}")
@@ -168,8 +169,8 @@ async def test_a_token_that_is_revoked_in_mid_stream_ends_the_stream_and_the_mis
             await began.wait()
             assert (await rooms.bridge.run("users", "revoke-token", "local", f"short {mode}"))[0] == 0
             (ended,) = await asyncio.gather(asking, return_exceptions=True)
-        assert isinstance(ended, BaseException), "no answer came"
-        await eventually(partial(has_more, rooms, before), "the turn ended")
+        assert isinstance(ended, BaseException), "the call succeeded with a revoked token"
+        await eventually(partial(has_more, rooms, before), "the turn does not end")
         assert observations(rooms.bridge.workspace)[-1]["outcome"] == "interrupted", mode
 
 
@@ -199,7 +200,8 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-async def test_what_makes_no_sense_is_refused_in_words_and_the_next_call_works(rooms: Rooms) -> None:
+async def test_invalid_arguments_return_tool_errors(rooms: Rooms) -> None:
+    """The error names the wrong argument, and later calls work."""
     async with mcp_client(rooms.bridge, rooms.token) as client:
         for tool, arguments, words in HOSTILE:
             refused, text, given = await called(client, tool, **arguments)
@@ -217,7 +219,7 @@ async def test_what_makes_no_sense_is_refused_in_words_and_the_next_call_works(r
             assert not refused, (arguments, text)
 
 
-async def test_a_token_opens_only_the_tools_of_its_scopes(rooms: Rooms) -> None:
+async def test_token_offers_only_tools_of_scopes(rooms: Rooms) -> None:
     from mcp_types import TextResourceContents
 
     token = await person_token(rooms.bridge, "memory:read", name="reader")
@@ -239,8 +241,8 @@ async def test_a_token_opens_only_the_tools_of_its_scopes(rooms: Rooms) -> None:
         assert "apples" not in shown.text
 
 
-async def test_nobody_else_is_answered_anything(rooms: Rooms) -> None:
-    """No token, a wrong one, another site's page, another host's name, and what is far too large."""
+async def test_unauthenticated_or_foreign_requests_are_refused(rooms: Rooms) -> None:
+    """No token, a wrong token, a foreign origin or host, or an oversized or malformed body."""
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     well = {"Authorization": f"Bearer {rooms.token}", "Accept": "application/json, text/event-stream"}
     metadata = f'resource_metadata="{rooms.bridge.url}/.well-known/oauth-protected-resource/mcp"'
@@ -271,7 +273,7 @@ async def test_nobody_else_is_answered_anything(rooms: Rooms) -> None:
 
 
 async def fresh_link(bridge: Bridge) -> str:
-    """A new login link of the local person's."""
+    """Return a new login link of the local person."""
     return (await bridge.run("users", "link", "local"))[1].split()[-1]
 
 
@@ -283,7 +285,8 @@ INITIALIZE = {
 }
 
 
-async def test_a_person_has_few_sessions_and_the_one_that_rested_longest_gives_way(rooms: Rooms) -> None:
+async def test_session_limit_evicts_least_recently_used(rooms: Rooms) -> None:
+    """A session belongs to one token, and others cannot use it."""
     headers = {"Authorization": f"Bearer {rooms.token}", "Accept": "application/json, text/event-stream"}
     other = {**headers, "Authorization": f"Bearer {await person_token(rooms.bridge, 'memory:read', name='other')}"}
     ids: list[str] = []
@@ -301,10 +304,10 @@ async def test_a_person_has_few_sessions_and_the_one_that_rested_longest_gives_w
                 ids.append(response.headers["Mcp-Session-Id"])
         assert [await lists(id_) for id_ in ids[-16:]] == [200] * 16
         assert [await lists(id_) for id_ in ids[:4]] == [404] * 4
-        assert await lists(ids[-1], other) == 404, "a session is of one token"
+        assert await lists(ids[-1], other) == 404, "another token opened the session"
 
 
-async def test_a_client_that_never_reads_delays_nobody(rooms: Rooms) -> None:
+async def test_stalled_client_does_not_delay_others(rooms: Rooms) -> None:
     host, port = rooms.bridge.url.removeprefix("http://").split(":")
     asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}})
     request = (
@@ -325,17 +328,17 @@ async def test_a_client_that_never_reads_delays_nobody(rooms: Rooms) -> None:
 
 
 def written(kind: str, number: int, rooms: Rooms) -> str:
-    """A block of docs/mcp.md, for this bridge and this token."""
+    """Return a code block of docs/mcp.md, filled with this bridge's address and token."""
     text = re.findall(rf"```{kind}\n(.*?)```", (ROOT / "docs/mcp.md").read_text(), re.DOTALL)[number]
     return str(text).replace("http://127.0.0.1:8080", rooms.bridge.url).replace("TOKEN", rooms.token)
 
 
 @pytest.mark.soak
-async def test_the_cli_of_claude_code_finds_what_was_said_set_up_as_written(rooms: Rooms, tmp_path: Path) -> None:
+async def test_documented_claude_code_setup_finds_turn(rooms: Rooms, tmp_path: Path) -> None:
     async with OfflineModel() as model:
         claude = ClaudeCode(tmp_path / "home", model.url)
         config = tmp_path / "mcp.json"
-        # All at once: this one under another name than the command's.
+        # All three servers run at once, so this one needs its own name.
         config.write_text(written("json", 0, rooms).replace('"sprite-memory"', '"sprite-file"'))
         for number in (1, 2):
             line = written("console", number, rooms).replace("~/sprite", str(ROOT))
@@ -354,11 +357,11 @@ async def test_the_cli_of_claude_code_finds_what_was_said_set_up_as_written(room
         assert len(found) >= len(servers), shown
 
 
-async def test_a_program_of_ones_own_finds_it_as_written(rooms: Rooms) -> None:
+async def test_documented_python_program_finds_turn(rooms: Rooms) -> None:
     program = compile(written("python", 0, rooms), "docs/mcp.md", "exec", dont_inherit=True)
 
     def run(_arguments: list[str]) -> int:
-        exec(program, {"__name__": "__main__"})  # noqa: S102 - this repository's own
+        exec(program, {"__name__": "__main__"})  # noqa: S102 - the code comes from this repository
         return 0
 
     _, printed, _ = await call_main(run, [], {})

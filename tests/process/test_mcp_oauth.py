@@ -1,4 +1,4 @@
-"""OAuth at `/mcp`: the protocol's own client asks to be let in, and a person says yes or no in a browser."""
+"""OAuth at `/mcp`: the official MCP client requests access, and a person grants or refuses it in a browser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness import PATIENCE
 from tests.mcp_browser import REDIRECT, Browser, Kept, program
 from tests.mcp_client import called, mcp_client
 
-# Importing it takes a while: whoever uses it imports it.
+# The import is slow, so tests import it locally.
 if TYPE_CHECKING:
     import httpx2
 
@@ -34,7 +34,7 @@ async def cookie_(bridge: Bridge) -> str:
     return await bridge.login()
 
 
-async def test_a_program_is_let_in_by_a_person_who_ticks_what_it_may(bridge: Bridge, cookie: str) -> None:
+async def test_person_grants_client_selected_scopes(bridge: Bridge, cookie: str) -> None:
     browser, kept = Browser(bridge, cookie, ["memory:read"]), Kept()
     async with mcp_client(bridge, program(browser, kept, "Ada <b>Editor</b>")) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
@@ -58,7 +58,7 @@ def form(**fields: str) -> dict[str, str]:
 
 
 async def token_request(bridge: Bridge, **fields: str) -> tuple[int, dict[str, str]]:
-    """(status, body) of a request to the token's address."""
+    """Post to the token endpoint; return (status, body)."""
     import httpx2
 
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
@@ -68,7 +68,7 @@ async def token_request(bridge: Bridge, **fields: str) -> tuple[int, dict[str, s
 
 
 async def opens(bridge: Bridge, token: str) -> int:
-    """How the door answers a token."""
+    """Return the status of `/mcp` for a token."""
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
     async with bridge.http() as session, session.post("/mcp", json=ping, headers=headers) as response:
@@ -76,7 +76,7 @@ async def opens(bridge: Bridge, token: str) -> int:
 
 
 async def let_in(bridge: Bridge, cookie: str, name: str) -> tuple[Kept, str, str]:
-    """A program that was let in: what it keeps, its access token and its refresh token."""
+    """Authorize a client; return its storage, access token and refresh token."""
     browser, kept = Browser(bridge, cookie, ["memory:read"]), Kept()
     async with mcp_client(bridge, program(browser, kept, name)) as client:
         await client.list_tools()
@@ -85,13 +85,13 @@ async def let_in(bridge: Bridge, cookie: str, name: str) -> tuple[Kept, str, str
     return kept, kept.tokens.access_token, kept.tokens.refresh_token
 
 
-async def test_a_refresh_token_is_good_once_and_a_copy_of_it_ends_the_grant(bridge: Bridge, cookie: str) -> None:
+async def test_reused_refresh_token_revokes_grant(bridge: Bridge, cookie: str) -> None:
     kept, access, refresh = await let_in(bridge, cookie, "Refresher")
     assert kept.info is not None
     asked = form(grant_type="refresh_token", client_id=kept.info.client_id)
     status, renewed = await token_request(bridge, **asked, refresh_token=refresh)
     assert status == 200, renewed
-    assert await opens(bridge, renewed["access_token"]) == 400, "known: the door looks at what it says"
+    assert await opens(bridge, renewed["access_token"]) == 400, "the new token is not accepted"
     assert (await token_request(bridge, **asked, refresh_token="bridge-refresh-wrong"))[1]["error"] == "invalid_grant"
     status, refused = await token_request(bridge, **asked, refresh_token=refresh)
     assert (status, refused["error"]) == (400, "invalid_grant")
@@ -101,7 +101,8 @@ async def test_a_refresh_token_is_good_once_and_a_copy_of_it_ends_the_grant(brid
     assert "Refresher" not in (await bridge.run("users", "tokens", "local"))[1]
 
 
-async def test_what_was_granted_is_ended_like_any_token(bridge: Bridge, cookie: str) -> None:
+async def test_oauth_grant_can_be_revoked(bridge: Bridge, cookie: str) -> None:
+    """The command line and the client's own revocation request both end it."""
     import httpx2
 
     kept, access, refresh = await let_in(bridge, cookie, "Ended")
@@ -120,7 +121,7 @@ async def test_what_was_granted_is_ended_like_any_token(bridge: Bridge, cookie: 
 
 
 async def registered(bridge: Bridge, *uris: str) -> tuple[int, dict[str, str]]:
-    """(status, body) of a program's registration."""
+    """Register a client; return (status, body)."""
     import httpx2
 
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
@@ -134,7 +135,7 @@ CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(b"v" * 50).digest()).decode(
 
 
 async def authorize(bridge: Bridge, known: str, /, **changes: str) -> httpx2.Response:
-    """The answer to a program's link, as it is; no change is followed."""
+    """Request an authorization link without following redirects."""
     import httpx2
 
     fields = form(
@@ -150,7 +151,7 @@ async def authorize(bridge: Bridge, known: str, /, **changes: str) -> httpx2.Res
         return await http.get(f"{bridge.url}/mcp/authorize", params=fields | changes)
 
 
-async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: Bridge, cookie: str) -> None:
+async def test_codes_are_single_use_and_redirects_registered(bridge: Bridge, cookie: str) -> None:
     for uri in (
         "javascript:alert(1)",
         "http://evil.example/cb",
@@ -182,7 +183,7 @@ async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: 
         answer = await authorize(bridge, client_id, **changes)
         assert answer.status_code == 302, changes
         assert answer.headers["Location"].startswith(f"{REDIRECT}?error={error}"), changes
-    # A mistake in a link leads nobody from here to wherever a stranger's program says.
+    # An invalid request never redirects to a remote address or a custom scheme (open redirect).
     afar = (await registered(bridge, "https://evil.example/cb?a=b", "com.evil://127.0.0.1/cb"))[1]["client_id"]
     for uri in ("https://evil.example/cb?a=b", "com.evil://127.0.0.1/cb"):
         answer = await authorize(bridge, afar, redirect_uri=uri, scope="everything")
@@ -190,7 +191,7 @@ async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: 
         assert "Location" not in answer.headers
         answer = await authorize(bridge, afar, redirect_uri=uri)
         assert answer.headers["Location"].startswith("/mcp/consent?request=")
-    # Of this machine's own addresses the port is free.
+    # Loopback redirects may use any port (RFC 8252).
     url = str((await authorize(bridge, client_id, redirect_uri="http://127.0.0.1:50001/callback")).request.url)
     browser = Browser(bridge, cookie, ["memory:read"])
     await browser.open(url)
@@ -208,8 +209,8 @@ async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: 
     assert (await token_request(bridge, **asked))[1]["error"] == "invalid_grant"
 
 
-async def test_only_the_person_says_yes(bridge: Bridge, cookie: str) -> None:
-    """Not logged in, from another site's page, too late, or no: nobody is let in."""
+async def test_consent_requires_logged_in_person(bridge: Bridge, cookie: str) -> None:
+    """A missing login, a foreign origin, an unknown request or a refusal grants nothing."""
     import httpx2
 
     client_id = (await registered(bridge, REDIRECT))[1]["client_id"]
@@ -236,7 +237,7 @@ async def test_only_the_person_says_yes(bridge: Bridge, cookie: str) -> None:
             assert answer.headers["Location"].startswith(f"{REDIRECT}?error=access_denied"), no
 
 
-async def test_a_bridge_that_is_called_from_afar_without_https_lets_nobody_in_by_a_browser(tmp_path: Path) -> None:
+async def test_remote_bridge_without_https_disables_oauth(tmp_path: Path) -> None:
     async with (
         running_bridge(tmp_path / "data", BRIDGE_PUBLIC_URL="http://sprite.lan:8080") as bridge,
         bridge.http() as session,

@@ -1,4 +1,4 @@
-"""The curator's HTTP client against servers that answer well, wrongly, too much, too late, or not at all."""
+"""The curator's HTTP client against servers that answer correctly, wrongly, too much, too late or not at all."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def create(at: Settings, timeout_seconds: float = 30.0, *, keep_system: bo
         return await api.create(model="haiku", max_tokens=5, system="Sort it.", user="Turn 1", keep_system=keep_system)
 
 
-async def test_a_request_is_the_vendors_and_its_answer_is_read() -> None:
+async def test_create_sends_vendor_request_and_parses_answer() -> None:
     seen: list[tuple[str, dict[str, str], Any]] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -80,7 +80,7 @@ async def test_a_request_is_the_vendors_and_its_answer_is_read() -> None:
         (401, '{"error": {"message": 4}}', {}, "401 Unauthorized", None),
     ],
 )
-async def test_an_error_status_is_told_with_the_vendors_words(
+async def test_error_status_raises_with_vendor_message(
     status: int, body: str, headers: dict[str, str], words: str, retry_after: float | None
 ) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
@@ -96,7 +96,9 @@ async def test_an_error_status_is_told_with_the_vendors_words(
     "body",
     [b"", b"<html>", b"[]", b"\xff\xfe", b"null", b'{"content": "text", "model": "m", "usage": {}}', b"{" * 9999],
 )
-async def test_what_is_no_message_is_an_outage_in_words(body: bytes) -> None:
+async def test_invalid_response_raises_model_error(body: bytes) -> None:
+    """The error counts as an outage, not as a refusal."""
+
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(body=body)
 
@@ -106,7 +108,7 @@ async def test_what_is_no_message_is_an_outage_in_words(body: bytes) -> None:
     assert not isinstance(caught.value, RefusedCallError)
 
 
-async def test_what_no_next_call_needs_is_not_marked_to_be_kept() -> None:
+async def test_keep_system_controls_prompt_cache() -> None:
     seen: list[Any] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -122,7 +124,7 @@ async def test_what_no_next_call_needs_is_not_marked_to_be_kept() -> None:
     ]
 
 
-async def test_a_redirect_takes_the_key_nowhere() -> None:
+async def test_redirect_is_not_followed_with_key() -> None:
     elsewhere: list[str] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -136,7 +138,7 @@ async def test_a_redirect_takes_the_key_nowhere() -> None:
     assert elsewhere == []
 
 
-async def test_an_answer_without_end_is_cut_off_at_a_size_and_at_a_time() -> None:
+async def test_endless_answer_hits_size_and_time_limits() -> None:
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -148,12 +150,14 @@ async def test_an_answer_without_end_is_cut_off_at_a_size_and_at_a_time() -> Non
     async with served(endless) as url:
         with pytest.raises(ModelError, match=f"more than {MAX_BODY_BYTES // 2**20} MiB"):
             await create(settings(f"{url}/large"))
-        # Every byte comes in time, and the whole does not.
+        # Each byte arrives in time, but the whole answer does not.
         with pytest.raises(ModelError, match="no whole answer in 1 seconds"):
             await create(settings(f"{url}/slow"), timeout_seconds=1.0)
 
 
-async def test_nobody_there_and_a_connection_that_breaks_are_outages() -> None:
+async def test_connection_failures_raise_model_error() -> None:
+    """An unreachable server, an invalid address and an aborted response all count as outages."""
+
     async def broken(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-length": "100"})
         await response.prepare(request)

@@ -1,4 +1,4 @@
-"""The agent and the curator before every answer of the Messages API: each stop reason, error and broken stream."""
+"""The agent and the curator against every answer of the Messages API: stop reasons, errors and broken streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.inspection import SharedSprite, observation_of, shared_sprite
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEXT = str(api_grammar.TEXT["text"])
-#: How a turn ends whose answers all end so: with these words of the answer, or with an error (may it be sent again?).
+#: End of a turn by stop reason: text of the answer, or (error code, retryable).
 ENDS: dict[str, str | tuple[str, bool]] = {
     "end_turn": TEXT,
     "max_tokens": ("answer_too_long", False),
@@ -34,7 +34,7 @@ ENDS: dict[str, str | tuple[str, bool]] = {
     "model_context_window_exceeded": ("context_full", False),
     "fallback": TEXT,
 }
-#: As `ENDS`, by the type of an error in an answer's place.
+#: End of a turn by type of API error: (error code, retryable).
 FAILS = {
     "invalid_request_error": ("invalid_request", False),
     "authentication_error": ("unauthorized_model", False),
@@ -47,7 +47,7 @@ FAILS = {
     "timeout_error": ("model_error", True),
     "overloaded_error": ("overloaded", True),
 }
-#: Words of the CLI's that mean nothing to a person.
+#: Internal words of the CLI that no person should see.
 INTERNAL = ("ede_diagnostic", "CLAUDE_CODE_", "ANTHROPIC_", "gateway", "req_", "msg_", "127.0.0.1")
 ASKED = Asked(1, 2, 0, again=False)
 PROMPT = CuratorPrompt("You are Sprite's memory curator", "<turn id=1>Hello</turn>", tokens=20)
@@ -60,7 +60,7 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Share
 
 
 async def turn(home: SharedSprite, client: Client, step: dict[str, Any]) -> tuple[Message, dict[str, Any]]:
-    """A mission that is answered by this step, and its row in the log."""
+    """Run a mission answered by this step; return its end event and its row in the log."""
     home.model.script = Script(agent=[{"for": "any", **step}])
     mission = client.send("mission", {"text": "Say something"})
     end = await client.end_of(mission)
@@ -71,7 +71,7 @@ async def turn(home: SharedSprite, client: Client, step: dict[str, Any]) -> tupl
     assert kept["outcome"] == end["event"]
     shown = "".join(event["text"] for event in client.events(mission) if event["event"] == "text_delta")
     whole = "".join(event["text"] for event in client.events(mission) if event["event"] == "text")
-    assert shown in whole, "what was shown is said"
+    assert shown in whole, "the shown text is missing from the final text"
     return end, kept
 
 
@@ -95,7 +95,7 @@ async def test_agent_ends_turn_by_api_error(home: SharedSprite, kind: str) -> No
     assert (end["code"], end["retryable"]) == FAILS[kind]
 
 
-#: Each kind of break in each place, where something was shown and where nothing was; `make soak` tries them all.
+#: A selection of breaks and places, retried and permanent; `make soak` runs them all.
 BROKEN = {
     1: (
         "cut in_block",
@@ -118,8 +118,8 @@ BROKEN = {
         for broken in api_grammar.BREAKS
     ],
 )
-async def test_agent_outlives_broken_stream(home: SharedSprite, broken: str, times: int) -> None:
-    """What was shown of an answer is in the log, whether the agent could go on or not; and it answers the next one."""
+async def test_agent_survives_broken_stream(home: SharedSprite, broken: str, times: int) -> None:
+    """Visible text is in the log even if the turn fails, and the next mission completes."""
     step = api_grammar.BREAKS[broken]
     async with home.client() as client:
         end, kept = await turn(home, client, {**step, "times": times})
@@ -135,7 +135,7 @@ async def test_agent_outlives_broken_stream(home: SharedSprite, broken: str, tim
 
 
 async def asked(model: OfflineModel, step: dict[str, Any]) -> tuple[Answer | ModelError, list[str]]:
-    """What comes of one call, and why calls were in vain."""
+    """Return the result of one curator call, and the reasons of the failed calls."""
     lost: list[str] = []
 
     async def on_lost(_answer: Answer, reason: str, _asked: Asked | None) -> int:
@@ -153,7 +153,7 @@ async def asked(model: OfflineModel, step: dict[str, Any]) -> tuple[Answer | Mod
 
 
 @pytest.mark.parametrize("stop", api_grammar.STOPS)
-async def test_curator_believes_whole_answers_only(home: SharedSprite, stop: str) -> None:
+async def test_curator_accepts_only_complete_answers(home: SharedSprite, stop: str) -> None:
     facts = {"type": "text", "text": "FACT [t1]: a thing"}
     step = api_grammar.STOPS[stop]
     blocks = [facts if block is api_grammar.TEXT else block for block in step["blocks"]]
@@ -168,7 +168,7 @@ async def test_curator_believes_whole_answers_only(home: SharedSprite, stop: str
 
 
 @pytest.mark.parametrize("kind", api_grammar.ERRORS)
-async def test_curator_tells_outage_from_refusal(home: SharedSprite, kind: str) -> None:
+async def test_curator_distinguishes_outage_from_refusal(home: SharedSprite, kind: str) -> None:
     came, lost = await asked(home.model, {"error": api_grammar.ERRORS[kind], "type": kind})
     assert isinstance(came, ModelError)
     is_about_turns = kind in {"invalid_request_error", "request_too_large"}
@@ -178,7 +178,7 @@ async def test_curator_tells_outage_from_refusal(home: SharedSprite, kind: str) 
         assert came.retryable is (kind in {"rate_limit_error", "api_error", "timeout_error", "overloaded_error"})
 
 
-async def test_curator_waits_where_answer_breaks_off(home: SharedSprite) -> None:
+async def test_curator_retries_truncated_answer(home: SharedSprite) -> None:
     came, lost = await asked(home.model, {"text": "FACT", "cut": True})
     assert isinstance(came, ModelError)
     assert (isinstance(came, UnusableAnswerError), came.retryable, lost) == (False, True, [])

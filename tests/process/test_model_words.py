@@ -1,4 +1,4 @@
-"""What people are told of the model: that it is missing, refuses, answers, or is the stand-in that costs nothing."""
+"""Messages to people about the model: missing, refusing, answering, or the free offline model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.inspection import chat, transcript
 from tests.memory_stores import open_stores
 
 
-async def test_without_a_key_a_mission_says_what_to_do_here(workspace: Path) -> None:
+async def test_mission_without_api_key_names_setting(workspace: Path) -> None:
     async with running_sprite(workspace, None) as sprite, sprite.client() as client:
         mission_id = client.send("mission", {"text": "Hello there"})
         end = await client.until(
@@ -26,7 +26,7 @@ async def test_without_a_key_a_mission_says_what_to_do_here(workspace: Path) -> 
     assert "/login" not in words
 
 
-async def test_a_refusal_of_the_curators_model_is_told_in_words(workspace: Path, model: OfflineModel) -> None:
+async def test_curator_refusal_appears_in_status(workspace: Path, model: OfflineModel) -> None:
     model.script.curator({"error": 400, "message": "Your credit is too low.", "times": -1})
     (workspace / ".os/memory").mkdir(parents=True)
     async with open_stores(workspace / ".os/memory") as stores:
@@ -37,7 +37,8 @@ async def test_a_refusal_of_the_curators_model_is_told_in_words(workspace: Path,
     assert "{" not in status["last_error"]
 
 
-async def test_doctor_asks_the_running_sprite_and_not_the_shell(workspace: Path, model: OfflineModel) -> None:
+async def test_doctor_asks_running_sprite_for_model(workspace: Path, model: OfflineModel) -> None:
+    """The environment of the shell does not count while a sprite runs."""
     async with running_sprite(workspace, model.url):
         code, out, _ = await command(workspace, "doctor")
     assert "FAIL" not in out, out
@@ -45,8 +46,8 @@ async def test_doctor_asks_the_running_sprite_and_not_the_shell(workspace: Path,
     assert "asked by the running sprite" in out
 
 
-async def test_stand_in_is_named_and_costs_nothing(workspace: Path, model: OfflineModel) -> None:
-    """It meets no cap. While it is away, people are told once, and it is tried again."""
+async def test_offline_model_is_named_and_costs_nothing(workspace: Path, model: OfflineModel) -> None:
+    """It meets no budget cap. An outage is reported once and retried."""
     offline = {"SPRITE_OFFLINE": "1", "SPRITE_DAILY_USD": "0", "CLAUDE_CODE_MAX_RETRIES": "6"}
     model.script.agent({"match": "Hello there", "error": 529, "type": "overloaded_error", "times": 3})
     async with running_sprite(workspace, model.url, **offline) as sprite, sprite.client() as client:
