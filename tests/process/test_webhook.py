@@ -107,7 +107,7 @@ async def test_a_receiver_that_hangs_is_left_and_delays_no_other_message(databas
         assert webhook.sent["failed"] > 0
 
 
-async def test_a_redirect_is_not_followed(database: Database) -> None:
+async def test_push_redirect_is_not_followed(database: Database) -> None:
     async with receiving() as receiver, hooked(database, receiver) as webhook:
         receiver.answers = [redirects]
         await webhook.deliver(NOTICE)
