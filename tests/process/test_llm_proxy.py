@@ -648,7 +648,7 @@ async def test_a_refused_key_is_the_bridges_trouble_and_is_not_repeated(api: Scr
         assert response.headers["x-should-retry"] == "false"
 
 
-async def test_push_redirect_is_not_followed(api: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_a_redirect_is_not_followed(api: ScriptedUpstream, tmp_path: Path) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(status=307, headers={"location": f"{api.url}/elsewhere"})
 
