@@ -1,6 +1,6 @@
 """Recovery offers for a sprite that does not start, or that came back with another log.
 
-None is applied without consent.
+An offer is applied only with consent.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ async def ask(client: AsyncAnthropic, text: str, **extra: Any) -> ApiMessage:
     return message
 
 
-# --- the wire
+# --- message formats ---
 
 
 async def test_model_answers_plain_request(client: AsyncAnthropic) -> None:
@@ -282,7 +282,7 @@ async def test_model_answers_curation_in_raw_format(client: AsyncAnthropic, mode
     assert model.requests[0].kind == "curator"
 
 
-# --- scripts
+# --- scripts ---
 
 
 async def test_scripted_error_has_status_type_and_retry_after(client: AsyncAnthropic, model: OfflineModel) -> None:
@@ -437,7 +437,7 @@ async def test_model_command_serves_script_until_sigterm(tmp_path: Path) -> None
     assert await process.wait() == 0
 
 
-# --- the real SDK and CLI
+# --- the real SDK and CLI ---
 
 
 @shared

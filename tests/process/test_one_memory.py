@@ -119,7 +119,7 @@ async def found(page: PageClient, query: str) -> list[dict[str, Any]]:
     return hits
 
 
-async def test_agents_share_what_each_was_told(model: OfflineModel, recorded: Recorded, tmp_path: Path) -> None:
+async def test_agents_share_one_memory(model: OfflineModel, recorded: Recorded, tmp_path: Path) -> None:
     """Memory names the source turn; a killed follower is replaced."""
     plugin = patient_plugins(tmp_path / "checkout") / PLUGIN.relative_to(ROOT)
     async with fresh_machine(tmp_path, model) as (bridge, person):

@@ -38,14 +38,14 @@ SAID = f"<private>{PRIVATE_WORDS}</private>"
 
 
 class Secrets:
-    """Secrets generated anew for each test."""
+    """Secrets generated for one test."""
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)  # noqa: S311 - generated data, the same each time
         self.key = TOKENS["anthropic"](rng)
         self.token = TOKENS["github-classic"](rng)
         self.password = password(rng).replace("$", "x")
-        #: None of these parts may be found.
+        #: Parts that must not be found.
         self.forbidden = (self.key[:40], self.key[-40:], self.token[4:], self.password, PRIVATE_WORDS)
 
 
@@ -92,7 +92,7 @@ def all_in_session(workspace: Path, forbidden: Sequence[str]) -> bool:
 
 
 @shared
-async def test_mission_secrets_reach_only_the_agent(home: SharedSprite, secrets: Secrets) -> None:
+async def test_mission_secrets_reach_agent_only(home: SharedSprite, secrets: Secrets) -> None:
     text = f"My key is {secrets.key} and\nDB_PASSWORD={secrets.password}\n{SAID} Say it all back."
     # The agent repeats the words without the context that marks them as secret.
     home.model.script.agent({"text": f"You said {secrets.key}, {secrets.password} and: {PRIVATE_WORDS}."})

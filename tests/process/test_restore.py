@@ -64,7 +64,7 @@ async def archive_of(workspace: Path, target: Path) -> bytes:
     return target.read_bytes()
 
 
-# On this machine
+# Local workspaces
 
 
 async def test_deleted_workspace_is_offered_and_restored(curated: Path, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ async def test_invalid_file_name_is_left_out_and_reported(curated: Path, tmp_pat
     assert all(map(names_both, lines))
 
 
-# On a VM
+# VMs
 
 
 @dataclass

@@ -247,7 +247,7 @@ def test_inlined_agent_of_old_log_belongs_to_turn(
     assert [(name, below) for name, below, _ in calls(turn)] == [("Agent", False), ("Bash", True)]
 
 
-# --- unfinished ---
+# --- unfinished turns ---
 
 
 def test_unanswered_turn_stays_open_until_session_ends(recorded: Recorded) -> None:
@@ -310,7 +310,7 @@ def test_unreported_agent_becomes_turn_after_session_end(recorded: Recorded) -> 
     assert calls(unreported) == [("Bash", True, "from behind")]
 
 
-# --- damaged ---
+# --- damaged logs ---
 
 
 def test_answer_with_damaged_prompt_becomes_own_turn(recorded: Recorded) -> None:

@@ -1,5 +1,4 @@
-"""Replication from a sprite to its bridge: everything the agent knows is stored, sealed, before its machine may
-sleep."""
+"""Replication from a sprite to its bridge: complete and sealed before the sprite's machine may sleep."""
 
 from __future__ import annotations
 

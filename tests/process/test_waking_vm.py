@@ -96,7 +96,7 @@ async def test_sleeping_vm_runs_due_action_once(
                 answer = await room.ask(AddActionRequest(content="run `touch drawn`", due=time.time() + HOUR))
                 added = msgspec.to_builtins(answer)
                 await eventually(lambda: bridge.due.of("ada") is not None, "the bridge has no due date")
-            await eventually(lambda: not bridge.due.dates()["ada"].is_open, "the room stays open")
+            await eventually(lambda: not bridge.due.dates()["ada"].is_open, "the hub stays open")
         await vm.sleep("cold")
         await an_hour_passes(vm, added["action"]["id"])
         wakes = vm.wakes
@@ -147,7 +147,7 @@ async def test_permission_request_without_page_reaches_webhook(tmp_path: Path) -
 
 @pytest.mark.soak
 async def test_restarted_bridge_reports_finished_schedule_once(emulator: Emulator, disk: Disk, tmp_path: Path) -> None:
-    """The bridge was killed during the run. Nobody opens a page again; the VM runs on."""
+    """The bridge was killed during the run. No page is opened again; the VM keeps running."""
     data, port = tmp_path / "data", free_port()
     emulator.image = disk.packages
     async with receiving() as receiver:

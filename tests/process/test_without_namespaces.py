@@ -43,7 +43,7 @@ class House:
     page: PageClient
 
     async def calls(self, decision: str, *wanted: tuple[str, dict[str, Any]]) -> list[Message]:
-        """Run a turn with these tool calls, and answer all permission requests alike. Return the requests."""
+        """Run a turn with these tool calls, and give this decision on each request. Return the permission requests."""
         blocks = [{"type": "tool_use", "name": tool, "input": tool_input} for tool, tool_input in wanted]
         self.model.script.agent({"on": "prompt", "blocks": blocks})
         mission = await self.page.send("mission", {"text": "Do it"})
