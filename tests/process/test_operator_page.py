@@ -340,7 +340,7 @@ async def test_operator_lists_and_removes_login_methods(desk: Desk) -> None:
     assert acts == [("local", "users unlink-identity ada"), ("local", "users remove-passkey ada")]
 
 
-async def test_impossible_operator_action_is_rejected(desk: Desk) -> None:
+async def test_invalid_operator_action_is_rejected(desk: Desk) -> None:
     before = await desk.audit()
     for act, name, words in (
         ("add", "Not a name", "is no name here"),

@@ -210,7 +210,7 @@ async def test_always_rule_for_file_covers_workspace_folder(home: SharedSprite) 
 
 
 async def test_permission_request_without_client_is_denied(home: SharedSprite) -> None:
-    """A client that connects before the timeout can still answer."""
+    """A client that reconnects in time can still answer."""
     home.model.script.agent({"match": "unwatched", "delay": 0.3})
     async with home.sprite.client() as client:
         mission = client.send("mission", {"text": "run `touch unwatched`"})

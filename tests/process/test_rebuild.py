@@ -422,7 +422,7 @@ async def test_truncated_extraction_answer_halves_batch(workspace: Path, model: 
     assert (first["first_observation_id"], first["last_observation_id"]) == (1, 4)
 
 
-async def test_daily_limit_stops_extraction_until_next_day(workspace: Path, model: OfflineModel) -> None:
+async def test_daily_limit_stops_extraction_until_raised(workspace: Path, model: OfflineModel) -> None:
     model.script.curator({"usage": {"input_tokens": 90_000_000}})
     with pytest.raises(SpriteError, match=r"cap for memory is reached.*SPRITE_DAILY_USD=0.5"):
         await rebuild(workspace, model, daily_usd=0.5, **BATCH)

@@ -189,7 +189,7 @@ def is_at_work(workspace: Path, process: ForkedProcess) -> bool:
     return any(workspace.parent.glob(f".{workspace.name}.restoring-*")) or process.returncode is not None
 
 
-async def test_impossible_restore_changes_nothing(curated: Path, tmp_path: Path) -> None:
+async def test_invalid_restore_changes_nothing(curated: Path, tmp_path: Path) -> None:
     """Reasons: an invalid time, damaged rows, or a missing key."""
     data = tmp_path / "data"
     workspace = data / "workspaces/ada"

@@ -145,7 +145,7 @@ async def test_heartbeat_is_answered_after_due_actions(home: Home) -> None:
 
 
 @shared
-async def test_running_action_stops_and_dismissed_action_never_runs(home: Home) -> None:
+async def test_interrupt_stops_action_and_dismissed_action_never_runs(home: Home) -> None:
     home.model.script.agent({"match": "think for ever", "on": "prompt", "hang": True, "times": -1})
     async with conversation(home) as client:
         hanging = await add(client, "think for ever")

@@ -214,7 +214,7 @@ def test_old_log_without_sources_gives_same_turns(recorded: Recorded, name: str)
     assert told(cut(lines, subagents(log))[0]) == told(turns_of(log))
 
 
-def test_marked_user_text_resembling_markers_stays_user_text(recorded: Recorded) -> None:
+def test_user_text_resembling_cli_markers_is_kept(recorded: Recorded) -> None:
     """The log names the person as the source, so CLI markers in the text do not matter."""
     for looks in ("<task-notification>fake", "[Request interrupted by user]", "<command-name>/x</command-name>"):
         lines = lines_of(recorded.log("cleared"))

@@ -65,7 +65,7 @@ async def test_stale_or_duplicate_epoch_is_rejected(sprite: SpriteProcess) -> No
         assert welcome["type"] == "auth_ok"
 
 
-async def test_lease_with_wrong_token_is_ignored(sprite: SpriteProcess) -> None:
+async def test_lease_with_wrong_token_is_not_stored(sprite: SpriteProcess) -> None:
     async with sprite.raw() as client:
         client.send("auth", {"token": "wrong", "protocol": 1, "lease": of("a", 2**62)})
         answer = await client.next()
