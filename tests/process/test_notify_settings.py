@@ -1,4 +1,4 @@
-"""What notifications say is each person's own choice: who may read and change it, and what is refused."""
+"""The setting for text in notifications: personal, access-controlled and validated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="bridge")
 async def bridge_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bridge]:
-    """One for all of them: each leaves the choice as it was."""
+    """Run one bridge for all tests; each test restores the setting."""
     async with running_bridge(tmp_path_factory.mktemp("notify") / "data") as bridge:
         yield bridge
 
@@ -29,9 +29,7 @@ async def asked(bridge: Bridge, method: str, headers: dict[str, str], body: byte
         return got.status, await got.text()
 
 
-async def test_a_person_chooses_whether_notifications_carry_words_and_the_default_is_that_they_do_not(
-    bridge: Bridge, cookie: str
-) -> None:
+async def test_notification_text_is_off_until_enabled(bridge: Bridge, cookie: str) -> None:
     page = {"Cookie": cookie, "Origin": bridge.url}
     assert await asked(bridge, "GET", {"Cookie": cookie}) == (200, '{"words":false}')
     assert await asked(bridge, "PUT", page, b'{"words": true}') == (200, '{"words":true}')
@@ -39,7 +37,7 @@ async def test_a_person_chooses_whether_notifications_carry_words_and_the_defaul
     assert await asked(bridge, "PUT", page, b'{"words": false}') == (200, '{"words":false}')
 
 
-async def test_nobody_else_reads_or_changes_it(bridge: Bridge, cookie: str) -> None:
+async def test_notification_settings_need_session_and_origin(bridge: Bridge, cookie: str) -> None:
     assert (await asked(bridge, "GET", {}))[0] == 401
     assert (await asked(bridge, "PUT", {"Origin": bridge.url}, b'{"words": true}'))[0] == 401
     assert (await asked(bridge, "PUT", {"Cookie": cookie}, b'{"words": true}'))[0] == 403
@@ -48,7 +46,7 @@ async def test_nobody_else_reads_or_changes_it(bridge: Bridge, cookie: str) -> N
     assert await asked(bridge, "GET", {"Cookie": cookie}) == (200, '{"words":false}')
 
 
-async def test_what_is_no_choice_is_refused_in_words_and_changes_nothing(bridge: Bridge, cookie: str) -> None:
+async def test_invalid_notification_settings_are_rejected(bridge: Bridge, cookie: str) -> None:
     page = {"Cookie": cookie, "Origin": bridge.url}
     for body in (b"", b"null", b"[]", b'{"words": 1}', b'{"wordy": true}', b"\xff\xfe", b'{"words": true}x'):
         status, text = await asked(bridge, "PUT", page, body)

@@ -1,4 +1,4 @@
-"""What other programs recorded, over the wire of a real sprite: taken in, found, curated, told to sessions there."""
+"""Turns recorded by other programs, sent to a real sprite: stored, found, curated, and included in their boot files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.command_line import command
 from tests.harness import running_sprite
 from tests.inspection import curations, eventually, transcript
 
-#: The CLI refuses a bare `sleep`.
+#: The CLI rejects a bare `sleep`.
 LONG_COMMAND = "run `python3 -c 'import time; time.sleep(300)'`"
 PROJECT = "/home/ada/web shop"
 
@@ -23,14 +23,14 @@ def turn(number: int, user: str, **more: Any) -> dict[str, Any]:
 
 
 def text_of(path: Path) -> str:
-    """Return a file's text. A project of which nothing is known has no file."""
+    """Return a file's text, or an empty string for a project without a file."""
     try:
         return path.read_text()
     except FileNotFoundError:
         return ""
 
 
-async def test_turns_from_elsewhere_are_known_here_and_told_there(workspace: Path, model: OfflineModel) -> None:
+async def test_external_turns_are_stored_searched_and_booted(workspace: Path, model: OfflineModel) -> None:
     boot = workspace / ".os/run/boot" / boot_file_name(PROJECT)
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         assert (await client.ask("memory", {"op": "boot", "project": PROJECT}))["payload"]["text"] == ""
@@ -57,24 +57,24 @@ async def test_turns_from_elsewhere_are_known_here_and_told_there(workspace: Pat
 
         told = (await client.ask("memory", {"op": "boot", "project": PROJECT}))["payload"]["text"]
         assert "make ship" in told
-        await eventually(lambda: text_of(boot) == told, "the file that sessions there read")
+        await eventually(lambda: text_of(boot) == told, "the boot file differs from the answer")
         assert stat.S_IMODE(boot.stat().st_mode) == 0o600
 
         await client.ask("system", {"action": "flush"})
         assert transcript(workspace, "SELECT DISTINCT processed FROM observations") == [{"processed": 1}]
-        # Twenty-five of two projects are one call, as after turns of one's own.
+        # Twenty-five turns of two projects are one call, like turns of the sprite itself.
         for project, numbers in ((PROJECT, range(10, 23)), ("/home/ada/api", range(23, 35))):
             more = [turn(number, f"Step {number} is done") for number in numbers]
             await client.ask("observe", {"source": "codex", "project": project, "turns": more})
         waiting = "SELECT count(*) AS n FROM observations WHERE processed = 0"
-        await eventually(lambda: transcript(workspace, waiting)[0]["n"] == 0, "all of them curated")
+        await eventually(lambda: transcript(workspace, waiting)[0]["n"] == 0, "turns are still pending")
         (_, batch) = [row for row in curations(workspace) if row["kind"] == "batch"]
         assert batch["last_observation_id"] - batch["first_observation_id"] >= 24
 
         before = time.time()
         content = f"# Context\n\n## Project: {PROJECT}\n- Ships on Fridays.\n"
         await client.ask("memory", {"op": "edit", "name": "context.md", "content": content})
-        await eventually(lambda: "Ships on Fridays." in text_of(boot), "the edit in the file")
+        await eventually(lambda: "Ships on Fridays." in text_of(boot), "the boot file lacks the edit")
         now = {"op": "file", "name": "context.md", "project": PROJECT}
         shown = [
             (await client.ask("memory", {**now, **more}))["payload"]["content"] for more in ({}, {"project": "/x"})
@@ -91,9 +91,9 @@ async def test_turns_from_elsewhere_are_known_here_and_told_there(workspace: Pat
         assert (code, f", {PROJECT}." in out) == (1, True)
 
         await client.ask("memory", {"op": "forget", "text": "Fridays", "yes": True})
-        await eventually(lambda: "Fridays" not in text_of(boot), "the file without it")
+        await eventually(lambda: "Fridays" not in text_of(boot), "the boot file still has the forgotten text")
 
-        # Nothing waits for the agent's own turn.
+        # A running turn of the agent does not delay observations.
         mission = client.send("mission", {"text": LONG_COMMAND})
         await client.event("tool_use")
         sent = {"source": "codex", "turns": [turn(3, "Said elsewhere meanwhile")]}

@@ -1,4 +1,7 @@
-"""What a person is offered where their agent does not come up, or came back otherwise: in words, and never unasked."""
+"""Recovery offers for a sprite that does not start, or that came back with another log.
+
+An offer is applied only with consent.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ async def nothing(_sprite: str) -> None:
 
 
 class Failing(Street):
-    """A host whose sprite is so, as it says."""
+    """A host that reports a fixed state of its sprite."""
 
     def __init__(self, port: int, state: State) -> None:
         super().__init__(port)
@@ -52,7 +55,7 @@ class Failing(Street):
 async def failing(
     error: Exception, state: State = "running", **options: Any
 ) -> AsyncIterator[tuple[Stage, Street, StandIn]]:
-    """A relay whose host answers, and whose sprite never comes up."""
+    """Open a relay whose host answers, but whose sprite never starts."""
     async with StandIn() as sprite:
         street = Failing(sprite.port, state)
 
@@ -65,7 +68,7 @@ async def failing(
             yield bridge, street, sprite
 
 
-async def test_a_machine_that_is_there_and_never_comes_up_may_be_given_up_for_what_is_kept() -> None:
+async def test_unreachable_sprite_with_replica_offers_replacement() -> None:
     async with failing(HostError("The port does not open.")) as (bridge, street, sprite), bridge.page() as page:
         told = await page.link("unavailable")
         while told["offer"] is None:
@@ -74,7 +77,7 @@ async def test_a_machine_that_is_there_and_never_comes_up_may_be_given_up_for_wh
         for words in ("The port does not open.", "though its machine is there", "kept as of 2023-11-14 22:13 UTC"):
             assert words in told["detail"]
         assert bridge.relay.offer("local") == "replace"
-        # It is tried on, and comes up by itself.
+        # The bridge keeps trying, and the sprite recovers without the offer.
         street.before = None
         await (await sprite.visitor()).welcome(sync=state_sync())
         assert (await page.link("ready"))["offer"] is None
@@ -82,7 +85,7 @@ async def test_a_machine_that_is_there_and_never_comes_up_may_be_given_up_for_wh
 
 
 class Without(Ownership):
-    """Nobody can say who has the sprite."""
+    """Ownership whose database is unavailable."""
 
     async def own(self, sprite: str) -> Lease | None:
         raise NotOwnedError(f"The database is away: nobody can say who has {sprite}.")
@@ -100,7 +103,7 @@ class Without(Ownership):
         (HostError("It does not come up."), "running", {"stuck_seconds": 3600.0}),
     ],
 )
-async def test_nothing_is_offered_where_a_new_machine_would_not_help(
+async def test_unavailable_sprite_without_remedy_gets_no_offer(
     error: Exception, state: State, options: dict[str, Any]
 ) -> None:
     async with failing(error, state, **options) as (bridge, street, _), bridge.page() as page:
@@ -111,11 +114,11 @@ async def test_nothing_is_offered_where_a_new_machine_would_not_help(
             if "ownership" in options:
                 await asyncio.sleep(0.1)
             else:
-                await eventually(lambda tried=tried: street.reached > tried, "it is not tried again")  # type: ignore[misc]
+                await eventually(lambda tried=tried: street.reached > tried, "the bridge does not retry")  # type: ignore[misc]
             assert bridge.relay.offer("local") is None
 
 
-async def test_what_is_to_be_decided_is_told_to_all_who_are_here_and_who_come_until_it_is() -> None:
+async def test_open_offer_reaches_current_and_new_pages() -> None:
     async with StandIn() as sprite, stage(Street(sprite.port)) as bridge, bridge.page() as page:
         link = await sprite.visitor()
         await link.welcome(sync=state_sync())
@@ -132,7 +135,7 @@ async def test_what_is_to_be_decided_is_told_to_all_who_are_here_and_who_come_un
         assert (await page.link("ready"))["detail"] == ""
 
 
-# With a real bridge and sprite.
+# Tests with a real bridge and a real sprite.
 
 
 async def ask(bridge: Bridge, cookie: str, how: str) -> tuple[int, str]:
@@ -150,14 +153,12 @@ async def offered(page: PageClient) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", ["over", "keep"])
-async def test_an_agent_that_came_back_with_an_older_memory_waits_for_its_persons_word(
-    way: str, curated: Path, tmp_path: Path
-) -> None:
+async def test_older_sprite_log_waits_for_decision(way: str, curated: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     workspace = shutil.copytree(curated, data / "workspaces/local")
     async with open_store(Settings(data), None) as store:
         await ship(store, "local", workspace)
-        # Another log than the one that is stored, as after a restore elsewhere.
+        # The replica belongs to another log, as after a restore elsewhere.
         await store.shelf.write(
             "local", lambda tx: tx.execute("UPDATE stored_positions SET log = 'another', through = through + 9")
         )

@@ -1,6 +1,6 @@
-"""The offline model over HTTP: the vendor's shapes, its own rules, and scripts.
+"""The fake model over HTTP: message formats of the API, its rules, and scripts.
 
-Long, since it is one table of requests and what comes back.
+The file is long because it is one table of requests and answers.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tests.forking import fork_module
 from tests.harness import PATIENCE
 from tests.model_proxy import BODY, MODEL, proxy
 
-# Every worker imports this file: the tests import the SDKs (2 s and 1 s).
+# The tests import the SDKs themselves, because every worker imports this file (2 s and 1 s).
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
     from anthropic.types import Message as ApiMessage
     from claude_agent_sdk import ClaudeSDKClient, Message, ToolResultBlock, ToolUseBlock
 
-#: For tests of the agent that they share.
+#: Tests that share one agent.
 shared = pytest.mark.asyncio(loop_scope="module")
 CARD_ID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 BOOT = """You are a sprite.
@@ -67,7 +67,7 @@ async def client(model: OfflineModel) -> AsyncIterator[AsyncAnthropic]:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """An agent that the tests of the CLI share, with the model that it talks to."""
+    """An agent that the CLI tests share, with its model and workspace."""
 
     model: OfflineModel
     agent: ClaudeSDKClient
@@ -76,7 +76,7 @@ class Home:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
 async def home_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]:
-    """The SDK's task group has to be left by the task that entered it, which a fixture's two halves are not."""
+    """Run the agent in one task, because the SDK's task group must be left by the task that entered it."""
     ready: asyncio.Future[Home] = asyncio.get_running_loop().create_future()
     done = asyncio.Event()
 
@@ -150,7 +150,7 @@ async def turn(agent: ClaudeSDKClient, prompt: str) -> list[Message]:
 
 
 async def until_notified(agent: ClaudeSDKClient) -> list[Message]:
-    """What comes until the turn about the end of something in the background has ended."""
+    """Return messages until the turn that reports the end of a background job has ended."""
     from claude_agent_sdk import ResultMessage, TaskNotificationMessage
 
     messages: list[Message] = []
@@ -193,10 +193,10 @@ async def ask(client: AsyncAnthropic, text: str, **extra: Any) -> ApiMessage:
     return message
 
 
-# --- the wire
+# --- message formats ---
 
 
-async def test_a_plain_request_gets_a_whole_message(client: AsyncAnthropic) -> None:
+async def test_model_answers_plain_request(client: AsyncAnthropic) -> None:
     message = await ask(client, "Hello there")
     assert message.content[0].type == "text"
     assert message.content[0].text.startswith("Hello!")
@@ -206,7 +206,7 @@ async def test_a_plain_request_gets_a_whole_message(client: AsyncAnthropic) -> N
     assert message.usage.cache_read_input_tokens == 0
 
 
-async def test_a_streamed_text_comes_in_several_deltas_that_add_up(client: AsyncAnthropic, model: OfflineModel) -> None:
+async def test_model_streams_text_in_several_deltas(client: AsyncAnthropic, model: OfflineModel) -> None:
     text = "One two three four five six seven.\n\nEight  nine ten eleven twelve."
     model.script.agent({"text": text, "for": "any"})
     async with client.messages.stream(model="m", max_tokens=99, messages=[{"role": "user", "content": "hi"}]) as stream:
@@ -217,7 +217,7 @@ async def test_a_streamed_text_comes_in_several_deltas_that_add_up(client: Async
     assert final.stop_reason == "end_turn"
 
 
-async def test_a_streamed_tool_call_carries_its_whole_input(client: AsyncAnthropic, model: OfflineModel) -> None:
+async def test_model_streams_complete_tool_input(client: AsyncAnthropic, model: OfflineModel) -> None:
     given = {"command": "echo " + "x" * 300, "description": "é"}
     model.script.agent({"tool": "Bash", "input": given, "text": "So:", "for": "any"})
     async with client.messages.stream(model="m", max_tokens=99, messages=[{"role": "user", "content": "hi"}]) as stream:
@@ -228,13 +228,13 @@ async def test_a_streamed_tool_call_carries_its_whole_input(client: AsyncAnthrop
     assert final.stop_reason == "tool_use"
 
 
-async def test_tokens_are_counted(client: AsyncAnthropic) -> None:
+async def test_model_counts_tokens(client: AsyncAnthropic) -> None:
     short = await client.messages.count_tokens(model="m", messages=[{"role": "user", "content": "hi"}])
     long = await client.messages.count_tokens(model="m", messages=[{"role": "user", "content": "hi " * 400}])
     assert long.input_tokens - short.input_tokens == pytest.approx(300, abs=2)
 
 
-async def test_a_bad_request_is_refused_in_the_shape_of_the_api(client: AsyncAnthropic) -> None:
+async def test_bad_request_returns_api_error(client: AsyncAnthropic) -> None:
     import anthropic
 
     with pytest.raises(anthropic.BadRequestError, match="invalid_request_error"):
@@ -243,7 +243,7 @@ async def test_a_bad_request_is_refused_in_the_shape_of_the_api(client: AsyncAnt
         await client.models.list()
 
 
-async def test_a_json_schema_that_is_asked_for_is_filled(client: AsyncAnthropic) -> None:
+async def test_requested_json_schema_is_filled(client: AsyncAnthropic) -> None:
     schema = {"type": "object", "properties": {"title": {"type": "string"}, "new": {"type": "boolean"}}}
     wanted = {"format": {"type": "json_schema", "schema": schema}}
     message = await ask(client, "Plan a trip", extra_body={"output_config": wanted})
@@ -252,7 +252,7 @@ async def test_a_json_schema_that_is_asked_for_is_filled(client: AsyncAnthropic)
 
 
 async def test_sdk_streams_and_counts_through_proxy(model: OfflineModel, tmp_path: Path) -> None:
-    """The model proxy's own tests are in test_llm_proxy.py; this one is here for the SDK."""
+    """The proxy's other tests are in test_llm_proxy.py; this one checks the SDK."""
     from anthropic import AsyncAnthropic
 
     async with proxy(tmp_path, Upstream(model.url), models=Models(is_free=True)) as running:
@@ -266,7 +266,7 @@ async def test_sdk_streams_and_counts_through_proxy(model: OfflineModel, tmp_pat
     assert (call["spent_usd"], call["outcome"], call["status"]) == (0.0, "complete", 200)
 
 
-async def test_curation_request_is_answered_in_raw_format(client: AsyncAnthropic, model: OfflineModel) -> None:
+async def test_model_answers_curation_in_raw_format(client: AsyncAnthropic, model: OfflineModel) -> None:
     said = '<turn id="31" at="2026-11-20T10:00:00Z" session="s1" origin="user" outcome="complete">'
     turns = f"<turns>\n{said}\n<user>My name is Ada.</user>\n<assistant>ok</assistant>\n</turn>\n</turns>"
     reply = await client.messages.create(
@@ -282,12 +282,10 @@ async def test_curation_request_is_answered_in_raw_format(client: AsyncAnthropic
     assert model.requests[0].kind == "curator"
 
 
-# --- scripts
+# --- scripts ---
 
 
-async def test_a_scripted_error_has_its_status_type_and_retry_after(
-    client: AsyncAnthropic, model: OfflineModel
-) -> None:
+async def test_scripted_error_has_status_type_and_retry_after(client: AsyncAnthropic, model: OfflineModel) -> None:
     import anthropic
 
     model.script.agent(
@@ -299,9 +297,7 @@ async def test_a_scripted_error_has_its_status_type_and_retry_after(
     assert (await ask(client, "hi")).stop_reason == "end_turn"
 
 
-async def test_steps_are_used_in_order_each_once_and_only_where_they_match(
-    client: AsyncAnthropic, model: OfflineModel
-) -> None:
+async def test_script_steps_match_in_order_once(client: AsyncAnthropic, model: OfflineModel) -> None:
     model.script.agent(
         {"text": "about cats", "match": "cats", "for": "any"},
         {"text": "first", "for": "any"},
@@ -315,7 +311,7 @@ async def test_steps_are_used_in_order_each_once_and_only_where_they_match(
     assert model.script.remaining == 0
 
 
-async def test_a_function_may_answer_for_ever(client: AsyncAnthropic, model: OfflineModel) -> None:
+async def test_script_function_answers_repeatedly(client: AsyncAnthropic, model: OfflineModel) -> None:
     def rule(body: dict[str, Any]) -> dict[str, Any] | None:
         return {"text": f"{len(body['messages'])} message", "for": "any"} if body["max_tokens"] == 1024 else None
 
@@ -326,9 +322,7 @@ async def test_a_function_may_answer_for_ever(client: AsyncAnthropic, model: Off
         assert block.text == "1 message"
 
 
-async def test_usage_and_stop_reason_are_merged_into_the_usual_answer(
-    client: AsyncAnthropic, model: OfflineModel
-) -> None:
+async def test_scripted_usage_and_stop_reason_are_merged(client: AsyncAnthropic, model: OfflineModel) -> None:
     model.script.curator({"raw_text": "FACT: cut", "stop_reason": "max_tokens", "usage": {"input_tokens": 990000}})
     message = await ask(client, "<turn></turn>", system="You are Sprite's memory curator")
     assert message.stop_reason == "max_tokens"
@@ -338,7 +332,7 @@ async def test_usage_and_stop_reason_are_merged_into_the_usual_answer(
 
 @pytest.mark.parametrize("stop", [stop for stop in api_grammar.STOPS if stop != "fallback"])
 async def test_sdk_reads_each_stop_reason_from_stream(client: AsyncAnthropic, model: OfflineModel, stop: str) -> None:
-    """Each block arrives as it was meant: thinking with its signature, calls with their arguments."""
+    """Every block arrives unchanged: thinking with its signature, calls with their arguments."""
     step = api_grammar.STOPS[stop]
     model.script.agent({**step, "for": "any"})
     asked = client.messages.stream(model="m", max_tokens=99, messages=[{"role": "user", "content": "hi"}])
@@ -366,7 +360,7 @@ async def test_sdk_raises_error_of_broken_stream(client: AsyncAnthropic, model: 
     assert 0 < len(received) < len(str(api_grammar.TEXT["text"]))
 
 
-async def test_a_cut_step_drops_the_connection_in_mid_stream(client: AsyncAnthropic, model: OfflineModel) -> None:
+async def test_cut_step_drops_connection_during_stream(client: AsyncAnthropic, model: OfflineModel) -> None:
     model.script.agent({"text": "word " * 100, "cut": True, "for": "any"})
     received = ""
     with pytest.raises(Exception, match=r"peer closed|incomplete|disconnected"):  # noqa: PT012 - the stream breaks late
@@ -378,7 +372,7 @@ async def test_a_cut_step_drops_the_connection_in_mid_stream(client: AsyncAnthro
     assert 0 < len(received) < 500
 
 
-async def test_a_hanging_step_waits_for_the_client_and_does_not_hold_up_the_end(model: OfflineModel) -> None:
+async def test_hanging_step_does_not_block_shutdown(model: OfflineModel) -> None:
     import anthropic
     from anthropic import AsyncAnthropic
 
@@ -394,9 +388,7 @@ async def test_a_hanging_step_waits_for_the_client_and_does_not_hold_up_the_end(
                 await left
 
 
-async def test_a_step_that_waits_for_a_file_says_half_before_and_the_rest_after(
-    client: AsyncAnthropic, model: OfflineModel, tmp_path: Path
-) -> None:
+async def test_step_until_file_pauses_half_way(client: AsyncAnthropic, model: OfflineModel, tmp_path: Path) -> None:
     go_on = tmp_path / "go-on"
     model.script.agent({"text": "word " * 100, "until": str(go_on), "for": "any"})
     received = ""
@@ -409,12 +401,12 @@ async def test_a_step_that_waits_for_a_file_says_half_before_and_the_rest_after(
     assert received == "word " * 100
 
 
-async def test_a_misspelt_step_is_refused_by_name() -> None:
+async def test_misspelled_step_is_rejected_by_name() -> None:
     with pytest.raises(msgspec.ValidationError, match="txet"):
         Script(agent=[{"txet": "hello"}])
 
 
-async def test_requests_are_recorded_without_credentials(client: AsyncAnthropic, model: OfflineModel) -> None:
+async def test_recorded_requests_have_no_credentials(client: AsyncAnthropic, model: OfflineModel) -> None:
     for number in range(105):
         await ask(client, f"hello {number}")
     assert len(model.requests) == 100
@@ -426,7 +418,7 @@ async def test_requests_are_recorded_without_credentials(client: AsyncAnthropic,
     assert "anthropic-version" in newest.headers
 
 
-async def test_the_command_serves_a_script_until_it_is_told_to_stop(tmp_path: Path) -> None:
+async def test_model_command_serves_script_until_sigterm(tmp_path: Path) -> None:
     from anthropic import AsyncAnthropic
 
     script = tmp_path / "script.json"
@@ -445,11 +437,11 @@ async def test_the_command_serves_a_script_until_it_is_told_to_stop(tmp_path: Pa
     assert await process.wait() == 0
 
 
-# --- the real SDK and CLI
+# --- the real SDK and CLI ---
 
 
 @shared
-async def test_the_real_agent_runs_writes_reads_and_recalls(agent: ClaudeSDKClient, home: Home) -> None:
+async def test_real_agent_runs_writes_reads_and_recalls(agent: ClaudeSDKClient, home: Home) -> None:
     ran = await turn(agent, "please run `echo hello-$((40+2))` for me")
     assert [call.name for call in calls(ran)] == ["Bash"]
     assert "hello-42" in said(ran)
@@ -474,7 +466,7 @@ async def test_the_real_agent_runs_writes_reads_and_recalls(agent: ClaudeSDKClie
 
 
 @shared
-async def test_the_real_agent_makes_and_closes_a_card(agent: ClaudeSDKClient) -> None:
+async def test_real_agent_creates_and_closes_card(agent: ClaudeSDKClient) -> None:
     made = await turn(agent, "Make a table of apples 3, pears 5 titled Fruit")
     (create,) = calls(made)
     assert create.name == "mcp__sprite__create_card"
@@ -490,9 +482,10 @@ async def test_the_real_agent_makes_and_closes_a_card(agent: ClaudeSDKClient) ->
 
 
 @shared
-async def test_the_real_agent_searches_memory_when_asked_and_when_it_does_not_know(
+async def test_real_agent_searches_memory_for_unknown_facts(
     agent: ClaudeSDKClient,
 ) -> None:
+    """It also searches on request."""
     assert "1 hit for boats: the boat is red" in said(await turn(agent, "search your memory for boats"))
     unknown = await turn(agent, "What colour is the harbour wall?")
     assert [call.name for call in calls(unknown)] == ["mcp__sprite__search_memory"]
@@ -500,9 +493,7 @@ async def test_the_real_agent_searches_memory_when_asked_and_when_it_does_not_kn
 
 
 @shared
-async def test_a_huge_usage_makes_the_agent_compact_and_the_summary_keeps_the_words(
-    agent: ClaudeSDKClient, home: Home
-) -> None:
+async def test_high_usage_compacts_and_keeps_facts(agent: ClaudeSDKClient, home: Home) -> None:
     from claude_agent_sdk import SystemMessage
 
     await turn(agent, "My boat is called Pequod.")
@@ -517,7 +508,7 @@ async def test_a_huge_usage_makes_the_agent_compact_and_the_summary_keeps_the_wo
 
 
 @shared
-async def test_an_interrupted_wait_leaves_the_next_turn_usable(agent: ClaudeSDKClient, home: Home) -> None:
+async def test_interrupted_wait_leaves_next_turn_usable(agent: ClaudeSDKClient, home: Home) -> None:
     from claude_agent_sdk import ResultMessage
 
     await agent.query("wait 30 seconds")
@@ -527,18 +518,18 @@ async def test_an_interrupted_wait_leaves_the_next_turn_usable(agent: ClaudeSDKC
             messages.append(message)
             if calls([message]):
                 await agent.interrupt()
-    # Ended long before the wait would have been over, as an interrupt or (where it came before the tool) without it.
+    # The turn ended long before the wait, with or without an interrupt error.
     assert isinstance(messages[-1], ResultMessage)
     assert said(await turn(agent, "hello")).startswith("Hello!")
     assert home.model.requests[-1].kind == "main"
 
 
 @shared
-async def test_a_message_sent_while_a_turn_runs_is_answered_in_that_turn(agent: ClaudeSDKClient, home: Home) -> None:
+async def test_message_during_turn_is_answered_in_it(agent: ClaudeSDKClient, home: Home) -> None:
     await agent.query("run `until [ -e said ]; do python3 -c 'import time; time.sleep(0.05)'; done; echo woke`")
     await home.model.seen(lambda request: "woke" in request.user_text)
     await agent.query("what is my name?")
-    # The turn goes on until the CLI could read it.
+    # The turn continues until the CLI has read the message.
     (home.workspace / "said").touch()
     async with asyncio.timeout(PATIENCE):
         messages = [message async for message in agent.receive_response()]
@@ -548,7 +539,7 @@ async def test_a_message_sent_while_a_turn_runs_is_answered_in_that_turn(agent: 
 
 
 @shared
-async def test_a_background_agent_can_be_started_in_plain_words(agent: ClaudeSDKClient, home: Home) -> None:
+async def test_plain_request_starts_background_agent(agent: ClaudeSDKClient, home: Home) -> None:
     await agent.query("start a background agent to run `echo far-away`")
     messages = await until_notified(agent)
     assert calls(messages)[0].name in {"Agent", "Task"}
@@ -557,9 +548,7 @@ async def test_a_background_agent_can_be_started_in_plain_words(agent: ClaudeSDK
 
 
 @shared
-async def test_a_subagent_is_answered_by_rules_and_takes_no_step_of_the_main_conversation(
-    agent: ClaudeSDKClient, home: Home
-) -> None:
+async def test_subagent_consumes_no_main_script_step(agent: ClaudeSDKClient, home: Home) -> None:
     home.model.script.agent(
         {
             "tool": "Agent",

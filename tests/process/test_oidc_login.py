@@ -1,4 +1,4 @@
-"""Logging in by a company's provider: a real one (npm: oidc-provider) on loopback, and one that lies."""
+"""Login with OpenID Connect: a real provider (npm: oidc-provider) on loopback, and a lying one."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ HTML = {"Accept": "text/html"}
 
 @dataclass
 class Company:
-    """A bridge in this process, whose people come in by a provider beside it."""
+    """A bridge in this process, with an OpenID Connect provider next to it."""
 
     bridge: Bridge
     settings: Settings
 
     async def is_now(self, **claims: object) -> None:
-        """Whom the provider takes the next browser for."""
+        """Set the account with which the provider logs in the next browser."""
         assert self.settings.oidc is not None
         async with (
             aiohttp.ClientSession() as session,
@@ -60,19 +60,19 @@ class Company:
             yield Browser(self.settings.public_url or "", session)
 
     async def asked(self, method: str, path: str, body: object = None) -> Any:
-        """What the command line would ask of the bridge."""
+        """Send a request to the control socket, as the command line does."""
         async with control.control_session(self.settings.run) as session:
             return await control.ask(session, method, path, body)
 
     async def audit(self) -> list[tuple[str, str]]:
-        """Who acted, and what they did."""
+        """Return actor and action of each audit entry."""
         entries = (await self.asked("GET", "/audit?since=0"))["entries"]
         said = [(entry["actor"], f"{entry['action']} {entry['subject']}") for entry in entries]
         assert said[0] == ("cli", "settings serve")
         return said[1:]
 
     def who(self, browser: Browser) -> str | None:
-        """Who is logged in in this browser."""
+        """Return the person who is logged in in this browser."""
         cookies = {cookie.key: cookie.value for cookie in browser.session.cookie_jar}
         session = cookies.get(f"bridge-{self.settings.port}", "").rsplit(".", 2)[0]
         with closing(sqlite3.connect(self.settings.database)) as database:
@@ -83,19 +83,19 @@ class Company:
 
 @dataclass
 class Browser:
-    """One browser: it follows redirects by hand, so that a test can stop it anywhere."""
+    """A browser that follows redirects by hand, so that a test can stop it anywhere."""
 
     url: str
     session: aiohttp.ClientSession
 
     async def get(self, path: str) -> tuple[int, str, str]:
-        """Status, Location or "", and text."""
+        """Return status, Location (or an empty string) and text."""
         address = path if path.startswith("http") else self.url + path
         async with self.session.get(address, allow_redirects=False) as response:
             return response.status, response.headers.get("Location", ""), await response.text()
 
     async def callback(self, path: str = "/oidc/login") -> str:
-        """Begins to log in and lets the provider do its part; the address that it sends the browser back to."""
+        """Log in at the provider. Return the callback address that the provider redirects to."""
         address = self.url + path
         while not address.startswith(f"{self.url}/oidc/callback"):
             status, location, text = await self.get(address)
@@ -104,17 +104,17 @@ class Browser:
         return address
 
     async def log_in(self, path: str = "/oidc/login") -> tuple[int, str, str]:
-        """All of it."""
+        """Log in completely."""
         return await self.get(await self.callback(path))
 
 
-#: Runs a bridge on a data folder, with these settings of OpenID Connect.
+#: Run a bridge on a data folder, with these OpenID Connect settings.
 OpenCompany = Callable[..., AbstractAsyncContextManager[Company]]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="company")
 async def _company() -> AsyncIterator[OpenCompany]:
-    """Run one provider for all of these; each has a bridge of its own at the address that the provider knows."""
+    """Run one provider for all tests; each test runs its own bridge at the registered address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
 
@@ -129,7 +129,7 @@ async def _company() -> AsyncIterator[OpenCompany]:
         yield company
 
 
-async def test_somebody_of_the_company_logs_in_and_is_back_where_they_were(
+async def test_oidc_login_creates_person_and_returns_to_page(
     tmp_path: Path, company: OpenCompany, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "bridge")
@@ -142,7 +142,7 @@ async def test_somebody_of_the_company_logs_in_and_is_back_where_they_were(
         assert (await ada.log_in("/oidc/login?to=/files/a%3Fx%3D1"))[:2] == (303, "/files/a?x=1")
         assert house.who(ada) == "ada-l"
         assert (await ada.get("/"))[0] == 200
-        # The next time it is the same person, whatever they are called there by then; what they left is over.
+        # The subject identifies the person after a change of name; the login ends the previous session.
         left = {cookie.key: cookie.value for cookie in ada.session.cookie_jar}
         await house.is_now(sub="u-1", preferred_username="countess")
         for hostile in ("//evil.example", "/\\evil.example", "https://evil.example"):
@@ -151,7 +151,7 @@ async def test_somebody_of_the_company_logs_in_and_is_back_where_they_were(
         async with aiohttp.ClientSession(cookies=left) as old, old.get(ada.url + "/") as response:
             assert response.status == 401
         assert await house.audit() == [("oidc", "users add ada-l")]
-        # Nothing of the exchange is in a log, and nothing of the provider's is kept.
+        # The exchange is not logged, and no token of the provider is stored.
         back = urlsplit(await ada.callback())
         secrets = [SECRET, *(value for values in parse_qs(back.query).values() for value in values)][:3]
         await ada.get(back.geturl())
@@ -161,24 +161,24 @@ async def test_somebody_of_the_company_logs_in_and_is_back_where_they_were(
         assert not [secret for secret in secrets if secret in logged or secret.encode() in stored]
 
 
-async def test_an_answer_opens_one_door_once_in_the_browser_that_asked(tmp_path: Path, company: OpenCompany) -> None:
+async def test_oidc_callback_is_browser_bound_and_single_use(tmp_path: Path, company: OpenCompany) -> None:
     async with company(tmp_path / "data") as house, house.browser() as ada, house.browser() as eve:
         await house.is_now(sub="u-1", preferred_username="ada")
         begun = await ada.callback()
-        # Somebody else's browser, one that began another login, and one that made the state up.
+        # Another browser, another login, and an invented state.
         for address in (begun, f"{begun}x", begun.replace("state=", "state=x")):
             assert (await eve.get(address))[0] == 400
         other = urlsplit(await eve.callback())
         code = parse_qs(urlsplit(begun).query)["code"][0]
         state = parse_qs(other.query)["state"][0]
-        # Ada's code in Eve's login: it was made for Ada's PKCE verifier and nonce.
+        # Ada's code in Eve's login fails: it is bound to Ada's PKCE verifier and nonce.
         status, _, text = await eve.get(f"/oidc/callback?code={code}&state={state}")
         assert (status, house.who(eve)) == (400, None), text
         begun = await ada.callback()
         kept = {cookie.key: cookie.value for cookie in ada.session.cookie_jar}
         assert (await ada.get(begun))[0] == 303
         assert house.who(ada) == "ada"
-        # Played back, with the cookie as it was.
+        # Replay with the original cookie.
         async with aiohttp.ClientSession(cookies=kept) as again, again.get(begun, allow_redirects=False) as response:
             assert response.status == 400
             assert "used already" in await response.text()
@@ -187,17 +187,17 @@ async def test_an_answer_opens_one_door_once_in_the_browser_that_asked(tmp_path:
             assert (await bob.get(wrong.replace("&iss=http%3A", "&was=http%3A")))[0] == 400
 
 
-async def test_made_up_oidc_answers_are_counted(tmp_path: Path, company: OpenCompany) -> None:
+async def test_forged_oidc_callbacks_are_rate_limited(tmp_path: Path, company: OpenCompany) -> None:
     async with company(tmp_path / "data", people=frozenset({"staff"})) as house, house.browser() as eve:
         await house.is_now(sub="u-1", preferred_username="eve", groups=[])
-        # Somebody who may not come in, and says so often, keeps nobody else out.
+        # Repeated logins by a person without access do not use up the limit.
         refused = [(await eve.log_in())[0] for _ in range(WRONG_LINKS + 1)]
         assert refused == [403] * (WRONG_LINKS + 1)
         made_up = [(await eve.get("/oidc/callback?code=x&state=y"))[0] for _ in range(WRONG_LINKS + 1)]
         assert made_up == [400] * WRONG_LINKS + [429]
 
 
-async def test_groups_say_who_comes_in_and_as_what_at_each_login(tmp_path: Path, company: OpenCompany) -> None:
+async def test_oidc_groups_decide_access_and_role(tmp_path: Path, company: OpenCompany) -> None:
     groups = {"people": frozenset({"staff"}), "operators": frozenset({"admins"})}
     async with company(tmp_path / "data", **groups) as house, house.browser() as ada:
         await house.is_now(sub="u-1", preferred_username="ada", groups=["guests"])
@@ -215,7 +215,7 @@ async def test_groups_say_who_comes_in_and_as_what_at_each_login(tmp_path: Path,
         ]
 
 
-async def test_revoked_person_stays_out_of_oidc_login(tmp_path: Path, company: OpenCompany) -> None:
+async def test_revoked_person_cannot_log_in_with_oidc(tmp_path: Path, company: OpenCompany) -> None:
     async with company(tmp_path / "data") as house, house.browser() as ada, house.browser() as eve:
         await house.asked("POST", "/users/bob")
         await house.is_now(sub="u-2", preferred_username="bob", email="bob@example.org", email_verified=True)
@@ -235,7 +235,7 @@ async def test_revoked_person_stays_out_of_oidc_login(tmp_path: Path, company: O
         assert "did not let you through" in text
 
 
-async def test_whoever_is_logged_in_may_say_who_they_are_at_the_provider(tmp_path: Path, company: OpenCompany) -> None:
+async def test_logged_in_person_links_oidc_identity(tmp_path: Path, company: OpenCompany) -> None:
     async with company(tmp_path / "data") as house, house.browser() as bob, house.browser() as eve:
         await bob.get((await house.asked("POST", "/users/bob"))["link"])
         await eve.get((await house.asked("POST", "/users/eve"))["link"])
@@ -248,14 +248,14 @@ async def test_whoever_is_logged_in_may_say_who_they_are_at_the_provider(tmp_pat
             while address and not address.startswith(f"{browser.url}/"):
                 address = urljoin(address, (await browser.get(address))[1])
             if address:
-                # What is Bob's by now does not become Eve's.
+                # An identity linked to Bob cannot be linked to Eve.
                 assert (await browser.get(address))[0] == (303 if browser is bob else 409)
         async with house.browser() as elsewhere:
             await elsewhere.log_in()
             assert house.who(elsewhere) == "bob"
 
 
-# --- a provider that lies, or is not there ---
+# --- a lying or missing provider ---
 
 KEY = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
 
@@ -264,7 +264,10 @@ KEY = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
 async def lying(
     tokens: Callable[[str], web.Response], *, discovery: dict[str, Any] | None = None, keys: Sequence[RSAKey] = (KEY,)
 ) -> AsyncIterator[tuple[Provider, list[str], Callable[[float], None]]]:
-    """A provider whose token endpoint answers by `tokens` (of its issuer); what it was asked; and a clock to turn."""
+    """Run a provider whose token endpoint answers with `tokens(issuer)`.
+
+    Yield the client, the requested paths, and a function that advances the clock.
+    """
     asked: list[str] = []
     at = [0.0]
 
@@ -299,7 +302,7 @@ def token(issuer: str, kid: str = "one", **claims: object) -> web.Response:
     return web.json_response({"id_token": jwt.encode({"alg": "RS256", "kid": kid}, said, KEY)})
 
 
-async def test_what_is_signed_for_this_login_is_believed_and_nothing_else() -> None:
+async def test_id_token_for_other_login_is_rejected() -> None:
     async with lying(token) as (provider, _, _):
         assert (await provider.claims("c", verifier="v", nonce="n"))["sub"] == "u-1"
         with pytest.raises(IdTokenError, match="nonce"):
@@ -309,7 +312,7 @@ async def test_what_is_signed_for_this_login_is_believed_and_nothing_else() -> N
             await provider.claims("c", verifier="v", nonce="n")
 
 
-async def test_a_key_that_the_provider_gave_up_is_believed_no_longer_than_an_hour() -> None:
+async def test_withdrawn_signing_key_expires_within_hour() -> None:
     keys = [KEY]
     async with lying(token, keys=keys) as (provider, asked, turn):
         await provider.claims("c", verifier="v", nonce="n")
@@ -320,7 +323,7 @@ async def test_a_key_that_the_provider_gave_up_is_believed_no_longer_than_an_hou
         assert asked.count("/keys") == 2
 
 
-async def test_keys_are_asked_for_again_where_one_is_unknown_but_once_a_minute_at_most() -> None:
+async def test_unknown_signing_key_refetches_once_a_minute() -> None:
     async with lying(lambda issuer: token(issuer, kid="two")) as (provider, asked, turn):
         for _ in range(5):
             with pytest.raises(IdTokenError, match="unknown key"):
@@ -348,9 +351,7 @@ async def test_keys_are_asked_for_again_where_one_is_unknown_but_once_a_minute_a
         (lambda _: web.Response(body=b"\xff\x00", status=400), "refused to say"),
     ],
 )
-async def test_an_answer_that_makes_no_sense_is_an_error_in_words(
-    answer: Callable[[str], web.Response], words: str
-) -> None:
+async def test_invalid_token_response_raises_provider_error(answer: Callable[[str], web.Response], words: str) -> None:
     async with lying(answer) as (provider, _, _):
         with pytest.raises(ProviderError, match=words):
             await provider.claims("c", verifier="v", nonce="n")
@@ -367,14 +368,14 @@ async def test_an_answer_that_makes_no_sense_is_an_error_in_words(
         {"jwks_uri": None},
     ],
 )
-async def test_a_provider_that_names_itself_or_its_places_wrongly_is_not_used(discovery: dict[str, Any]) -> None:
+async def test_invalid_discovery_document_is_rejected(discovery: dict[str, Any]) -> None:
     async with lying(token, discovery=discovery) as (provider, asked, _):
         with pytest.raises(ProviderError):
             await provider.login_address(state="s", nonce="n", verifier="v" * 43)
         assert "/token" not in asked
 
 
-async def test_where_the_provider_is_down_people_are_told_and_come_in_by_a_link(tmp_path: Path) -> None:
+async def test_unreachable_provider_allows_login_by_link(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     told = OidcSettings("http://127.0.0.1:1", "sprite", SECRET)

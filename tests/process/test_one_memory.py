@@ -1,6 +1,6 @@
-"""One memory behind every agent a person uses: Claude Code, the page and an editor each know what the others were told.
+"""One memory for all agents of a person: Claude Code, the page and an editor share what each was told.
 
-A real bridge with its offline model, the plugin, the real CLI, and the bridge's follower of its logs.
+The test runs a real bridge with its fake model, the plugin, the real CLI, and the bridge's log follower.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SEARCH = "mcp__plugin_sprite-memory_memory__search_memory"
 
 @asynccontextmanager
 async def fresh_machine(tmp_path: Path, model: OfflineModel) -> AsyncIterator[tuple[BridgeProcess, ClaudeCode]]:
-    """A bridge that has just been started for the first time and follows its person's Claude Code."""
+    """Start a new bridge that follows its person's Claude Code."""
     person = ClaudeCode(tmp_path / "home", model.url)
     logs = person.home / ".claude/projects"
     async with bridge_process(tmp_path / "data", "--follow", str(logs), forks_sprites=True) as bridge:
@@ -48,7 +48,7 @@ async def fresh_machine(tmp_path: Path, model: OfflineModel) -> AsyncIterator[tu
 
 
 def follower_of(bridge: BridgeProcess) -> int | None:
-    """The process id of a bridge's follower."""
+    """Return the process id of a bridge's follower."""
     for child in children(bridge.process.pid):
         with contextlib.suppress(OSError):
             if b"follow" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
@@ -62,31 +62,31 @@ def repository(folder: Path) -> Path:
 
 
 def written(person: ClaudeCode, recorded: Recorded, text: str, folder: Path) -> Path:
-    """Leave the log of a session of one turn, as the CLI wrote it, with this text and folder; return its path."""
+    """Write a one-turn session log with this text and folder. Return its path."""
     aside, logs = person.home / "aside", person.home / ".claude/projects/written"
     write_many(recorded.log("everyday"), aside, sessions=1, turns=1)
     (log,) = aside.iterdir()
     (project,) = set(re.findall(r'"cwd":"([^"]+)"', log.read_text()))
-    # A session begins with what is recent.
+    # Only recent turns are part of the boot text.
     changes = {"Hello there": text, project: str(folder), f"{BEGINNING:%Y-%m-%d}": f"{datetime.now(UTC):%Y-%m-%d}"}
     for was, now in changes.items():
         log.write_text(log.read_text().replace(was, now))
-    # A follower must not take it before it is whole.
+    # The log appears at once, so that the follower does not read a partial file.
     logs.parent.mkdir(parents=True, exist_ok=True)
     aside.rename(logs)
     return logs / log.name
 
 
 def observed(bridge: Bridge) -> list[dict[str, Any]]:
-    """The turns of the log that were said to Claude Code."""
-    # It may be about to be made.
+    """Return the stored turns that came from Claude Code."""
+    # The database may not exist yet.
     with contextlib.suppress(sqlite3.OperationalError):
         return [turn for turn in observations(bridge.workspace) if turn["source"] == "claude-code"]
     return []
 
 
 def say_again(log: Path, other: dict[str, str]) -> None:
-    """Write the log of another session, which is this one with other words and ids."""
+    """Write a log of another session, equal to this one except for its text and ids."""
     text = log.read_text()
     for was, now in other.items():
         text = text.replace(was, now)
@@ -96,7 +96,7 @@ def say_again(log: Path, other: dict[str, str]) -> None:
 
 
 async def taken(bridge: Bridge, *said: str) -> dict[str, int]:
-    """Waits until everything said to Claude Code so far is in the log, once each; the turn of each text."""
+    """Wait until all texts sent to Claude Code are stored once. Return the turn of each text."""
 
     def texts() -> list[str]:
         return [turn["user_message"] for turn in observed(bridge)]
@@ -107,20 +107,20 @@ async def taken(bridge: Bridge, *said: str) -> dict[str, int]:
 
 
 async def reply_of(page: PageClient, text: str) -> str:
-    """What the agent answers in the page."""
+    """Return the agent's answer on the page."""
     end = await page.mission(text)
     assert end["event"] == "complete", end
     return str(end["text"])
 
 
 async def found(page: PageClient, query: str) -> list[dict[str, Any]]:
-    """The hits of a search in the page."""
+    """Return the hits of a search on the page."""
     hits: list[dict[str, Any]] = (await page.ask("memory", {"op": "search", "query": query}))["payload"]["hits"]
     return hits
 
 
-async def test_every_agent_knows_what_another_was_told(model: OfflineModel, recorded: Recorded, tmp_path: Path) -> None:
-    """With the turn where it was said; also after the bridge's follower was killed, which a new one takes over."""
+async def test_agents_share_one_memory(model: OfflineModel, recorded: Recorded, tmp_path: Path) -> None:
+    """Memory names the source turn; a killed follower is replaced."""
     plugin = patient_plugins(tmp_path / "checkout") / PLUGIN.relative_to(ROOT)
     async with fresh_machine(tmp_path, model) as (bridge, person):
         ships, shop = repository(tmp_path / "ships"), repository(tmp_path / "shop")
@@ -129,7 +129,7 @@ async def test_every_agent_knows_what_another_was_told(model: OfflineModel, reco
         log = written(person, recorded, first, ships)
         await taken(bridge, first)
         begins = boot_file(bridge.workspace, ships)
-        await eventually(lambda: begins.exists() and first in begins.read_text(), "the next session begins with it")
+        await eventually(lambda: begins.exists() and first in begins.read_text(), "the boot file lacks the turn")
         follower = follower_of(bridge)
         assert follower is not None
         os.kill(follower, signal.SIGKILL)
@@ -139,7 +139,7 @@ async def test_every_agent_knows_what_another_was_told(model: OfflineModel, reco
             text: str(folder) for text, folder in said.items()
         }
 
-        # The page: the agent knows it, and a search names the turn.
+        # The page: the agent knows the fact, and a search names the turn.
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             assert "Zanzibar" in await reply_of(page, "What is our release called?")
@@ -147,7 +147,7 @@ async def test_every_agent_knows_what_another_was_told(model: OfflineModel, reco
             assert (hit["kind"], hit["project"]) == ("turn", str(ships))
             await reply_of(page, "My sister is called Belzoni.")
 
-            # An editor, by the Agent Client Protocol.
+            # An editor, over the Agent Client Protocol.
             async with editor("--data", str(bridge.data)) as client:
                 session = await client.start()
                 await client.say(session, "/search 4711")
@@ -156,11 +156,11 @@ async def test_every_agent_knows_what_another_was_told(model: OfflineModel, reco
             colour = next(t["id"] for t in observations(bridge.workspace) if "Gruvbox" in t["user_message"])
             sister = next(t["id"] for t in observations(bridge.workspace) if "Belzoni" in t["user_message"])
 
-            # A new session of Claude Code begins with all of it, and can search it.
+            # A new session of Claude Code starts with all facts, and can search them.
             boot = bridge.workspace / ".os/run/boot"
             await eventually(lambda: "Gruvbox" in "".join(p.read_text() for p in boot.glob("*.md")), "no boot memory")
             model.script.agent({"match": "look it up", "tool": SEARCH, "input": {"query": "Gruvbox"}, "on": "prompt"})
-            # `test_claude_code_plugin.py` installs it.
+            # `test_claude_code_plugin.py` installs the plugin.
             await person.say("Please look it up.", ships, "--plugin-dir", str(plugin))
             (begun,) = begun_with(person.logs[-1])["startup"]
             for number, words in (
@@ -169,10 +169,10 @@ async def test_every_agent_knows_what_another_was_told(model: OfflineModel, reco
                 (colour, "My favourite colour is Gruvbox yellow."),
             ):
                 assert re.search(rf"^\[turn {number}, .*\]\nUser: {re.escape(words)}$", begun, re.MULTILINE), begun
-            # The CLI shows the model what is structured.
+            # The CLI passes structured results to the model.
             assert f'"turn_id":{colour},' in tool_results(prompts(model, "Please look it up.")[-1])
 
-            # What memory gave is no evidence: it is in no turn, and everything is learned once.
+            # Text from memory is not learned again: no turn contains it, and each fact is learned once.
             await taken(bridge, *said, "Please look it up.")
             await page.ask("system", {"action": "flush"})
         last = follower_of(bridge)

@@ -1,4 +1,4 @@
-"""The operator's page on a real listener: who may see it, what its forms do, and what no other page can make it do."""
+"""The operator page on a real listener: access control, its forms, and protection against cross-site requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ACTS = (
 
 @dataclass
 class Desk:
-    """A bridge, and a browser of the local person's, who is an operator there."""
+    """A bridge, and a browser session of the local person, who is an operator."""
 
     bridge: Bridge
     settings: Settings
@@ -60,7 +60,7 @@ class Desk:
         return found[1]
 
     async def act(self, act: str, name: str, **change: Any) -> tuple[int, str]:
-        """Sends a form as the page does, but for the change; status and text."""
+        """Submit a form as the page does, with the given changes. Return status and text."""
         form = {"token": change["token"] if "token" in change else await self.token(), "name": name}
         form |= {"which": change["which"]} if "which" in change else {}
         headers = {"Origin": change.get("origin", self.bridge.url)}
@@ -105,7 +105,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
             yield desk
 
 
-async def test_the_forms_do_what_the_commands_do_and_every_act_is_in_the_log(desk: Desk) -> None:
+async def test_operator_forms_act_as_commands_with_audit(desk: Desk) -> None:
     status, text = await desk.act("add", "ada")
     link, token = re.findall(r"<code>([^<]+)</code>", text)
     assert status == 200
@@ -124,20 +124,20 @@ async def test_the_forms_do_what_the_commands_do_and_every_act_is_in_the_log(des
     assert "/login?token=" in (await desk.act("restore", "ada"))[1]
     acts = ("users add", "users role", "users role", "users link", "users revoke", "users restore")
     assert await desk.audit() == [("local", f"{act} ada") for act in acts]
-    # Whoever speaks as somebody else at a terminal here is in it as well, though not with every connection.
+    # Connections on behalf of another person are in the audit log too, once each.
     async with control.control_session(desk.settings.run) as session:
         for person in ("ada", "ada", "local"):
             async with session.get(f"/files/documents/none.txt?person={person}") as response:
                 assert response.status == 404
     assert (await desk.audit())[len(acts) :] == [("cli", "chat as ada")]
-    # What was handed out is shown once.
+    # Tokens and login links are shown once.
     shown = await desk.open()
     assert "users restore ada" in shown
     assert token not in shown
     assert "/login?token=" not in shown
 
 
-async def test_it_is_for_operators_alone_and_says_so(desk: Desk) -> None:
+async def test_operator_page_rejects_other_people(desk: Desk) -> None:
     await desk.act("add", "bob")
     link = (await desk.asked("POST", "/users/bob/link"))["link"]
     token = await desk.token()
@@ -150,7 +150,7 @@ async def test_it_is_for_operators_alone_and_says_so(desk: Desk) -> None:
             assert (await desk.act(act, "bob", session=bob, token=token))[0] == 403
         async with bob.get("/operator", headers={"Cookie": ""}) as response:
             assert response.status in {401, 403}
-        # Somebody who was an operator is none with the next request.
+        # A demotion takes effect at the next request.
         await desk.act("promote", "bob")
         async with bob.get("/operator") as response:
             assert response.status == 200
@@ -163,7 +163,8 @@ async def test_it_is_for_operators_alone_and_says_so(desk: Desk) -> None:
             assert (await desk.act(act, "bob", session=stranger, token=token))[0] == 401
 
 
-async def test_who_is_an_operator_no_more_when_a_slow_form_is_whole_does_nothing(desk: Desk) -> None:
+async def test_form_of_demoted_operator_is_rejected(desk: Desk) -> None:
+    """The operator is demoted while the body of the form is still being sent."""
     await desk.act("add", "bob")
     await desk.asked("PUT", "/users/bob/role", {"role": "operator"})
     link = (await desk.asked("POST", "/users/bob/link"))["link"]
@@ -181,7 +182,7 @@ async def test_who_is_an_operator_no_more_when_a_slow_form_is_whole_does_nothing
 
         async def demote() -> None:
             await begun.wait()
-            # What was asked before these answers is known by then: the bridge waits for the rest of the form.
+            # The requests below are answered only after the bridge has begun to read the form.
             for _ in range(3):
                 await desk.open()
             await desk.asked("PUT", "/users/bob/role", {"role": "person"})
@@ -195,7 +196,8 @@ async def test_who_is_an_operator_no_more_when_a_slow_form_is_whole_does_nothing
     assert "mallory" not in await desk.people()
 
 
-async def test_no_other_page_can_act_and_nothing_acts_by_being_looked_at(desk: Desk) -> None:
+async def test_operator_page_rejects_cross_site_requests(desk: Desk) -> None:
+    """GET requests change nothing."""
     await desk.act("add", "bob")
     link = (await desk.asked("POST", "/users/bob/link"))["link"]
     async with desk.browser(link) as bob:
@@ -211,7 +213,7 @@ async def test_no_other_page_can_act_and_nothing_acts_by_being_looked_at(desk: D
         {"token": ""},
         {"token": right[:-1] + "x"},
         {"token": "\N{SNOWMAN}\x00"},
-        # Another operator's session has another token.
+        # Each session has its own token.
         {"token": found[1]},
     ):
         for act in ("revoke", "deploy", "restore-agent"):
@@ -226,13 +228,11 @@ async def test_no_other_page_can_act_and_nothing_acts_by_being_looked_at(desk: D
     assert await desk.audit() == before
 
 
-async def test_an_agent_whose_machine_is_gone_is_made_anew_and_nothing_that_is_there_is_replaced(
-    desk: Desk, curated: Path
-) -> None:
+async def test_operator_restores_missing_agent_only(desk: Desk, curated: Path) -> None:
     await desk.act("add", "ada")
     shown = await desk.open()
     assert "<dt>Stored</dt><dd>nothing</dd>" in shown
-    # Where nothing is kept there is nothing to offer.
+    # Without a replica, no restore is offered.
     assert "/operator/restore-agent" not in shown
     async with open_store(Settings(desk.settings.data), None) as store:
         await ship(store, "ada", curated)
@@ -243,7 +243,7 @@ async def test_an_agent_whose_machine_is_gone_is_made_anew_and_nothing_that_is_t
     shown = await desk.open()
     assert "<dt>Stored</dt><dd>all</dd>" in shown
     offer = shown.index('aria-label="Restore: ada"')
-    # It asks once more.
+    # The offer needs a confirmation.
     assert shown.rindex("<details>", 0, offer) < offer < shown.index(">Restore the agent of ada</button>")
     status, told = await desk.act("restore-agent", "ada")
     assert status == 200
@@ -251,16 +251,14 @@ async def test_an_agent_whose_machine_is_gone_is_made_anew_and_nothing_that_is_t
     assert "since they did not fit: 2 file(s) (2.4 MB)." in told
     assert (desk.settings.workspaces / "ada" / SYSTEM / LOG).exists()
     assert "/operator/restore-agent" not in await desk.open()
-    # A form that was open since before.
+    # A form opened before the restore is rejected.
     _, told = await desk.act("restore-agent", "ada")
     assert "<li>failed: ada&#39;s agent is there. It has 9 turn(s)" in told
     assert "python -m bridge restore ada --over" in told
     assert [line for line in await desk.audit() if "users" not in line[1]] == [("local", "restore ada")] * 2
 
 
-async def test_a_machine_that_hangs_is_given_up_once_its_name_was_typed_and_at_no_other_time(
-    desk: Desk, curated: Path
-) -> None:
+async def test_machine_replacement_requires_typed_name(desk: Desk, curated: Path) -> None:
     await desk.act("add", "ada")
     workspace = shutil.copytree(curated, desk.settings.workspaces / "ada")
     assert 'aria-label="New machine: ada"' not in await desk.open()
@@ -290,7 +288,7 @@ async def test_a_machine_that_hangs_is_given_up_once_its_name_was_typed_and_at_n
         ("local", "ada", {"anew": "yes", "over": "yes"}),
         ("local", "ada", {"outcome": "done"}),
     ]
-    # A form that was open since before: it answers now, and is left alone.
+    # A form opened earlier is rejected, because the sprite answers now.
     link = re.findall(r"<code>([^<]+)</code>", (await desk.act("link", "ada"))[1])[0]
     async with desk.browser(link) as ada, ada.ws_connect("/ws", origin=desk.bridge.url) as page:
         await page.send_json({"type": "resume", "id": "r", "timestamp": 0, "payload": {}})
@@ -303,7 +301,7 @@ async def test_a_machine_that_hangs_is_given_up_once_its_name_was_typed_and_at_n
         assert "its machine is not given up, and nothing was done" in html.unescape(told)
 
 
-async def test_what_somebody_logs_in_by_is_listed_and_taken_off(desk: Desk) -> None:
+async def test_operator_lists_and_removes_login_methods(desk: Desk) -> None:
     await desk.act("add", "ada")
     subject = "u-1 <i>&"
     for issuer in ("https://one.example", "https://two.example"):
@@ -342,7 +340,7 @@ async def test_what_somebody_logs_in_by_is_listed_and_taken_off(desk: Desk) -> N
     assert acts == [("local", "users unlink-identity ada"), ("local", "users remove-passkey ada")]
 
 
-async def test_what_cannot_be_done_is_said_and_nobody_locks_themselves_out(desk: Desk) -> None:
+async def test_invalid_operator_action_is_rejected(desk: Desk) -> None:
     before = await desk.audit()
     for act, name, words in (
         ("add", "Not a name", "is no name here"),
@@ -361,7 +359,7 @@ async def test_what_cannot_be_done_is_said_and_nobody_locks_themselves_out(desk:
     assert await desk.audit() == before
 
 
-async def test_the_page_runs_nothing_and_leaves_nothing_behind(desk: Desk) -> None:
+async def test_operator_page_has_no_scripts_or_cache(desk: Desk) -> None:
     async with desk.session.get("/operator?q=%22%3E%3Cscript%3E") as response:
         policy = response.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy

@@ -1,4 +1,4 @@
-"""Other Pythons: the system's, where it is one that Sprite supports, and ones that are too old."""
+"""Other Python versions: a supported system Python, and versions that are too old."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.harness import PATIENCE, ROOT, sprite_environment
 from tests.looks import dump
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
-#: Start no process, and have to do with regular expressions and JSON.
+#: Tests of regular expressions and JSON that start no process.
 CHECKED = ("test_guards.py", "test_model_exits.py", "test_secret_rules.py")
 
 
@@ -32,7 +32,7 @@ def version_of(python: Path) -> tuple[int, ...]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The system's Python, in an environment with the packages of this one."""
+    """Return a system Python in an environment with the packages of this one."""
     if not SYSTEM_PYTHON.exists():
         pytest.skip(f"no {SYSTEM_PYTHON}")
     found = version_of(SYSTEM_PYTHON)
@@ -79,7 +79,7 @@ def test_system_python_passes_doctor(python: Path, tmp_path: Path) -> None:
 
 
 async def test_system_python_rebuilds_same_memory(python: Path, curated: Path, tmp_path: Path) -> None:
-    """Full text is left out: another SQLite may lay it out otherwise."""
+    """Full-text tables are left out, because another SQLite version may store them differently."""
 
     def memory(workspace: Path) -> dict[str, Any]:
         tables = without_marks(dump(workspace / ".os/memory/memory.db"))
@@ -106,7 +106,7 @@ def test_system_python_passes_pure_tests(python: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["sprite", "bridge"])
-def test_old_python_is_named(program: str) -> None:
+def test_old_python_is_rejected_by_name(program: str) -> None:
     old = "import runpy, sys; sys.version_info = (3, 11, 1, 'final', 0); runpy.run_module({!r}, run_name='__main__')"
     done = run(Path(sys.executable), "-c", old.format(program))
     assert done.returncode == 2
@@ -115,14 +115,14 @@ def test_old_python_is_named(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", ["sprite", "bridge"])
-def test_old_python_can_read_its_refusal(program: str) -> None:
-    """Nothing else of the program is imported before."""
+def test_version_check_parses_in_old_python(program: str) -> None:
+    """The package imports nothing else before the check."""
     tree = ast.parse((ROOT / program / "__init__.py").read_text(), feature_version=(3, 6))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     assert [alias.name for node in imports for alias in node.names] == ["sys"]
 
 
-def test_make_names_old_python(tmp_path: Path) -> None:
+def test_make_rejects_old_python(tmp_path: Path) -> None:
     old = tmp_path / "python3.6"
     old.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import sys; sys.version_info = (3, 6, 1); import sprite'\n")
     old.chmod(0o755)

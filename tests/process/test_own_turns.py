@@ -1,4 +1,4 @@
-"""What the agent does by itself is told, kept, stopped and bounded like what a person asked for."""
+"""Turns that the agent starts itself: recorded, reported, interrupted and limited like turns of a person."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from tests.inspection import (
     workspace_db,
 )
 
-#: How long background work keeps the machine awake.
+#: Seconds that background work keeps the machine awake.
 UNATTENDED_SECONDS = 1800
-#: For tests of the sprite that they share.
+#: Tests that share one sprite.
 shared = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -51,7 +51,7 @@ async def vm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machine]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
 async def home_(tmp_path_factory: pytest.TempPathFactory, vm: Machine) -> AsyncIterator[SharedSprite]:
-    # The dollar is counted by a model with a price.
+    # The cost limit needs a model with a known price.
     environment = {"TESTS_VM_SOCKET": str(vm.socket), "SPRITE_MODEL": "claude-sonnet-4-5"}
     environment |= {"SPRITE_IDLE_FLUSH_SECONDS": "600", "SPRITE_BACKGROUND_TIMEOUT": str(UNATTENDED_SECONDS)}
     async with shared_sprite(tmp_path_factory.mktemp("own"), **environment) as home:
@@ -60,7 +60,7 @@ async def home_(tmp_path_factory: pytest.TempPathFactory, vm: Machine) -> AsyncI
 
 @asynccontextmanager
 async def conversation(home: SharedSprite) -> AsyncIterator[Client]:
-    """A client of the shared session: at the end nothing goes on in the background and the model knows no script."""
+    """Connect a client to the shared session; afterwards stop background work and reset the model's script."""
     async with home.client() as client:
         yield client
         while (await client.ask("interrupt"))["type"] != "error":
@@ -73,15 +73,15 @@ async def conversation(home: SharedSprite) -> AsyncIterator[Client]:
 
 
 def until(name: str) -> str:
-    """A command that runs until there is such a file."""
+    """Return a command that runs until a file of this name exists."""
     return f"until [ -e {name} ]; do sleep 0.05; done"
 
 
 ENDLESS = until("go")
 DEAF = f"trap '' TERM HUP; {ENDLESS}"
-#: Ends when the turn that began it is over: within it, its notice would be a part of that turn.
+#: Ends after the turn that started it; within that turn, its notice would belong to it.
 QUICK = until("quick")
-#: Ends after the turn that began it.
+#: Ends after the turn that started it.
 SOON = "sleep 1"
 
 
@@ -96,13 +96,13 @@ def agent_for(prompt: str) -> dict[str, Any]:
 
 
 def begins(model: OfflineModel, *blocks: dict[str, Any], text: str = "begin it") -> str:
-    """What to say for these calls to be made."""
+    """Script these calls, and return the message that triggers them."""
     model.script.agent({"match": text, "on": "prompt", "blocks": list(blocks)})
     return text
 
 
 async def own_turn(client: Client) -> str:
-    """The id of the next turn that the agent begins by itself."""
+    """Return the id of the next turn that the agent starts itself."""
     message = await client.until(
         lambda m: m["type"] == "agent_event" and m["payload"].get("event") == "started" and _is_own(m["payload"])
     )
@@ -120,7 +120,7 @@ async def session_of(client: Client) -> Message:
 
 
 async def works(client: Client, count: int) -> list[Message]:
-    """Waits until so much goes on in the background."""
+    """Wait until this number of background jobs is reported."""
     message = await client.until(
         lambda m: m["type"] == "session_update" and len(m["payload"]["session"]["background"]) == count
     )
@@ -133,16 +133,14 @@ def chat_rows(workspace: Path, turn_id: str) -> list[dict[str, Any]]:
 
 
 def position(client: Client) -> Message:
-    """Where the client could go on from, before anything happened."""
+    """Return the resume position before any event."""
     welcome = client.received[0]["payload"]
     return {"epoch": welcome["epoch"], "last_seq": welcome["last_seq"]}
 
 
 @shared
-async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_one_end_and_a_line_of_chat(
-    home: SharedSprite, vm: Machine
-) -> None:
-    """And the VM is held awake for the command."""
+async def test_background_command_report_becomes_own_turn(home: SharedSprite, vm: Machine) -> None:
+    """It has one end and one chat line; the VM stays awake for the command."""
     text = begins(home.model, in_background(ENDLESS))
     async with conversation(home) as client, home.sprite.client() as other:
         (mission,) = await chat(client, text)
@@ -150,9 +148,9 @@ async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_on
         assert (work["kind"], work["title"]) == ("command", "the build")
         session = await session_of(client)
         assert session["busy"] is False
-        # It counts from the person's last word, not from the work's beginning.
+        # The limit counts from the person's last message, not from the start of the work.
         assert session["held_until"] < work["since"] + UNATTENDED_SECONDS
-        await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
+        await eventually(lambda: "sprite" in vm.tasks, "the VM is not kept awake")
         (home.workspace / "go").touch()
         own = await own_turn(client)
         end = await client.end_of(own)
@@ -178,21 +176,22 @@ async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_on
             asked = sync["chat"][1]
             assert asked["tools"] == [{"name": "Bash", "title": ENDLESS, "is_error": False}]
             assert sync["running"] is None
-        # Turns that wait for their curation hold it, too.
+        # Turns pending curation keep the VM awake too.
         await client.ask("system", {"action": "flush"})
-        await eventually(lambda: not vm.tasks, "the VM is let go")
+        await eventually(lambda: not vm.tasks, "the VM is kept awake")
     assert endings(home.workspace) == {mission: ["complete"], own: ["complete"]}
     assert observation_of(home.workspace, own)["trigger"] == "task"
     assert [row["origin"] for row in chat_rows(home.workspace, own)] == ["agent"]
 
 
 @shared
-async def test_a_background_agents_report_is_such_a_turn_and_its_calls_are_the_lines_tools(home: SharedSprite) -> None:
+async def test_background_agent_report_becomes_own_turn(home: SharedSprite) -> None:
+    """The subagent's calls are the tools of its chat line."""
     async with conversation(home) as client:
         (mission,) = await chat(client, "use a subagent to run `echo from below`")
         own = await own_turn(client)
         assert "from below" in (await client.end_of(own))["text"]
-        # What it did goes on beside turns: no event says that the mission did it, before or after its end.
+        # Calls of the subagent are not reported as events of the mission, before or after its end.
         assert [e["name"] for e in client.events(mission) if e["event"] == "tool_use"] == ["Agent"]
         assert {e["mission_id"] for e in client.events()} == {mission, own}
     kept, report = observation_of(home.workspace, mission), observation_of(home.workspace, own)
@@ -207,7 +206,7 @@ async def test_a_background_agents_report_is_such_a_turn_and_its_calls_are_the_l
 
 
 @shared
-async def test_an_interrupt_without_an_id_stops_the_own_turn_and_all_background_work_and_says_so(
+async def test_interrupt_stops_own_turn_and_background_work(
     home: SharedSprite,
 ) -> None:
     home.model.script.agent({"for": "notification", "hang": True})
@@ -243,7 +242,8 @@ async def test_an_interrupt_without_an_id_stops_the_own_turn_and_all_background_
 
 
 @shared
-async def test_interrupts_leave_work_beside_a_mission_or_stop_it(home: SharedSprite) -> None:
+async def test_interrupt_stops_mission_before_background_work(home: SharedSprite) -> None:
+    """A second interrupt stops the background work."""
     text = begins(home.model, in_background(ENDLESS), agent_for("watch it"))
     home.model.script.agent({"match": "watch it", "for": "subagent", "hang": True})
     home.model.script.agent({"match": "think for ever", "hang": True})
@@ -255,7 +255,7 @@ async def test_interrupts_leave_work_beside_a_mission_or_stop_it(home: SharedSpr
         assert (await client.end_of(mission))["event"] == "interrupted"
         works = (await session_of(client))["background"]
         assert {work["kind"] for work in works} == {"command", "agent"}
-        # Nothing of that name runs, and what runs beside it is not stopped for it.
+        # An unknown id stops neither the mission nor the background work.
         assert (await client.ask("interrupt", {"mission_id": "nobody"}))["payload"]["code"] == "not_running"
         stopped = (await client.ask("interrupt"))["payload"]["stopped"]
         assert {(each["id"], each["kind"]) for each in stopped} == {(work["id"], work["kind"]) for work in works}
@@ -265,7 +265,7 @@ async def test_interrupts_leave_work_beside_a_mission_or_stop_it(home: SharedSpr
 
 
 @shared
-async def test_a_mission_waits_for_an_own_turn_and_each_has_its_own_end(home: SharedSprite) -> None:
+async def test_mission_during_own_turn_waits_for_its_end(home: SharedSprite) -> None:
     home.model.script.agent({"for": "notification", "tool": "Bash", "input": {"command": ENDLESS}})
     text = begins(home.model, in_background(QUICK))
     async with conversation(home) as client:
@@ -282,16 +282,13 @@ async def test_a_mission_waits_for_an_own_turn_and_each_has_its_own_end(home: Sh
         assert (await client.end_of(own))["event"] == "complete"
         assert (await client.end_of(mission))["event"] == "complete"
         assert [e["event"] for e in client.events(mission)][:1] == ["started"]
-        # The tool was the own turn's, and so was its answer.
+        # The tool call and its result belong to the agent's own turn.
         assert "tool_result" not in [e["event"] for e in client.events(mission)]
         assert [o["mission_id"] for o in observations(home.workspace)[-2:]] == [own, mission]
 
 
 async def test_own_turn_of_killed_sprite_ends_as_crashed(model: OfflineModel, workspace: Path) -> None:
-    """So does what else went on in the background: whoever comes back sees that it is over.
-
-    The agent's processes end with the sprite, also one that is deaf to signals.
-    """
+    """Background jobs end too, and the agent's processes die with the sprite even if they ignore signals."""
     said = [
         {"type": "text", "text": "I look at it."},
         {"type": "tool_use", "name": "Bash", "input": {"command": DEAF}},
@@ -304,13 +301,16 @@ async def test_own_turn_of_killed_sprite_ends_as_crashed(model: OfflineModel, wo
         (workspace / "quick").touch()
         own = await own_turn(client)
         await client.event("tool_use")
-        await eventually(lambda: any(entry["event"] == "start" for entry in journal(workspace)), "its start is kept")
-        await eventually(lambda: is_running(sprite, "trap"), "it runs")
+        await eventually(
+            lambda: any(entry["event"] == "start" for entry in journal(workspace)),
+            "the tool call is not in the journal",
+        )
+        await eventually(lambda: is_running(sprite, "trap"), "the command does not run")
         processes = family(sprite)
         await sprite.kill()
-    await eventually(lambda: not any(runs(pid) for pid in processes), "the agent and its commands have ended")
+    await eventually(lambda: not any(runs(pid) for pid in processes), "a process of the agent still runs")
     async with running_sprite(workspace, model.url) as again, again.client(resume=start) as client:
-        # The replay still has it.
+        # The replay still contains the jobs.
         assert len(await works(client, 2)) == 2
         end = await client.end_of(own)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", False)
@@ -327,7 +327,8 @@ async def test_own_turn_of_killed_sprite_ends_as_crashed(model: OfflineModel, wo
 
 
 @shared
-async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_background(home: SharedSprite) -> None:
+async def test_dead_agent_process_ends_own_turn(home: SharedSprite) -> None:
+    """Its background work ends too, and the conversation resumes in the next turn."""
     home.model.script.agent({"for": "notification", "hang": True})
     text = begins(home.model, in_background(QUICK), in_background(ENDLESS))
     async with conversation(home) as client:
@@ -335,7 +336,7 @@ async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_bac
         (home.workspace / "quick").touch()
         own = await own_turn(client)
         await request_seen(home.model, lambda r: r.kind == "notification")
-        # One that waits behind it can be stopped.
+        # A mission queued behind the own turn can be interrupted.
         waits = client.send("mission", {"text": "Hello, and stop"})
         await client.until(lambda m: m["payload"].get("mission_id") == waits and m["payload"].get("event") == "started")
         await client.ask("interrupt", {"mission_id": waits})
@@ -350,7 +351,7 @@ async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_bac
         assert (session["busy"], session["background"]) == (False, [])
         await chat(client, "Hello after the kill")
         (request,) = prompts(home.model, "Hello after the kill")
-        assert text in str(request.body["messages"]), "the conversation is resumed"
+        assert text in str(request.body["messages"]), "the conversation is not resumed"
         assert [(o["trigger"], o["outcome"]) for o in observations(home.workspace)[-3:]] == [
             ("user", "interrupted"),
             ("task", "error"),
@@ -359,18 +360,18 @@ async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_bac
 
 
 @shared
-async def test_a_command_that_has_ended_is_never_said_to_be_stopped(home: SharedSprite) -> None:
-    """Ended, and stopped, in the same moment: whichever came first is what is said, and the session agrees."""
+async def test_finished_command_is_not_reported_as_stopped(home: SharedSprite) -> None:
+    """The command ends and is interrupted at the same moment; the reported outcome is the first one."""
     async with conversation(home) as client:
         text = begins(home.model, in_background("touch done", "a job"))
         await chat(client, text)
         answer = (await client.ask("interrupt"))["payload"]
         if "command" not in {stopped["kind"] for stopped in answer.get("stopped") or []}:
-            await eventually((home.workspace / "done").exists, "it ran")
+            await eventually((home.workspace / "done").exists, "the command did not run")
 
 
 async def paused(client: Client) -> Message:
-    """Waits until the session is paused; why."""
+    """Wait until the session is paused, and return the reason."""
     message = await client.until(
         lambda m: m["type"] == "session_update" and m["payload"]["session"]["paused"] is not None
     )
@@ -379,7 +380,7 @@ async def paused(client: Client) -> Message:
 
 
 def begins_another(**more: Any) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
-    """A rule by which each report of a background command begins the next one."""
+    """Return a rule that answers each report of a background command with the next command."""
 
     def answer(body: dict[str, Any]) -> dict[str, Any] | None:
         content = body["messages"][-1]["content"]
@@ -390,16 +391,16 @@ def begins_another(**more: Any) -> Callable[[dict[str, Any]], dict[str, Any] | N
 
 
 def own_turns(workspace: Path) -> list[dict[str, Any]]:
-    """The turns that the agent has begun by itself since the person's last message."""
+    """Return the turns that the agent started since the person's last message."""
     last = "SELECT max(position) FROM missions WHERE origin = 'person'"
     sql = f"SELECT status, error_code FROM missions WHERE origin = 'agent' AND position > ({last}) ORDER BY position"
     return workspace_db(workspace, sql)
 
 
 @shared
-async def test_runaway_agent_pauses_after_its_turns(home: SharedSprite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each report of a background command begins the next one; the person's word lets it go on."""
-    # Five would take longer.
+async def test_runaway_agent_pauses_after_turn_limit(home: SharedSprite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each report of a background command starts the next one; the person can let the agent continue."""
+    # The default limit of five turns would take longer.
     monkeypatch.setattr(unattended, "MOST_TURNS", 2)
     home.model.script.agent(begins_another(), audience="notification")
     async with conversation(home) as client:
@@ -422,20 +423,20 @@ async def test_runaway_agent_pauses_after_its_turns(home: SharedSprite, monkeypa
 
 
 @shared
-async def test_agents_own_turns_pause_at_one_dollar(home: SharedSprite) -> None:
+async def test_own_turns_pause_at_cost_limit(home: SharedSprite) -> None:
     home.model.script.agent(begins_another(usage={"input_tokens": 300_000}), audience="notification")
     async with conversation(home) as client:
         await chat(client, begins(home.model, in_background(SOON)))
         why = await paused(client)
         assert (why["by"], "$1.00" in why["why"]) == ("cost", True)
-        await eventually(lambda: own_turns(home.workspace)[-1]["status"] != "running", "it is stopped")
+        await eventually(lambda: own_turns(home.workspace)[-1]["status"] != "running", "the turn is still running")
         assert len(own_turns(home.workspace)) < MOST_TURNS
         last = own_turns(home.workspace)[-1]
         assert (last["status"], last["error_code"]) == ("error", "paused")
 
 
 @shared
-async def test_persons_turn_without_budget_pauses_and_goes_on(home: SharedSprite) -> None:
+async def test_turn_without_budget_pauses_and_continues(home: SharedSprite) -> None:
     refusal = {"error": 402, "type": "billing_error", "message": "The day's budget is used up.", "times": -1}
     home.model.script.agent({"match": "count to ten", **refusal})
     async with conversation(home) as client:
@@ -452,36 +453,36 @@ async def test_persons_turn_without_budget_pauses_and_goes_on(home: SharedSprite
 
 
 @shared
-async def test_vm_sleeps_when_everybody_has_left(home: SharedSprite, vm: Machine) -> None:
-    """What waited is curated first, however long a rest is."""
+async def test_vm_sleeps_after_last_client_left(home: SharedSprite, vm: Machine) -> None:
+    """Pending turns are curated first."""
     async with conversation(home) as client:
         await client.ask("system", {"action": "flush"})
         await chat(client, *(f"Hello {number}" for number in range(5)))
-        # It looks every two seconds.
-        await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
+        # The keep-awake check runs every two seconds.
+        await eventually(lambda: "sprite" in vm.tasks, "the VM is not kept awake")
         waiting = [turn["id"] for turn in observations(home.workspace)[-5:]]
-    await eventually(lambda: not vm.tasks, "the VM is let go")
+    await eventually(lambda: not vm.tasks, "the VM is kept awake")
     last = [c for c in curations(home.workspace) if c["kind"] == "batch"][-1]
     assert (last["first_observation_id"], last["last_observation_id"]) == (waiting[0], waiting[-1])
 
 
 @shared
-async def test_unattended_bound_frees_vm_and_ends_own_turn(
+async def test_unattended_limit_releases_vm_and_ends_turn(
     home: SharedSprite, vm: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The sprite's own bound would take longer.
+    # The default limit would take longer.
     monkeypatch.setattr(Unattended, "held_until", property(lambda self: self._heard_at + 1.0))
     monkeypatch.setattr(unattended, "_LEAST_TURN_SECONDS", 1.0)
     home.model.script.agent({"for": "notification", "hang": True})
     text = begins(home.model, in_background(QUICK))
     async with conversation(home) as client:
-        # Turns that wait for their curation hold it, too.
+        # Turns pending curation keep the VM awake too.
         await client.ask("system", {"action": "flush"})
         await chat(client, text)
         session = await session_of(client)
         (work,) = session["background"]
         assert session["held_until"] < work["since"] + 1
-        await eventually(lambda: not vm.tasks, "the VM is let go")
+        await eventually(lambda: not vm.tasks, "the VM is kept awake")
         (home.workspace / "quick").touch()
         own = await own_turn(client)
         end = await client.end_of(own)
@@ -490,7 +491,7 @@ async def test_unattended_bound_frees_vm_and_ends_own_turn(
 
 
 @shared
-async def test_a_new_session_says_what_ended_with_the_one_before(home: SharedSprite) -> None:
+async def test_new_session_reports_stopped_background_work(home: SharedSprite) -> None:
     text = begins(home.model, in_background(ENDLESS))
     async with conversation(home) as client:
         await chat(client, text)

@@ -1,4 +1,4 @@
-"""The page's fold of wire messages, in node: it agrees with the fold of terminal, editor and API (tests/vectors)."""
+"""The page's fold of wire messages, run in node, agrees with the fold of terminal, editor and API (tests/vectors)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness import PATIENCE, ROOT
 VECTORS = ROOT / "tests/vectors/turns.json"
 
 
-async def test_page_folds_logs_as_other_clients_do() -> None:
+async def test_page_fold_matches_other_clients() -> None:
     async with asyncio.timeout(PATIENCE):
         process = await asyncio.create_subprocess_exec(
             *(str(ROOT / ".venv/bin/node"), "--no-warnings", str(ROOT / "tests/page_fold.mjs"), str(VECTORS)),

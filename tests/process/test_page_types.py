@@ -1,4 +1,4 @@
-"""The page's types of messages are those of the protocol."""
+"""The page's message types match the protocol."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from tools.page_types import GENERATOR, TYPES, types
 
 
 @pytest.mark.skipif(not GENERATOR.exists(), reason="the page's checkers are not installed: make lint")
-def test_the_types_of_the_pages_messages_are_current() -> None:
+def test_generated_page_types_are_current() -> None:
     assert TYPES.read_text() == types(), "the protocol has changed: make types"

@@ -1,4 +1,4 @@
-"""The routes of passkeys on a real listener: whose they are, what another site cannot do, and what is counted."""
+"""Passkey routes on a real listener: ownership, cross-site requests and rate limits."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def here(bridge: Bridge) -> str:
     return bridge.url.replace("127.0.0.1", "localhost")
 
 
-async def test_a_device_is_added_by_who_is_logged_in_and_then_logs_them_in(bridge: Bridge) -> None:
+async def test_passkey_is_added_and_logs_in(bridge: Bridge) -> None:
     url = here(bridge)
     device = Authenticator(origin=url)
     async with browser(url) as ada, browser(url) as anew:
@@ -62,7 +62,7 @@ async def test_a_device_is_added_by_who_is_logged_in_and_then_logs_them_in(bridg
         await log_in(ada, bridge)
         _, options = await post(ada, "/passkeys/options")
         body = json.dumps({"answer": json.loads(device.made(options)), "label": "<i>Phone</i>"}).encode()
-        # A cookie that another browser was given is not this one's.
+        # The cookie of the registration belongs to another browser.
         assert (await post(anew, "/passkeys", body))[0] == 401
         assert (await post(ada, "/passkeys", body, Origin="https://evil.example"))[0] == 403
         assert (await post(ada, "/passkeys", body))[0] == 201
@@ -79,7 +79,7 @@ async def test_a_device_is_added_by_who_is_logged_in_and_then_logs_them_in(bridg
         assert (await post(anew, "/login/passkey", answer))[0] == 204
         async with anew.get("/passkeys") as response:
             assert response.status == 200
-        # Played back, it opens nothing.
+        # A replayed answer is rejected.
         assert (await post(anew, "/login/passkey", answer))[0] == 400
 
         form = dict(re.findall(r'name="(token|passkey)" value="([^"]+)"', page))
@@ -94,7 +94,7 @@ async def test_a_device_is_added_by_who_is_logged_in_and_then_logs_them_in(bridg
         assert b"not known here" in said
 
 
-async def test_wrong_answers_are_bounded_in_size_and_number(bridge: Bridge) -> None:
+async def test_wrong_passkey_answers_are_limited(bridge: Bridge) -> None:
     async with browser(here(bridge)) as eve:
         statuses = []
         for body in [b"x" * 1_000_000, b"\xff", *[b"{}"] * WRONG_LINKS]:
@@ -103,7 +103,7 @@ async def test_wrong_answers_are_bounded_in_size_and_number(bridge: Bridge) -> N
         assert statuses == [400] * WRONG_LINKS + [429] * 2
 
 
-async def test_where_browsers_keep_no_passkeys_none_are_offered(bridge: Bridge, tmp_path: Path) -> None:
+async def test_passkeys_are_offered_only_on_valid_origins(bridge: Bridge, tmp_path: Path) -> None:
     async with browser(bridge.url) as ada:
         async with ada.get("/login/passkey", headers={"Accept": "text/html"}) as response:
             text = await response.text()
@@ -114,7 +114,7 @@ async def test_where_browsers_keep_no_passkeys_none_are_offered(bridge: Bridge, 
     assert party_of("http://sprite.example.org", 1) is None
     assert party_of("http://localhost.example.org", 1) is None
     assert party_of("http://localhost:8080", 1) is not None
-    # What browsers would not do is said, wherever somebody comes.
+    # Every route explains why passkeys do not work on such an address.
     elsewhere = replace(chosen(tmp_path / "other"), public_url="http://sprite.example.org")
     async with running(elsewhere, asyncio.Event().set) as other, browser(other.url) as ada:
         for path in ("/passkeys", "/login/passkey"):
@@ -126,7 +126,7 @@ async def test_where_browsers_keep_no_passkeys_none_are_offered(bridge: Bridge, 
             assert "passkey" not in await response.text()
 
 
-def test_passkeys_are_bound_to_the_public_name() -> None:
+def test_passkeys_are_bound_to_public_origin() -> None:
     for url in ("https://Sprite.example.org", "https://sprite.example.org:443"):
         party = party_of(url, 8080)
         assert party is not None

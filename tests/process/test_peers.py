@@ -1,4 +1,4 @@
-"""Bridges over one database look at each other: what is wrong between them is said once, before a person meets it."""
+"""Bridges that share a database check each other, and log each misconfiguration once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def looking(
 
 @asynccontextmanager
 async def another(folder: Path, secret: str | None = SECRET) -> AsyncIterator[tuple[Database, Entrance]]:
-    """A database, and a bridge over it that answers."""
+    """Open a database and a reachable bridge over it."""
     async with (
         open_database(folder / "shared.db") as database,
         entrance(database, Places(), door(nothing), secret=secret) as there,
@@ -47,7 +47,8 @@ async def another(folder: Path, secret: str | None = SECRET) -> AsyncIterator[tu
         yield database, there
 
 
-async def test_bridges_that_know_each_other_have_nothing_to_say_and_are_gone_when_they_end(tmp_path: Path) -> None:
+async def test_matching_peers_report_no_trouble(tmp_path: Path) -> None:
+    """A stopped bridge leaves the list of running bridges."""
     async with another(tmp_path) as (database, there):
         async with (
             looking(database, there.url, RequestSigner(SECRET), lambda: ("one", "old")),
@@ -75,7 +76,7 @@ async def test_bridges_that_know_each_other_have_nothing_to_say_and_are_gone_whe
         (RequestSigner(SECRET), ("another",), "set the same BRIDGE_STORE_KEY"),
     ],
 )
-async def test_what_is_wrong_between_two_bridges_is_said_once_with_what_to_do(
+async def test_misconfigured_peer_is_reported_once(
     seal: RequestSigner | None, keys: tuple[str, ...], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "bridge.cluster.peers")
@@ -91,28 +92,26 @@ async def test_what_is_wrong_between_two_bridges_is_said_once_with_what_to_do(
             looks += 1
             return looks > 5 and bool(here.troubles())
 
-        await eventually(looked, "nothing is said")
+        await eventually(looked, "no trouble is reported")
         (said,) = here.troubles()
         assert words in said
         assert there.url in said
     assert [record.getMessage() for record in caplog.records if words in record.getMessage()] == [said]
 
 
-async def test_a_bridge_that_cannot_be_reached_is_named_and_well_again_when_it_is(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_unreachable_peer_is_reported_until_reachable(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "bridge.cluster.peers")
     async with another(tmp_path) as (database, there), looking(database, "http://here", RequestSigner(SECRET)) as here:
         row = "INSERT INTO bridges (name, address, store_keys, seen_at) VALUES ('b', ?, '', db_now() + 1000)"
         await database.statement(row, ("http://127.0.0.1:9",))
-        await eventually(lambda: bool(here.troubles()), "nothing is said")
+        await eventually(lambda: bool(here.troubles()), "no trouble is reported")
         assert "The bridge at http://127.0.0.1:9 cannot be reached from here" in here.troubles()[0]
         await database.statement("UPDATE bridges SET address = ? WHERE name = 'b'", (there.url,))
-        await eventually(lambda: not here.troubles(), "it is still said")
+        await eventually(lambda: not here.troubles(), "the trouble is still reported")
     assert "the bridge at http://127.0.0.1:9 does not run any more" in caplog.text
 
 
-async def test_when_all_is_well_again_that_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_resolved_peer_trouble_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "bridge.cluster.peers")
     theirs = ["another"]
     async with (
@@ -120,13 +119,13 @@ async def test_when_all_is_well_again_that_is_said(tmp_path: Path, caplog: pytes
         looking(database, there.url, RequestSigner(SECRET), lambda: theirs),
         looking(database, "http://here", RequestSigner(SECRET), lambda: ("one",)) as here,
     ):
-        await eventually(lambda: bool(here.troubles()), "nothing is said")
+        await eventually(lambda: bool(here.troubles()), "no trouble is reported")
         theirs[:] = ["one"]
-        await eventually(lambda: not here.troubles(), "it is still said")
+        await eventually(lambda: not here.troubles(), "the trouble is still reported")
     assert f"all is well between this bridge and the one at {there.url}" in caplog.text
 
 
-async def test_a_terminal_says_why_a_bridge_lets_nobody_in(tmp_path: Path) -> None:
+async def test_terminal_explains_refused_connection(tmp_path: Path) -> None:
     places = Places()
     async with (
         open_database(tmp_path / "shared.db") as database,
@@ -146,7 +145,7 @@ async def test_a_terminal_says_why_a_bridge_lets_nobody_in(tmp_path: Path) -> No
             with pytest.raises(BridgeUnreachableError, match="does not know this token") as refused:
                 await stranger.connect()
             assert refused.value.for_good
-        # As a page asks, whose browser does not tell it why a socket was refused.
+        # Pages use this route because a browser hides the reason of a refused WebSocket.
         async with (
             aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as page,
             page.get(f"{other.url}/ws/why") as response,
@@ -156,7 +155,7 @@ async def test_a_terminal_says_why_a_bridge_lets_nobody_in(tmp_path: Path) -> No
 
 
 def sockets(here: Entrance) -> list[web.RouteDef]:
-    """A door that only who is known comes to."""
+    """Return routes for authenticated callers only."""
 
     async def opened(request: web.Request) -> web.StreamResponse:
         caller = await here.authenticator.caller(request)

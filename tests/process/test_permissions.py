@@ -1,4 +1,4 @@
-"""In `ask` mode a person has the word on every tool call that the CLI would ask about."""
+"""Permission requests in `ask` mode, for every tool call that the CLI would ask about."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _rules(client: Client) -> list[dict[str, Any]]:
     return rules
 
 
-async def test_the_persons_word_decides_whether_a_tool_runs(home: SharedSprite) -> None:
+async def test_permission_decision_controls_tool_call(home: SharedSprite) -> None:
     async with home.client() as client:
         mission = client.send("mission", {"text": "run `touch allowed`"})
         question = await _question(client)
@@ -61,7 +61,7 @@ async def test_the_persons_word_decides_whether_a_tool_runs(home: SharedSprite) 
         assert (await _answer(client, question, "allow"))["type"] == "ack"
         assert (await client.end_of(mission))["event"] == "complete"
         assert (home.workspace / "allowed").exists()
-        # A question is answered once.
+        # A request can be answered once.
         assert (await _answer(client, question, "allow"))["payload"]["code"] == "not_found"
 
         mission = client.send("mission", {"text": "run `touch denied`"})
@@ -74,15 +74,15 @@ async def test_the_persons_word_decides_whether_a_tool_runs(home: SharedSprite) 
         assert call["is_error"] is True
         assert "said no" in call["result"]
 
-        # Our own tools ask nobody.
+        # Built-in tools need no permission.
         asked = len([m for m in client.received if m["type"] == "permission_request"])
         await chat(client, "make a table of apples 3, pears 5", "search memory for apples")
         assert len([m for m in client.received if m["type"] == "permission_request"]) == asked
 
 
-_chance = random.Random(17)  # noqa: S311 - made-up data, the same each time
+_chance = random.Random(17)  # noqa: S311 - generated data, the same each time
 KEY, PASSWORD = TOKENS["anthropic"](_chance), password(_chance).replace("$", "x").replace("'", "x")
-#: What a log takes out or cuts away; each ends in a command that the person has to see.
+#: Commands that a log would redact or truncate; each contains a part that the person must see.
 HIDING = [
     "echo <private>; touch hidden; echo </private>",
     "echo start <private>; touch hidden",
@@ -94,9 +94,10 @@ HIDING = [
 ]
 
 
-async def test_a_question_has_the_whole_input_as_it_would_run_and_the_disk_what_a_log_may_keep(
+async def test_permission_request_shows_unredacted_input(
     home: SharedSprite,
 ) -> None:
+    """Stored copies are redacted."""
     for number, command in enumerate(HIDING):
         step = {"match": f"hide {number}.", "on": "prompt", "tool": "Bash"}
         home.model.script.agent({**step, "input": {"command": command}})
@@ -108,7 +109,7 @@ async def test_a_question_has_the_whole_input_as_it_would_run_and_the_disk_what_
             question = await client.until(lambda m: m["type"] == "permission_request")
             assert question["payload"]["input"] == {"command": command}
             if number in {0, len(HIDING) - 1}:
-                # As well for whoever comes later, by the state or by a replay.
+                # Later clients receive the same request, in the state and in a replay.
                 async with home.sprite.client() as other:
                     sync = (await other.until(lambda m: m["type"] == "state_sync"))["payload"]
                     assert sync["permissions"] == [question["payload"]]
@@ -118,7 +119,7 @@ async def test_a_question_has_the_whole_input_as_it_would_run_and_the_disk_what_
             await _answer(client, question["payload"], "deny")
             await client.end_of(mission)
         assert not (home.workspace / "hidden").exists()
-        # What is kept is the log's: nobody can take it for the question.
+        # The stored copy is marked as redacted, so a client cannot mistake it for the request.
         async with home.sprite.client(resume={"epoch": epoch, "last_seq": before}) as other:
             for _ in HIDING:
                 await other.until(lambda m: m["type"] == "permission_resolved")
@@ -130,7 +131,7 @@ async def test_a_question_has_the_whole_input_as_it_would_run_and_the_disk_what_
     assert [event for event in durable_events(home.workspace) if "x$(touch${IFS}hidden)y" in json.dumps(event)] == []
 
 
-async def test_always_is_this_command_and_no_other(home: SharedSprite) -> None:
+async def test_always_rule_allows_exact_command_only(home: SharedSprite) -> None:
     loop = "for f in a b; do touch $f; done"
     for words, command in (("the loop", loop), ("more loop", f"{loop}; rm -rf documents")):
         step = {"match": words, "on": "prompt", "tool": "Bash", "times": -1}
@@ -149,7 +150,7 @@ async def test_always_is_this_command_and_no_other(home: SharedSprite) -> None:
         await _answer(client, await _question(client), "deny")
         await client.end_of(mission)
         assert (home.workspace / "documents").is_dir()
-        # In another folder the same words are another command.
+        # The same text in another folder is a different command.
         await chat(client, "run `cd documents`")
         mission = client.send("mission", {"text": "Run the loop"})
         question = await _question(client)
@@ -157,11 +158,12 @@ async def test_always_is_this_command_and_no_other(home: SharedSprite) -> None:
         await _answer(client, question, "deny")
         await client.end_of(mission)
         await chat(client, "run `cd ..`")
-        # Nothing is left where the agent could change it.
+        # No rule is stored where the agent could change it.
         assert not (home.workspace / ".claude").exists()
 
 
-async def test_always_for_a_file_is_its_folder_and_never_beyond_the_workspace(home: SharedSprite) -> None:
+async def test_always_rule_for_file_covers_workspace_folder(home: SharedSprite) -> None:
+    """Symlinks that lead outside are not covered."""
     outside = home.workspace.parent / "outside"
     outside.mkdir()
     (home.workspace / "documents").mkdir(exist_ok=True)
@@ -188,7 +190,7 @@ async def test_always_for_a_file_is_its_folder_and_never_beyond_the_workspace(ho
             mission = client.send("mission", {"text": f"Please write {words}."})
             question = await _question(client)
             if words != "an artifact":
-                # There is no narrow rule: an older page's "always" is this once.
+                # Without a narrow rule, "always" of an older page allows this call only.
                 assert question["always"] is None
             linked = str((outside / "linked_keys").resolve())
             assert question["real_path"] == (linked if words == "a linked key" else None)
@@ -196,7 +198,7 @@ async def test_always_for_a_file_is_its_folder_and_never_beyond_the_workspace(ho
             await client.end_of(mission)
             resolved = [m["payload"] for m in client.received if m["type"] == "permission_resolved"][-1]
             assert resolved["decision"] == ("deny" if words == "an artifact" else "allow")
-        # What holds is listed, and can be taken back.
+        # Active rules are listed and can be revoked.
         rules = await _rules(client)
         assert [rule["words"] for rule in rules] == ["this command", "writing files in documents/ and its folders"]
         revoke = {"action": "revoke", "rule_id": rules[1]["rule_id"]}
@@ -207,12 +209,13 @@ async def test_always_for_a_file_is_its_folder_and_never_beyond_the_workspace(ho
         await client.end_of(mission)
 
 
-async def test_with_nobody_there_to_ask_the_answer_is_no_and_a_late_client_still_can_answer(home: SharedSprite) -> None:
+async def test_permission_request_without_client_is_denied(home: SharedSprite) -> None:
+    """A client that reconnects in time can still answer."""
     home.model.script.agent({"match": "unwatched", "delay": 0.3})
     async with home.sprite.client() as client:
         mission = client.send("mission", {"text": "run `touch unwatched`"})
         await client.reply(mission)
-    await eventually(lambda: _kept(home.workspace, mission), "the mission ends without a client")
+    await eventually(lambda: _kept(home.workspace, mission), "the mission did not end")
     (call,) = observation_of(home.workspace, mission)["tool_calls"]
     assert "Nobody is connected" in call["result"]
     assert not (home.workspace / "unwatched").exists()
@@ -228,7 +231,7 @@ async def test_with_nobody_there_to_ask_the_answer_is_no_and_a_late_client_still
         assert (home.workspace / "later").exists()
 
 
-async def test_an_interrupt_withdraws_the_question(home: SharedSprite) -> None:
+async def test_interrupt_withdraws_permission_request(home: SharedSprite) -> None:
     async with home.client() as client:
         mission = client.send("mission", {"text": "run `touch withdrawn`"})
         question = await _question(client)
@@ -249,9 +252,10 @@ def _kept(workspace: Path, mission: str) -> bool:
     return True
 
 
-async def test_a_question_of_a_background_agent_outlives_the_turn_that_began_it_and_any_other(
+async def test_background_permission_request_outlives_turn(
     home: SharedSprite,
 ) -> None:
+    """Later turns and interrupts do not withdraw it either."""
     home.model.script.agent({"match": "think for ever", "hang": True})
     async with home.client() as client:
         mission = client.send("mission", {"text": "use a subagent to run `touch late`"})
@@ -281,21 +285,21 @@ async def test_a_question_of_a_background_agent_outlives_the_turn_that_began_it_
         assert (home.workspace / "late").exists()
 
 
-async def test_stopping_what_goes_on_in_the_background_takes_its_question_back(home: SharedSprite) -> None:
+async def test_stopped_background_agent_withdraws_permission_request(home: SharedSprite) -> None:
     async with home.client() as client:
         client.send("mission", {"text": "use a subagent to run `touch never`"})
         question = await _question(client)
-        await eventually(lambda: not _open(home.workspace), "the mission is over")
+        await eventually(lambda: not _open(home.workspace), "the mission did not end")
         kinds = [stopped["kind"] for stopped in (await client.ask("interrupt"))["payload"]["stopped"]]
         assert kinds == ["agent"]
         if not any(m["type"] == "permission_resolved" for m in client.received):
             await client.until(lambda m: m["type"] == "permission_resolved")
         assert (await _answer(client, question, "allow"))["payload"]["code"] == "not_found"
         assert not (home.workspace / "never").exists()
-        # It will not report any more: what it had begun is kept when the session ends.
+        # The stopped agent does not report; its calls are recorded when the session ends.
         assert await _rules(client)
         await client.ask("system", {"action": "new_session"})
-        # "Always" holds for this conversation and no longer.
+        # "Always" rules end with the conversation.
         assert await _rules(client) == []
         assert "touch never" in observations(home.workspace)[-1]["tool_calls_json"]
 

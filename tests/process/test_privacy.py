@@ -1,6 +1,6 @@
-"""Secrets and private words reach the agent and never the disk: a byte search after every way a turn can go.
+"""Secrets and private text reach the agent and never the disk: a byte search after every kind of turn.
 
-While a session lasts, `.os/run/claude` is left out: there the CLI keeps its own session, as it was.
+During a session, `.os/run/claude` is left out: the CLI keeps its own unredacted session there.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SAID = f"<private>{PRIVATE_WORDS}</private>"
 
 
 class Secrets:
-    """A few, made up anew for each test."""
+    """Secrets generated for one test."""
 
     def __init__(self, seed: int) -> None:
-        rng = random.Random(seed)  # noqa: S311 - made-up data, the same each time
+        rng = random.Random(seed)  # noqa: S311 - generated data, the same each time
         self.key = TOKENS["anthropic"](rng)
         self.token = TOKENS["github-classic"](rng)
         self.password = password(rng).replace("$", "x")
-        #: No part of these may be found.
+        #: Parts that must not be found.
         self.forbidden = (self.key[:40], self.key[-40:], self.token[4:], self.password, PRIVATE_WORDS)
 
 
@@ -54,7 +54,7 @@ def secrets(request: pytest.FixtureRequest) -> Secrets:
     return Secrets(zlib.crc32(request.node.name.encode()))
 
 
-#: For tests of the sprite that they share.
+#: Tests that share one sprite.
 shared = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -62,16 +62,16 @@ shared = pytest.mark.asyncio(loop_scope="module")
 async def home_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
     async with shared_sprite(tmp_path_factory.mktemp("privacy"), ANTHROPIC_API_KEY=OWN_KEY) as home:
         yield home
-    assert found_on_disk(home.workspace, told, session=False) == [], "the session's own files end with it"
+    assert found_on_disk(home.workspace, told, session=False) == [], "session files remain after the session"
 
 
-#: What was said to that sprite, and must not be found.
+#: Text sent to the shared sprite that must not be found.
 told: list[str] = []
 
 
 @asynccontextmanager
 async def conversation(home: SharedSprite, secrets: Secrets | None = None) -> AsyncIterator[Client]:
-    """A client; the model knows no script when it has ended."""
+    """Connect a client; reset the model's script afterwards."""
     told.extend(secrets.forbidden if secrets else ())
     async with home.client() as client:
         yield client
@@ -79,12 +79,12 @@ async def conversation(home: SharedSprite, secrets: Secrets | None = None) -> As
 
 
 def received(messages: list[dict[str, Any]], words: str) -> list[dict[str, Any]]:
-    """Durable messages that hold these words: text as it is being said is not kept by anybody."""
+    """Return durable messages that contain these words; streamed text is not stored."""
     return [m for m in messages if "seq" in m and words in str(m)]
 
 
 def all_in_session(workspace: Path, forbidden: Sequence[str]) -> bool:
-    """Whether the CLI's own session has them all; it writes a moment after it speaks."""
+    """Return whether the CLI's own session contains all words; it writes shortly after its output."""
     sessions = [
         content for file, content in files_below(workspace / ".os/run/claude").items() if file.suffix == ".jsonl"
     ]
@@ -92,11 +92,9 @@ def all_in_session(workspace: Path, forbidden: Sequence[str]) -> bool:
 
 
 @shared
-async def test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_else(
-    home: SharedSprite, secrets: Secrets
-) -> None:
+async def test_mission_secrets_reach_agent_only(home: SharedSprite, secrets: Secrets) -> None:
     text = f"My key is {secrets.key} and\nDB_PASSWORD={secrets.password}\n{SAID} Say it all back."
-    # The agent repeats what it was told, without anything that would give it away.
+    # The agent repeats the words without the context that marks them as secret.
     home.model.script.agent({"text": f"You said {secrets.key}, {secrets.password} and: {PRIVATE_WORDS}."})
     async with conversation(home, secrets) as client:
         mission = client.send("mission", {"text": text})
@@ -119,12 +117,14 @@ async def test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_
         assert found_on_disk(home.workspace, secrets.forbidden) == []
         for words in secrets.forbidden:
             assert received(client.received, words) == []
-        # The search finds what is there: the CLI's own session has every word, as long as it lasts.
-        await eventually(lambda: all_in_session(home.workspace, secrets.forbidden[:2]), "the CLI keeps what was said")
+        # Control for the search: the CLI's own session contains every word while it lasts.
+        await eventually(
+            lambda: all_in_session(home.workspace, secrets.forbidden[:2]), "the CLI session lacks a secret"
+        )
 
 
 @shared
-async def test_what_tools_are_given_and_print_is_kept_without_its_secrets(home: SharedSprite, secrets: Secrets) -> None:
+async def test_tool_inputs_and_results_are_redacted(home: SharedSprite, secrets: Secrets) -> None:
     (home.workspace / "documents").mkdir(exist_ok=True)
     (home.workspace / "documents/.env").write_text(f"GITHUB_TOKEN={secrets.token}\nDB_PASSWORD={secrets.password}\n")
     script = {"command": f"cat documents/.env; echo key={secrets.key} >&2; exit 3"}
@@ -147,7 +147,7 @@ async def test_what_tools_are_given_and_print_is_kept_without_its_secrets(home: 
     async with conversation(home, secrets) as client:
         mission = client.send("mission", {"text": "look around"})
         assert (await client.end_of(mission))["event"] == "complete"
-        assert secrets.token in str(home.model.requests[-1].body), "the agent itself sees what it read"
+        assert secrets.token in str(home.model.requests[-1].body), "the agent did not see the file"
         calls = observation_of(home.workspace, mission)["tool_calls"]
         assert [call["name"] for call in calls] == ["Bash", "Read", "mcp__sprite__create_card"]
         assert "[redacted:github-token]" in calls[0]["result"]
@@ -160,9 +160,7 @@ async def test_what_tools_are_given_and_print_is_kept_without_its_secrets(home: 
 
 
 @shared
-async def test_an_error_that_quotes_a_secret_is_told_logged_and_kept_without_it(
-    home: SharedSprite, secrets: Secrets
-) -> None:
+async def test_model_error_with_secret_is_redacted(home: SharedSprite, secrets: Secrets) -> None:
     words = f"invalid key {secrets.key}, password={secrets.password}"
     home.model.script.agent(
         {"match": "fail", "error": 400, "type": "invalid_request_error", "message": words, "times": -1}
@@ -178,9 +176,7 @@ async def test_an_error_that_quotes_a_secret_is_told_logged_and_kept_without_it(
 
 
 @shared
-async def test_a_mission_is_known_by_its_words_also_where_they_are_not_what_is_kept(
-    home: SharedSprite, secrets: Secrets
-) -> None:
+async def test_redacted_missions_are_recorded_once_each(home: SharedSprite, secrets: Secrets) -> None:
     async with conversation(home, secrets) as client:
         missions = await chat(client, *[f"Hello, {secrets.token} {SAID}"] * 2)
         kept = [observation_of(home.workspace, mission) for mission in missions]
@@ -190,15 +186,16 @@ async def test_a_mission_is_known_by_its_words_also_where_they_are_not_what_is_k
 
 
 @shared
-async def test_what_is_said_off_the_record_is_in_the_log_and_in_nothing_that_memory_makes(
+async def test_off_the_record_mission_stays_out_of_memory(
     home: SharedSprite,
 ) -> None:
+    """The log has the mission; curation, search and boot do not."""
     home.model.requests.clear()
     said = "Off the record: my name is Halvorsen and I prefer rum."
     async with conversation(home) as client:
         hidden, _ = await chat(client, said, "I prefer tea.")
         assert "Halvorsen" in str(prompts(home.model, "I prefer tea.")[0].body["messages"]), (
-            "the session itself goes on"
+            "the session lost the message"
         )
         await client.ask("system", {"action": "flush"})
         await client.ask("system", {"action": "new_session"})
@@ -216,8 +213,8 @@ async def test_what_is_said_off_the_record_is_in_the_log_and_in_nothing_that_mem
 
 
 @shared
-async def test_own_key_without_shape_is_written_nowhere(home: SharedSprite) -> None:
-    """The model's key, as tools print it, the agent says it, and a person writes it to the agent and into memory."""
+async def test_own_api_key_is_redacted_everywhere(home: SharedSprite) -> None:
+    """The key has no known shape; tools print it, the agent repeats it and a person writes it."""
     told.append(OWN_KEY)
     script = home.model.script
     async with conversation(home) as client:

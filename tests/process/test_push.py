@@ -1,4 +1,4 @@
-"""Web Push from the bridge's side: real encryption and signatures, to a push service on loopback that checks them."""
+"""Web Push from the bridge: real encryption and signatures, checked by a push service on loopback."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ENDED = Notice(MISSION, "ended", "ada", "ada", "The tests are green", "All 900 o
 
 @dataclass
 class Phone:
-    """Everything between a notice and a browser of Ada's."""
+    """A push sender with its database and push service, for one person, Ada."""
 
     database: Database
     people: People
@@ -91,10 +91,11 @@ async def phone(
             yield Phone(database, people, session, subscriptions, push, service)
 
 
-# --- what arrives ---
+# --- delivery ---
 
 
-async def test_a_question_arrives_encrypted_signed_urgent_and_only_for_as_long_as_it_is_open(tmp_path: Path) -> None:
+async def test_push_of_question_is_encrypted_signed_and_urgent(tmp_path: Path) -> None:
+    """It expires with the question."""
     async with phone(tmp_path, public_url="https://sprite.example.org") as ada:
         await ada.subscribe("phone")
         await ada.wants_words()
@@ -115,7 +116,7 @@ async def test_a_question_arrives_encrypted_signed_urgent_and_only_for_as_long_a
     assert 1 <= len(got.headers["Topic"]) <= 32
 
 
-async def test_without_words_there_is_only_that_there_is_something_and_nothing_to_allow_unseen(tmp_path: Path) -> None:
+async def test_push_without_text_hides_content_and_allow(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         await ada.subscribe("phone")
         for notice in (QUESTION, ENDED):
@@ -129,7 +130,7 @@ async def test_without_words_there_is_only_that_there_is_something_and_nothing_t
     assert (ended.headers["TTL"], ended.headers["Urgency"]) == ("86400", "normal")
 
 
-async def test_what_stands_for_several_leads_to_the_page_alone(tmp_path: Path) -> None:
+async def test_push_for_several_notices_opens_page(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         await ada.subscribe("phone")
         for notice in (replace(ENDED, key="more-1"), replace(ENDED, kind="budget")):
@@ -137,7 +138,7 @@ async def test_what_stands_for_several_leads_to_the_page_alone(tmp_path: Path) -
         assert {got.message["url"] for got in await ada.service.pushed(2)} == {"/"}
 
 
-async def test_a_repeat_has_the_topic_of_the_first_and_another_notice_has_its_own(tmp_path: Path) -> None:
+async def test_repeated_push_reuses_topic(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         await ada.subscribe("phone")
         for notice in (ENDED, ENDED, QUESTION):
@@ -147,7 +148,7 @@ async def test_a_repeat_has_the_topic_of_the_first_and_another_notice_has_its_ow
 
 
 @pytest.mark.parametrize("character", ["a", "\u00e4", "\U0001f600", '"', "\x07"])
-async def test_a_long_text_is_cut_to_what_push_services_take(tmp_path: Path, character: str) -> None:
+async def test_long_push_text_is_truncated_to_limit(tmp_path: Path, character: str) -> None:
     notice = Notice("m1", "ended", "ada", "ada", character * 5000, character * 100_000, 1.0)
     async with phone(tmp_path) as ada:
         await ada.subscribe("phone")
@@ -161,7 +162,7 @@ async def test_a_long_text_is_cut_to_what_push_services_take(tmp_path: Path, cha
     assert len(got.message["title"]) == 120
 
 
-async def test_a_question_that_had_to_be_cut_cannot_be_allowed_there(tmp_path: Path) -> None:
+async def test_push_of_truncated_question_has_no_allow(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         await ada.subscribe("phone")
         await ada.wants_words()
@@ -172,7 +173,7 @@ async def test_a_question_that_had_to_be_cut_cannot_be_allowed_there(tmp_path: P
             assert "allow" not in got.message
 
 
-async def test_every_browser_of_the_person_hears_it_and_nobody_elses(tmp_path: Path) -> None:
+async def test_push_reaches_every_browser_of_its_person(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         await ada.people.add("bob")
         bob = await ada.people.redeem(await ada.people.link("bob"))
@@ -184,20 +185,18 @@ async def test_every_browser_of_the_person_hears_it_and_nobody_elses(tmp_path: P
         assert ada.service.tries == 2
 
 
-async def test_the_key_is_made_once_and_stays(tmp_path: Path) -> None:
+async def test_push_key_survives_restart(tmp_path: Path) -> None:
     async with open_database(tmp_path / "bridge.db") as database:
         first = (await kept_key(database, None)).public
     async with open_database(tmp_path / "bridge.db") as database:
         assert (await kept_key(database, None)).public == first
 
 
-# --- push services that do not take it ---
+# --- failing push services ---
 
 
 @pytest.mark.parametrize("status", [404, 410])
-async def test_a_subscription_that_is_gone_is_dropped_at_once_and_the_others_still_hear_it(
-    tmp_path: Path, status: int
-) -> None:
+async def test_gone_subscription_is_dropped(tmp_path: Path, status: int) -> None:
     async with phone(tmp_path) as ada:
         await ada.subscribe("gone")
         ada.service.answers = [answering(status)]
@@ -209,7 +208,7 @@ async def test_a_subscription_that_is_gone_is_dropped_at_once_and_the_others_sti
         await ada.service.pushed()
 
 
-async def test_a_subscription_that_was_renewed_while_its_service_said_gone_stays(tmp_path: Path) -> None:
+async def test_renewed_subscription_survives_late_drop(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         old = ada.service.browser("phone").subscription
         await ada.subscriptions.add("ada", ada.session.id, old)
@@ -219,7 +218,7 @@ async def test_a_subscription_that_was_renewed_while_its_service_said_gone_stays
         assert await ada.subscriptions.of("ada") == [new]
 
 
-async def test_a_service_that_is_busy_or_broken_is_tried_again(tmp_path: Path) -> None:
+async def test_failing_push_service_is_retried(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         await ada.subscribe("phone")
         ada.service.answers = [answering(500), answering(429, Retry_After="0"), cutting]
@@ -228,9 +227,10 @@ async def test_a_service_that_is_busy_or_broken_is_tried_again(tmp_path: Path) -
         assert ada.service.tries == 4
 
 
-async def test_a_service_that_stays_broken_is_given_up_and_the_browser_is_kept(
+async def test_push_gives_up_after_retries_without_unsubscribing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The log names the status, but not the endpoint."""
     async with phone(tmp_path) as ada:
         await ada.subscribe("phone")
         ada.service.answers = [answering(503)] * 100
@@ -242,7 +242,7 @@ async def test_a_service_that_stays_broken_is_given_up_and_the_browser_is_kept(
     assert "/to/phone" not in caplog.text
 
 
-async def test_a_service_that_hangs_keeps_no_other_browser_from_hearing_it(tmp_path: Path) -> None:
+async def test_hanging_push_service_delays_no_other_browser(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         await ada.subscribe("phone", "laptop")
         ada.service.hanging.add("phone")
@@ -253,7 +253,7 @@ async def test_a_service_that_hangs_keeps_no_other_browser_from_hearing_it(tmp_p
         await asyncio.gather(delivering, return_exceptions=True)
 
 
-async def test_a_service_that_hangs_is_given_up_after_a_few_tries(tmp_path: Path) -> None:
+async def test_hanging_push_service_times_out(tmp_path: Path) -> None:
     async with phone(tmp_path, try_seconds=0.1) as ada:
         await ada.subscribe("phone")
         ada.service.hanging.add("phone")
@@ -261,7 +261,7 @@ async def test_a_service_that_hangs_is_given_up_after_a_few_tries(tmp_path: Path
         assert len(await ada.subscriptions.of("ada")) == 1
 
 
-async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+async def test_push_redirect_is_not_followed(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada, PushService() as other:
         await ada.subscribe("phone")
         ada.service.answers = [answering(307, Location=f"{other.origin}/to/phone")]
@@ -269,7 +269,7 @@ async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
         assert (ada.service.tries, other.tries) == (1, 0)
 
 
-async def test_a_signature_for_another_bridge_is_refused_and_nothing_is_tried_again(tmp_path: Path) -> None:
+async def test_push_with_wrong_signature_is_not_retried(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         await ada.subscribe("phone")
         ada.service.public_key = "another"
@@ -277,10 +277,10 @@ async def test_a_signature_for_another_bridge_is_refused_and_nothing_is_tried_ag
         assert (ada.service.tries, ada.service.taken) == (1, [])
 
 
-# --- where a browser may lead the bridge ---
+# --- endpoint addresses ---
 
 
-async def test_the_bridges_own_network_is_not_spoken_to_whatever_name_leads_there(tmp_path: Path) -> None:
+async def test_push_to_private_network_is_blocked(tmp_path: Path) -> None:
     async with phone(tmp_path, allow_inside=False) as ada:
         port = ada.service.origin.rsplit(":", 1)[1]
         keys = ada.service.browser("phone").subscription.keys
@@ -311,7 +311,7 @@ async def test_the_bridges_own_network_is_not_spoken_to_whatever_name_leads_ther
         "",
     ],
 )
-async def test_what_is_no_address_of_a_push_service_is_refused_in_words(tmp_path: Path, endpoint: str) -> None:
+async def test_invalid_push_endpoint_is_rejected(tmp_path: Path, endpoint: str) -> None:
     async with phone(tmp_path, allow_inside=False) as ada:
         keys = ada.service.browser("phone").subscription.keys
         with pytest.raises(SubscriptionError, match="push service"):
@@ -323,7 +323,7 @@ async def test_what_is_no_address_of_a_push_service_is_refused_in_words(tmp_path
     ("p256dh", "auth"),
     [("", ""), ("AAAA", "AAAA"), ("A" * 87, "A" * 21), ("\u00e4" * 87, "x"), ("!" * 87, "!" * 22), ("A" * 10**6, "")],
 )
-async def test_keys_that_no_browser_makes_are_refused(tmp_path: Path, p256dh: str, auth: str) -> None:
+async def test_invalid_push_keys_are_rejected(tmp_path: Path, p256dh: str, auth: str) -> None:
     async with phone(tmp_path) as ada:
         made = ada.service.browser("phone").subscription
         keys = type(made.keys)
@@ -332,10 +332,10 @@ async def test_keys_that_no_browser_makes_are_refused(tmp_path: Path, p256dh: st
                 await ada.subscriptions.add("ada", ada.session.id, Subscription(made.endpoint, wrong))
 
 
-# --- whose they are, and how long ---
+# --- owners and lifetime ---
 
 
-async def test_a_person_has_so_many_browsers_and_a_new_one_takes_the_place_of_the_oldest(tmp_path: Path) -> None:
+async def test_new_subscription_over_limit_evicts_oldest(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         names = [f"browser-{number}" for number in range(MAX_PER_PERSON + 2)]
         await ada.subscribe(*names)
@@ -343,7 +343,7 @@ async def test_a_person_has_so_many_browsers_and_a_new_one_takes_the_place_of_th
         assert sorted(kept) == sorted(names[2:])
 
 
-async def test_a_browser_that_logs_out_or_whose_person_is_revoked_hears_nothing_more(tmp_path: Path) -> None:
+async def test_logout_and_revocation_end_push(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         await ada.subscribe("phone")
         other = await logged_in(ada.people)
@@ -354,12 +354,12 @@ async def test_a_browser_that_logs_out_or_whose_person_is_revoked_hears_nothing_
         assert await ada.subscriptions.of("ada") == []
         await ada.push.deliver(ENDED)
         assert ada.service.tries == 0
-        # A page that was still open subscribes too late.
+        # A page that is still open cannot subscribe after the logout.
         with pytest.raises(SubscriptionError, match="logged out"):
             await ada.subscriptions.add("ada", other.id, ada.service.browser("late").subscription)
 
 
-async def test_a_browser_whose_login_has_run_out_hears_nothing_more(tmp_path: Path) -> None:
+async def test_expired_session_ends_push(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         await ada.subscribe("phone")
         await ada.database.write(lambda tx: tx.execute("UPDATE sessions SET expires_at = ?", (time.time() - 1,)))
@@ -367,7 +367,7 @@ async def test_a_browser_whose_login_has_run_out_hears_nothing_more(tmp_path: Pa
         assert ada.service.tries == 0
 
 
-async def test_a_browser_that_somebody_else_logged_in_to_belongs_to_them(tmp_path: Path) -> None:
+async def test_subscription_moves_to_new_person_of_browser(tmp_path: Path) -> None:
     async with phone(tmp_path) as ada:
         await ada.people.add("bob")
         bob = await ada.people.redeem(await ada.people.link("bob"))

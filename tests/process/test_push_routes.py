@@ -1,4 +1,4 @@
-"""What a browser asks of a real bridge about notifications: the key, subscribing, a test, and answering a question."""
+"""Push routes of a real bridge: the key, subscriptions, a test message and permission decisions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @dataclass
 class Door:
-    """A bridge whose agent asks before it acts, and a browser that is logged in to it."""
+    """A bridge with an agent in `ask` mode, and a logged-in browser."""
 
     bridge: Bridge
     cookie: str
@@ -70,7 +70,8 @@ ACTS: list[tuple[str, str, Any]] = [
 GO_ON = "/push/go-on"
 
 
-async def test_a_question_is_answered_from_a_notification_once_and_later_answers_are_told_so(page: Door) -> None:
+async def test_push_permission_is_decided_once(page: Door) -> None:
+    """Later answers receive status 409."""
     async with page.bridge.page(page.cookie) as shown:
         await shown.type("state_sync")
         mission = await shown.send("mission", {"text": "run `touch allowed`"})
@@ -86,7 +87,7 @@ async def test_a_question_is_answered_from_a_notification_once_and_later_answers
         assert (await page.ask("POST", "/push/permission", always))[0] == 400
 
 
-async def test_paused_agent_goes_on_by_its_notification(page: Door) -> None:
+async def test_push_continues_paused_agent(page: Door) -> None:
     refusal = {"error": 402, "type": "billing_error", "message": "The day's budget is used up.", "times": -1}
     page.model.script.agent({"match": "count to ten", **refusal})
     async with page.bridge.page(page.cookie) as shown:
@@ -103,7 +104,8 @@ async def test_paused_agent_goes_on_by_its_notification(page: Door) -> None:
         assert (await shown.end_of(said["mission_id"]))["event"] == "complete"
 
 
-async def test_a_browser_subscribes_is_tested_and_leaves_and_nobody_else_may(page: Door) -> None:
+async def test_push_routes_need_session_and_origin(page: Door) -> None:
+    """A browser can subscribe, request a test message and unsubscribe."""
     service = page.service
     made = service.browser("phone").subscription
     endpoint = {"endpoint": made.endpoint}
@@ -124,13 +126,13 @@ async def test_a_browser_subscribes_is_tested_and_leaves_and_nobody_else_may(pag
     status, words = await page.ask("POST", "/push/subscriptions", ACTS[0][2])
     assert (status, "keys" in words) == (400, True)
 
-    # One that its service has dropped is not known any more; nor is one that was given back.
+    # Removed subscriptions are unknown.
     assert (await page.ask("DELETE", "/push/subscriptions", endpoint))[0] == 204
     assert (await page.ask("DELETE", "/push/subscriptions", endpoint))[0] == 204
     assert (await page.ask("POST", "/push/test", endpoint))[0] == 404
     assert len(service.taken) == 1
 
-    # A logout ends it, too.
+    # A logout removes the subscription too.
     assert (await page.ask("POST", "/push/subscriptions", as_browsers_write_it))[0] == 201
     assert (await page.ask("POST", "/logout"))[0] == 303
     again = await _logged_in_again(page)
@@ -142,6 +144,6 @@ async def _logged_in_again(page: Door) -> str:
     return await page.bridge.login(next(word for word in said.split() if "/login?token=" in word))
 
 
-async def test_a_subscription_is_read_as_browsers_write_it() -> None:
+async def test_subscription_accepts_browser_json() -> None:
     text = b'{"endpoint":"https://p.example/x","expirationTime":null,"keys":{"p256dh":"A","auth":"B"}}'
     assert msgspec.json.decode(text, type=Subscription).keys.auth == "B"

@@ -1,4 +1,4 @@
-"""A turn whose every call is in vain: it is found, set aside and shown, at a bounded price; the others are curated."""
+"""Quarantine of turns that the curator always fails on: bounded number of calls, and all other turns are curated."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.harness import Client, dump, observations, running_sprite, sprite_pro
 from tests.inspection import curations, eventually, learnings, memory, request_seen, transcript
 from tests.memory_stores import open_stores, seed_turns
 
-#: In the words of a turn that makes every call about it fail.
+#: Text that makes every curator call about its turn fail.
 POISON = "xyzzy"
-#: After how many calls about a turn a sprite is killed.
+#: Call counts at which the sprite is killed.
 KILLED_AT = (3, 5, 8) if os.environ.get("SOAK_KILLS") else (5,)
-#: What one turn may cost, the control that clears the model of suspicion with it.
+#: Most calls per turn, including the control call that clears the model of suspicion.
 MOST_CALLS = 8
 FAULTS: dict[str, dict[str, Any]] = {
     "refused": {"error": 400, "type": "invalid_request_error", "message": "Output blocked by a filter"},
@@ -35,7 +35,7 @@ RETRY = "`memory retry {}` curates it again"
 
 
 async def seed(workspace: Path, turns: int, *poisoned: int) -> None:
-    """A log of turns that wait, each of which teaches a fact; in some of them is POISON."""
+    """Write a log of pending turns that state one fact each; the poisoned ones contain POISON."""
     words = {turn: f" {POISON}{turn}." for turn in poisoned}
     await seed_turns(
         workspace, *(f"My plant number {turn} is Fern{turn}.{words.get(turn, '')}" for turn in range(1, turns + 1))
@@ -43,7 +43,7 @@ async def seed(workspace: Path, turns: int, *poisoned: int) -> None:
 
 
 def about(model: OfflineModel, turn: int) -> int:
-    """How many calls to the curator were about a poisoned turn."""
+    """Return the number of curator calls about a poisoned turn."""
     return sum(r.kind == "curator" and f"{POISON}{turn}." in r.user_text for r in model.requests)
 
 
@@ -52,7 +52,7 @@ def calls(model: OfflineModel) -> int:
 
 
 def controls(model: OfflineModel) -> int:
-    """How many calls were about no turn at all."""
+    """Return the number of control calls, which contain no turn."""
     return sum(r.kind == "curator" and "<turn id=" not in r.user_text for r in model.requests)
 
 
@@ -65,7 +65,7 @@ def settled(workspace: Path) -> bool:
 
 
 def times_curated(workspace: Path) -> Counter[int]:
-    """How many batches each turn was part of."""
+    """Return the number of batches that included each turn."""
     spans = [
         (c["first_observation_id"], c["last_observation_id"]) for c in curations(workspace) if c["kind"] == "batch"
     ]
@@ -73,7 +73,7 @@ def times_curated(workspace: Path) -> Counter[int]:
 
 
 def assert_only(workspace: Path, turns: int, *poisoned: int) -> None:
-    """These are set aside, and every other turn was curated exactly once."""
+    """Check that these turns are quarantined and every other turn was curated exactly once."""
     assert {turn for turn, state in states(workspace).items() if state == 2} == set(poisoned)
     assert times_curated(workspace) == Counter(set(range(1, turns + 1)) - set(poisoned))
 
@@ -88,18 +88,19 @@ async def remember(client: Client, op: str, **more: Any) -> dict[str, Any]:
     ("fault", "poisoned", "cost"),
     [("refused", 1, 7), pytest.param("declined", 25, 7, marks=pytest.mark.soak)],
 )
-async def test_a_turn_that_is_always_in_vain_is_set_aside_at_a_bounded_price_and_the_others_are_curated(
+async def test_failing_turn_is_quarantined_within_call_limit(
     model: OfflineModel, workspace: Path, fault: str, poisoned: int, cost: int
 ) -> None:
+    """All other turns are curated; a restart makes no further calls."""
     await seed(workspace, 25, poisoned)
     said = {"message": f"Output blocked by a filter: {POISON}{poisoned}"} if fault == "refused" else {}
     model.script.curator({**FAULTS[fault], **said, "match": POISON, "times": -1})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+        await eventually(lambda: settled(workspace), "turns are still pending")
         assert_only(workspace, 25, poisoned)
         assert about(model, poisoned) == cost <= MOST_CALLS
         assert controls(model) == 0
-        # Waits for the processor, which has its last word after the log.
+        # The flush waits for the processor, which finishes after the log.
         state = (await client.ask("system", {"action": "flush"}))["payload"]
         assert state["memory"]["waiting"] == 0
         assert state.get("last_error") is None
@@ -114,35 +115,34 @@ async def test_a_turn_that_is_always_in_vain_is_set_aside_at_a_bounded_price_and
     before = calls(model)
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
-        assert calls(model) == before, "a restart pays nothing"
+        assert calls(model) == before, "the restart called the model"
         assert (POISON in (await command(workspace, "status"))[1]) == (fault == "refused")
-    # What the model said of a turn is forgotten with it.
+    # Forgetting the turn also removes the model's error about it.
     await forget(workspace, turn=poisoned)
     assert POISON not in (await command(workspace, "status"))[1]
     assert files_containing(workspace, POISON) == []
 
 
-async def test_a_turn_that_waits_alone_costs_three_calls(model: OfflineModel, workspace: Path) -> None:
+async def test_single_failing_turn_costs_three_calls(model: OfflineModel, workspace: Path) -> None:
     await seed(workspace, 1, 1)
     model.script.curator({**FAULTS["too large"], "match": POISON, "times": -1})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
-        await eventually(lambda: settled(workspace), "it is set aside")
+        await eventually(lambda: settled(workspace), "the turn is not quarantined")
     assert calls(model) == 3
     (row,) = curations(workspace)
     assert (row["kind"], row["first_observation_id"], row["last_observation_id"]) == ("quarantine", 1, 1)
     assert "413" in row["response"]
 
 
-async def test_poisoned_turns_of_one_batch_are_each_set_aside_and_a_control_clears_the_model(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_several_failing_turns_are_quarantined_separately(model: OfflineModel, workspace: Path) -> None:
+    """One control call clears the model of suspicion."""
     await seed(workspace, 25, 1, 2, 20)
     model.script.curator({**FAULTS["refused"], "match": POISON, "times": -1})
     async with running_sprite(workspace, model.url):
-        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+        await eventually(lambda: settled(workspace), "turns are still pending")
     assert_only(workspace, 25, 1, 2, 20)
-    # Between the first and the second the model has answered nothing, so that it was in doubt.
+    # The model answered nothing between the first two failures, so it was suspected itself.
     assert controls(model) == 1
     assert about(model, 2) + controls(model) <= MOST_CALLS
     assert max(about(model, turn) for turn in (1, 2, 20)) <= MOST_CALLS
@@ -151,21 +151,20 @@ async def test_poisoned_turns_of_one_batch_are_each_set_aside_and_a_control_clea
     ) == 1
 
 
-async def test_prose_for_a_batch_is_in_vain_for_a_turn_alone_it_is_kept_and_the_others_are_not_lost(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_prose_answer_is_kept_as_report(model: OfflineModel, workspace: Path) -> None:
+    """Prose is invalid for a batch, valid for a single turn; the other turns are curated."""
     await seed(workspace, 25, 3)
     model.script.curator({"raw_text": "Certainly! All is well.", "match": POISON, "times": -1})
     async with running_sprite(workspace, model.url):
-        await eventually(lambda: settled(workspace), "every turn is curated")
+        await eventually(lambda: settled(workspace), "turns are still pending")
     assert times_curated(workspace) == Counter(range(1, 26))
     assert about(model, 3) <= MOST_CALLS
     assert any("All is well" in row["detail"] for row in memory(workspace, "SELECT detail FROM reports"))
-    # The stand-in may cite no more than what was said.
+    # The fake model may quote only text from the conversation.
     assert any("Fern25" in content for content in learnings(workspace))
 
 
-async def test_outages_are_no_turns_fault_and_cost_it_none_of_its_calls(model: OfflineModel, workspace: Path) -> None:
+async def test_model_outages_do_not_count_against_turn(model: OfflineModel, workspace: Path) -> None:
     await seed(workspace, 4, 2)
     outages = iter([500, 429, 401, 529, 403, 408, 409])
 
@@ -183,9 +182,8 @@ async def test_outages_are_no_turns_fault_and_cost_it_none_of_its_calls(model: O
     assert {row["reason"] for row in lost} == {"refused with 400"}
 
 
-async def test_a_model_that_refuses_everything_sets_nothing_aside_for_good_and_is_asked_once_at_a_time(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_model_refusing_everything_quarantines_nothing(model: OfflineModel, workspace: Path) -> None:
+    """While the model refuses, each further attempt is a single control call."""
     await seed(workspace, 6)
     refused = True
 
@@ -194,9 +192,9 @@ async def test_a_model_that_refuses_everything_sets_nothing_aside_for_good_and_i
 
     model.script.curator(unpaid)
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await eventually(lambda: controls(model) > 0, "the model is asked about no turn at all")
-        await eventually(lambda: set(states(workspace).values()) == {0}, "every turn waits again")
-        # All is well with memory: it can be exported.
+        await eventually(lambda: controls(model) > 0, "no control call was made")
+        await eventually(lambda: set(states(workspace).values()) == {0}, "the turns are not pending again")
+        # Memory itself is healthy: it can be exported.
         code, _, error = await command(workspace, "export", str(workspace.parent / "archive.zip"))
         assert code == 0, error
         about_turns = calls(model) - controls(model)
@@ -204,16 +202,16 @@ async def test_a_model_that_refuses_everything_sets_nothing_aside_for_good_and_i
             status = (await client.ask("system", {"action": "flush"}))["payload"]
         assert "credit balance is too low" in status["last_error"]
         assert (status["memory"]["waiting"], status["memory"]["quarantined"]) == (6, [])
-        assert calls(model) - controls(model) == about_turns, "from here on, each call is a control"
+        assert calls(model) - controls(model) == about_turns, "a call was not a control"
         refused = False
         await client.ask("system", {"action": "flush"})
-        await eventually(lambda: settled(workspace), "it is paid, and all is curated")
+        await eventually(lambda: settled(workspace), "turns are still pending")
     assert_only(workspace, 6)
     assert times_curated(workspace) == Counter(range(1, 7))
 
 
 @pytest.mark.soak
-async def test_killed_in_the_middle_a_sprite_pays_for_nothing_twice(model: OfflineModel, workspace: Path) -> None:
+async def test_killed_sprite_repeats_no_paid_call(model: OfflineModel, workspace: Path) -> None:
     await seed(workspace, 25, 9)
     hung = 0
 
@@ -230,29 +228,28 @@ async def test_killed_in_the_middle_a_sprite_pays_for_nothing_twice(model: Offli
             await request_seen(model, lambda _, seen=killed_at: about(model, 9) == seen)  # type: ignore[misc]
             await sprite.kill()
     async with sprite_process(workspace, model.url):
-        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+        await eventually(lambda: settled(workspace), "turns are still pending")
     assert_only(workspace, 25, 9)
     assert hung == len(KILLED_AT)
     assert about(model, 9) - hung <= MOST_CALLS
 
 
-async def test_a_process_that_ended_before_the_verdict_leaves_it_to_the_next_without_a_call(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_recorded_failures_quarantine_turn_after_restart(model: OfflineModel, workspace: Path) -> None:
+    """A process killed before the verdict leaves enough failed calls to decide without another one."""
     await seed(workspace, 2, 1)
     async with open_stores(workspace / ".os/memory") as stores:
         for _ in range(3):
             await stores.transcript.lost_calls.append(LostCall("claude", "cut off", {"output_tokens": 9}, 0.1, (1, 1)))
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await eventually(lambda: states(workspace) == {1: 2, 2: 0}, "the first is set aside, the second waits for more")
+        await eventually(
+            lambda: states(workspace) == {1: 2, 2: 0}, "turn 1 is not quarantined, or turn 2 is not pending"
+        )
         await client.ask("system", {"action": "flush"})
     assert_only(workspace, 2, 1)
     assert about(model, 1) == 0
 
 
-async def test_a_person_has_it_tried_again_on_the_wire_and_its_calls_are_counted_anew(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_retry_request_resets_call_count(model: OfflineModel, workspace: Path) -> None:
     await seed(workspace, 5, 2)
     poisonous = True
 
@@ -261,16 +258,16 @@ async def test_a_person_has_it_tried_again_on_the_wire_and_its_calls_are_counted
 
     model.script.curator(poison)
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+        await eventually(lambda: settled(workspace), "turns are still pending")
         first = about(model, 2)
         assert (await remember(client, "retry", turn_id=2))["quarantined"] == []
-        await eventually(lambda: settled(workspace), "it is set aside again")
+        await eventually(lambda: settled(workspace), "the turn is not quarantined again")
         assert states(workspace)[2] == 2
         assert about(model, 2) == first + 3
         poisonous = False
         await remember(client, "retry", turn_id=2)
-        await eventually(lambda: settled(workspace), "it is curated in the end")
-        # The log has it first, memory a moment later.
+        await eventually(lambda: settled(workspace), "the turn is still pending")
+        # The log is written before memory.
         await client.ask("system", {"action": "flush"})
         assert_only(workspace, 5)
         assert (await remember(client, "learnings"))["learnings"][-1]["source_observation_id"] == 2
@@ -278,20 +275,18 @@ async def test_a_person_has_it_tried_again_on_the_wire_and_its_calls_are_counted
         assert (refused["type"], refused["payload"]["code"]) == ("error", "not_found")
         assert refused["payload"]["message"] == "Turn 2 is not quarantined."
     kinds = [row["kind"] for row in curations(workspace)]
-    assert kinds.count("quarantine") == 4, "set aside, tried again, set aside, tried again"
+    assert kinds.count("quarantine") == 4, "not two quarantines and two retries"
     before = dump(workspace / ".os/memory/memory.db")
     await rebuild(workspace)
     assert without_marks(dump(workspace / ".os/memory/memory.db")) == without_marks(before)
 
 
-async def test_the_command_line_shows_what_is_set_aside_and_has_it_tried_again(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_command_line_lists_and_retries_quarantined_turns(model: OfflineModel, workspace: Path) -> None:
     await seed(workspace, 3, 3)
     model.script.curator({**FAULTS["refused"], "match": POISON, "times": 8})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.ask("system", {"action": "flush"})
-        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+        await eventually(lambda: settled(workspace), "turns are still pending")
         _, shown, _ = await command(workspace, "status")
         assert "needs attention" in shown.splitlines()[0]
         assert "turns       3, 1 set aside" in shown
@@ -306,14 +301,14 @@ async def test_the_command_line_shows_what_is_set_aside_and_has_it_tried_again(
             0,
             "Turn 3 waits again: it is being curated now.\n",
         )
-        await eventually(lambda: settled(workspace), "it is set aside again")
+        await eventually(lambda: settled(workspace), "the turn is not quarantined again")
     assert_only(workspace, 3, 3)
-    # Without a sprite, the next one curates it.
+    # Without a running sprite, the next one curates the turn.
     assert (await command(workspace, "memory", "retry", "3"))[1] == (
         "Turn 3 waits again: it is curated when the sprite runs next.\n"
     )
     async with running_sprite(workspace, model.url):
-        await eventually(lambda: settled(workspace), "it is curated")
+        await eventually(lambda: settled(workspace), "the turn is still pending")
     assert_only(workspace, 3)
     code, _, err = await command(workspace, "memory", "retry", "3")
     assert (code, err) == (2, "sprite: Turn 3 is not quarantined.\n")
@@ -327,14 +322,14 @@ def _generation(workspace: Path, number: int) -> list[tuple[int, int]]:
     ]
 
 
-async def test_asking_again_about_every_turn_leaves_out_what_is_set_aside_and_sets_aside_what_is_in_vain(
+async def test_recuration_skips_and_adds_quarantined_turns(
     model: OfflineModel, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await seed(workspace, 6, 2)
     model.script.curator({**FAULTS["cut off"], "match": POISON, "times": 7})
     async with running_sprite(workspace, model.url):
-        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
-    # Another model chokes on another turn: it is out of memory, and back as soon as somebody has it tried again.
+        await eventually(lambda: settled(workspace), "turns are still pending")
+    # The new model fails on another turn, which leaves memory until a person retries it.
     model.script.curator({**FAULTS["cut off"], "match": "Fern5.", "times": -1})
     before, asked = calls(model), about(model, 2)
     await rebuild(workspace, model)
@@ -350,12 +345,11 @@ async def test_asking_again_about_every_turn_leaves_out_what_is_set_aside_and_se
     capsys.readouterr()
 
 
-async def test_a_refusal_ends_asking_again_and_the_next_run_finds_its_way_around_the_turn(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_recuration_after_refusal_quarantines_turn(model: OfflineModel, workspace: Path) -> None:
+    """The refusal ends the first run; the second run quarantines the turn."""
     await seed(workspace, 6)
     async with running_sprite(workspace, model.url):
-        await eventually(lambda: settled(workspace), "every turn is curated")
+        await eventually(lambda: settled(workspace), "turns are still pending")
     model.script.curator({**FAULTS["refused"], "match": "Fern5.", "times": -1})
     with pytest.raises(ModelError, match="Output blocked"):
         await rebuild(workspace, model)

@@ -1,4 +1,4 @@
-"""The README's commands do what it says, run as they stand there."""
+"""The README's commands work as written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMANDS = re.findall(r"^\$ (\.venv/bin/python -m sprite [^#\n]*)", README, re.M
 
 @pytest.fixture(scope="module")
 def lived_in(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Path:
-    """A workspace in which `make chat` has been talked to; what it printed is beside its data."""
+    """Return a workspace after a conversation in `make chat`; its output is stored beside the data."""
     data = tmp_path_factory.mktemp("readme") / "data"
     workspace = data / "workspaces" / "local"
     done = subprocess.run(
@@ -38,38 +38,38 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Pa
     )
     assert done.returncode == 0, done.stderr
     (data.parent / "printed").write_text(done.stdout)
-    # Stands for somebody's ~/.claude/projects.
+    # In place of ~/.claude/projects.
     shutil.copytree(recorded.projects, data.parent / "logs")
     return workspace
 
 
 def test_make_chat_answers_and_learns(lived_in: Path) -> None:
-    """It remembers in a second start, too (test_chat_end_to_end.py)."""
+    """test_chat_end_to_end.py covers a second start."""
     printed = (lived_in.parents[2] / "printed").read_text()
     assert "stand-in" in printed
-    assert "prefers tea" in printed, "it is in the memory file"
+    assert "prefers tea" in printed, "the memory file lacks the preference"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_a_command_of_the_readme_works_as_it_stands_there(lived_in: Path, command: str) -> None:
+async def test_readme_command_works_as_written(lived_in: Path, command: str) -> None:
     logs = lived_in.parents[2] / "logs"
     words = shlex.split(command.replace("$W", str(lived_in)).replace("~/.claude/projects", str(logs)))
     assert words[:3] == [".venv/bin/python", "-m", "sprite"]
     if "mcp" in words or "follow" in words:
-        # They need a main thread. `mcp` has answered nobody, and ends where nobody asks.
+        # Both need a main thread. `mcp` exits at the end of its input.
         process = await fork_module("sprite", *words[3:], env=sprite_environment(None))
         async with asyncio.timeout(PATIENCE):
             assert await process.wait() == 0
         return
     code, out, err = await call_main(run, words[3:], sprite_environment(None))
     if "doctor" in words:
-        # Without a key it has one thing to say, and says what to do about it.
+        # Without an API key, doctor fails and names the missing setting.
         assert "ANTHROPIC_API_KEY" in out
     else:
         assert code == 0, err
         assert out.strip()
 
 
-def test_every_file_the_readme_names_is_there() -> None:
+def test_files_named_in_readme_exist() -> None:
     for name in re.findall(r"\]\(([\w./-]+)\)", README):
         assert (ROOT / name).exists(), name

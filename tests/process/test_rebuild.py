@@ -1,6 +1,6 @@
-"""Memory made anew: from the log alone, to the byte, killed at any moment; or by asking the curator again.
+"""Rebuild memory byte for byte from the log, also after kills, or by another extraction with the curator.
 
-Long, since its tests share one curated workspace.
+The file is long because its tests share one curated workspace.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tests.harness import dump, running_sprite
 from tests.inspection import curations, learnings, memory, memory_file
 from tests.memory_stores import Stores, call, open_stores, seed_turns
 
-#: How often a rebuild is killed.
+#: Number of times a rebuild is killed.
 KILLS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 1
-#: Turns of one batch: the nine turns of the curated workspace are five calls.
+#: Turns per batch: the nine turns of the curated workspace take five calls.
 BATCH = {"batch_turns": 2}
 
 
@@ -47,7 +47,7 @@ def workspace(curated: Path, tmp_path: Path) -> Path:
 
 
 def whole(workspace: Path) -> dict[str, Any]:
-    """Memory, row by row and byte by byte."""
+    """Return all rows of memory and the bytes of its files."""
     folder = workspace / ".os/memory"
     return {**dump(folder / "memory.db"), **{name: (folder / name).read_bytes() for name in CURATED}}
 
@@ -64,7 +64,7 @@ LINES = ["- Ada lives in Lund.", "- Reports are in EUR.", "- Bo repairs bicycles
 
 
 async def eventful(stores: Stores) -> None:
-    """Everything that can be in a log: edits, pins, hands, refusals, corrections, actions, strangers, repeats."""
+    """Write a log with every kind of entry: edits, pins, rejected lines, corrections, actions, web text and repeats."""
     await stores.learn(
         'FACT [t] Ada lives in Lund. | "live in Lund"\nPREFERENCE [t] Reports are in EUR. | "reports in EUR"\n'
         'ACTION [t] Call Bo about bicycles. | "call Bo"\n' + update("user.md", "# User", *LINES),
@@ -99,7 +99,7 @@ async def eventful(stores: Stores) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace in which everything has happened, and one thing was forgotten; nobody may change it."""
+    """Return a shared workspace with every kind of log entry and one forgotten text. Tests must not change it."""
     path = tmp_path_factory.mktemp("everything") / "workspace"
     (path / ".os/memory").mkdir(parents=True)
     (path / ".os/run").mkdir()
@@ -114,10 +114,10 @@ def folder(everything: Path, tmp_path: Path) -> Path:
     return shutil.copytree(everything, tmp_path / "eventful")
 
 
-# By replaying
+# Replay of the log
 
 
-async def test_a_rebuild_makes_every_table_and_file_as_they_were_to_the_byte(folder: Path) -> None:
+async def test_rebuild_reproduces_memory_byte_for_byte(folder: Path) -> None:
     before = whole(folder)
     await rebuild(folder)
     assert whole(folder) == before
@@ -138,7 +138,7 @@ async def test_a_rebuild_makes_every_table_and_file_as_they_were_to_the_byte(fol
     }
 
 
-async def test_rebuild_reads_decisions_and_no_answer_or_turn(folder: Path) -> None:
+async def test_rebuild_reads_decisions_not_answers(folder: Path) -> None:
     before = whole(folder)
     with contextlib.closing(sqlite3.connect(folder / ".os/memory/transcript.db")) as log, log:
         log.executescript(
@@ -150,7 +150,7 @@ async def test_rebuild_reads_decisions_and_no_answer_or_turn(folder: Path) -> No
     assert whole(folder) == before
 
 
-async def test_killed_at_any_moment_the_old_memory_or_the_new_one_is_there(folder: Path) -> None:
+async def test_killed_rebuild_leaves_old_or_new_memory(folder: Path) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")  # noqa: T201 - pytest shows it where the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret
@@ -161,7 +161,7 @@ async def test_killed_at_any_moment_the_old_memory_or_the_new_one_is_there(folde
     while kills < KILLS:
         code, took = await killed(folder, "rebuild", seconds=seconds * rng.uniform(0.0, 1.0))
         if code == 0:
-            # The machine is less busy than it was: the next one is killed in time.
+            # The rebuild was faster than before; use its time for the next kill.
             seconds = took
             continue
         kills += 1
@@ -171,11 +171,11 @@ async def test_killed_at_any_moment_the_old_memory_or_the_new_one_is_there(folde
     await rebuild(folder)
     assert whole(folder) == before
     left = {path.name for path in (folder / ".os/memory").glob("memory.db*")}
-    assert left <= {"memory.db", "memory.db-wal", "memory.db-shm"}, "nothing that was made aside is left behind"
+    assert left <= {"memory.db", "memory.db-wal", "memory.db-shm"}, "temporary files are left"
 
 
 @pytest.mark.parametrize("damage", ["garbage", "empty", "foreign", "journal"])
-async def test_a_memory_that_cannot_be_read_is_made_anew(damage: str, folder: Path) -> None:
+async def test_rebuild_replaces_unreadable_memory(damage: str, folder: Path) -> None:
     before, path = whole(folder), folder / ".os/memory/memory.db"
     match damage:
         case "garbage":
@@ -193,7 +193,7 @@ async def test_a_memory_that_cannot_be_read_is_made_anew(damage: str, folder: Pa
     assert without_marks(whole(folder)) == without_marks(before)
 
 
-async def test_a_hand_edit_that_the_log_does_not_have_yet_survives(folder: Path) -> None:
+async def test_rebuild_keeps_unlogged_external_edit(folder: Path) -> None:
     (folder / ".os/memory/context.md").write_text("# By hand, while nothing ran\n")
     await rebuild(folder)
     assert memory_file(folder, "context.md") == "# By hand, while nothing ran\n"
@@ -201,7 +201,7 @@ async def test_a_hand_edit_that_the_log_does_not_have_yet_survives(folder: Path)
     assert json.loads(edit["response"])["source"] == "disk"
 
 
-async def test_a_dry_run_changes_no_byte(folder: Path) -> None:
+async def test_rebuild_dry_run_changes_no_byte(folder: Path) -> None:
     before = bytes_of(folder)
     code, out, err = await command(folder, "rebuild", "--dry-run")
     assert (code, err) == (0, "")
@@ -213,9 +213,10 @@ async def test_a_dry_run_changes_no_byte(folder: Path) -> None:
     }
 
 
-async def test_a_rebuild_beside_a_running_sprite_or_without_a_log_is_refused(
+async def test_rebuild_with_running_sprite_or_without_log_fails(
     workspace: Path, tmp_path: Path, model: OfflineModel
 ) -> None:
+    """A dry run works with a running sprite."""
     async with running_sprite(workspace, model.url):
         code, _, err = await command(workspace, "rebuild")
         assert (code, "already owns" in err, "Stop it first" in err) == (2, True, True)
@@ -228,10 +229,10 @@ async def test_a_rebuild_beside_a_running_sprite_or_without_a_log_is_refused(
     assert (code, "no sprite has run there yet" in err) == (2, True)
 
 
-# By deciding again
+# Repeated decisions
 
 
-async def test_reapply_shows_other_decisions_and_changes_nothing(workspace: Path) -> None:
+async def test_reapply_reports_differences_without_changing_memory(workspace: Path) -> None:
     code, out, err = await command(workspace, "rebuild", "--reapply")
     assert (code, err) == (0, "")
     assert re.fullmatch(r"0 of \d+ decision\(s\) would be different today; nothing was changed\.\n", out), out
@@ -243,7 +244,7 @@ async def test_reapply_shows_other_decisions_and_changes_nothing(workspace: Path
         )
         connection.execute(changed)
     await rebuild(workspace)
-    assert any("Zebedee" in words for words in learnings(workspace)), "memory is what was decided"
+    assert any("Zebedee" in words for words in learnings(workspace)), "memory does not follow the decisions"
     before = whole(workspace)
     code, out, _ = await command(workspace, "rebuild", "--reapply")
     assert code == 0
@@ -254,11 +255,11 @@ async def test_reapply_shows_other_decisions_and_changes_nothing(workspace: Path
     assert whole(workspace) == before
 
 
-# By asking again
+# Repeated extraction
 
 
 async def shown_file(workspace: Path, name: str, moment: str) -> str:
-    """`memory file NAME --as-of MOMENT`, in this process."""
+    """Return the output of `memory file NAME --as-of MOMENT`, run in this process."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         asked = argparse.Namespace(name=name, as_of=moment, project=None, json=False)
@@ -270,7 +271,8 @@ def calls(model: OfflineModel) -> int:
     return sum(request.kind == "curator" for request in model.requests)
 
 
-async def test_an_estimate_says_calls_tokens_and_dollars_and_asks_nobody(workspace: Path, model: OfflineModel) -> None:
+async def test_extraction_estimate_makes_no_model_call(workspace: Path, model: OfflineModel) -> None:
+    """It reports calls, tokens and dollars."""
     before = whole(workspace)
     arguments = ("rebuild", "--re-extract", "--dry-run")
     code, out, err = await command(workspace, *arguments, model_url=model.url, SPRITE_BATCH_TURNS="2")
@@ -286,9 +288,7 @@ async def test_an_estimate_says_calls_tokens_and_dollars_and_asks_nobody(workspa
     assert whole(workspace) == before
 
 
-async def test_the_curator_is_asked_about_every_turn_and_its_old_answers_stay_in_the_log(
-    workspace: Path, model: OfflineModel
-) -> None:
+async def test_extraction_curates_every_turn_and_keeps_answers(workspace: Path, model: OfflineModel) -> None:
     old = curations(workspace)
     model.script.curator(lambda _body: {"raw_text": f"FACT [t{1 + 2 * (calls(model) - 1)}] Answer {calls(model)}."})
     await rebuild(workspace, model, **BATCH)
@@ -318,10 +318,8 @@ async def test_the_curator_is_asked_about_every_turn_and_its_old_answers_stay_in
     assert calls(model) == 5
 
 
-async def test_what_was_known_before_another_extraction_is_still_shown_as_of_then(
-    workspace: Path, model: OfflineModel
-) -> None:
-    # Once another extraction has taken over, only the log knows what was made of the first.
+async def test_as_of_view_survives_later_extraction(workspace: Path, model: OfflineModel) -> None:
+    # After the second extraction, only the log has the results of the first.
     moments = [str(c["id"]) for c in curations(workspace)]
     moments += [datetime.fromtimestamp(c["created_at"], UTC).isoformat() for c in curations(workspace)]
 
@@ -337,12 +335,12 @@ async def test_what_was_known_before_another_extraction_is_still_shown_as_of_the
     assert not list((workspace / ".os/run").glob("as-of-*"))
 
 
-async def test_a_persons_edit_stays_in_its_place_between_the_turns(workspace: Path, model: OfflineModel) -> None:
-    """The edit was made between turns 6 and 7: answers about earlier turns come before it, later ones see it."""
+async def test_extraction_keeps_edit_between_its_turns(workspace: Path, model: OfflineModel) -> None:
+    """The edit was made between turns 6 and 7; only answers about later turns see it."""
 
     def curator(body: dict[str, Any]) -> dict[str, Any]:
         shown = json.dumps(body["messages"])
-        # A line about the person is in their words.
+        # Lines about the person quote their words.
         said = re.findall("<user>(.*?)</user>", shown)[0]
         return {
             "raw_text": update(
@@ -357,13 +355,12 @@ async def test_a_persons_edit_stays_in_its_place_between_the_turns(workspace: Pa
     assert all("as shipped" in v["content"] for v in versions[:3])
     assert TYPED in versions[3]["content"]
     told = memory(workspace, "SELECT DISTINCT curation_id FROM reports WHERE kind IN ('file_refused', 'lines_kept')")
-    assert len(told) == 2, "the later ones saw it, and may not drop its lines"
+    assert len(told) == 2, "the later answers dropped lines of the edit"
     assert TYPED in memory_file(workspace, "user.md")
 
 
-async def test_cut_off_by_a_kill_it_is_taken_up_where_it_was_and_memory_follows_only_at_the_end(
-    workspace: Path, model: OfflineModel
-) -> None:
+async def test_killed_extraction_resumes_and_applies_at_end(workspace: Path, model: OfflineModel) -> None:
+    """Memory stays unchanged until the extraction is complete."""
     before = whole(workspace)
     reached = asyncio.Event()
 
@@ -382,11 +379,12 @@ async def test_cut_off_by_a_kill_it_is_taken_up_where_it_was_and_memory_follows_
     await rebuild(workspace)
     assert whole(workspace) == before
     await rebuild(workspace, model, **BATCH)
-    assert calls(model) == 6, "five batches, and the one that hung"
+    assert calls(model) == 6, "not five batches and the hung call"
     assert learnings(workspace) == ["Call 1.", "Call 2.", "Call 4.", "Call 5.", "Call 6."]
 
 
-async def test_it_can_be_asked_again_and_again_and_new_batches_carry_on(workspace: Path, model: OfflineModel) -> None:
+async def test_repeated_extraction_starts_new_generation(workspace: Path, model: OfflineModel) -> None:
+    """New turns join the newest generation."""
     await rebuild(workspace, model, **BATCH)
     await rebuild(workspace, model, batch_turns=9)
     batches = [c for c in curations(workspace) if c["kind"] == "batch"]
@@ -402,7 +400,7 @@ async def test_it_can_be_asked_again_and_again_and_new_batches_carry_on(workspac
     assert whole(workspace) == before
 
 
-async def test_a_turn_that_came_while_it_was_cut_off_is_taken_along(workspace: Path, model: OfflineModel) -> None:
+async def test_turn_during_interrupted_extraction_is_included(workspace: Path, model: OfflineModel) -> None:
     model.script.curator({"error": 400, "match": "Belzoni", "times": 1})
     with pytest.raises(ModelError):
         await rebuild(workspace, model, **BATCH)
@@ -417,16 +415,14 @@ async def test_a_turn_that_came_while_it_was_cut_off_is_taken_along(workspace: P
     assert "The user's parrot is Zebedee." in learnings(workspace)
 
 
-async def test_an_answer_that_is_cut_off_is_asked_for_with_fewer_turns(workspace: Path, model: OfflineModel) -> None:
+async def test_truncated_extraction_answer_halves_batch(workspace: Path, model: OfflineModel) -> None:
     model.script.curator({"raw_text": "FACT: half an", "stop_reason": "max_tokens"})
     await rebuild(workspace, model, batch_turns=8)
     first = next(c for c in curations(workspace) if c["generation"] == 1)
     assert (first["first_observation_id"], first["last_observation_id"]) == (1, 4)
 
 
-async def test_the_daily_cap_stops_it_in_words_and_it_goes_on_the_next_day(
-    workspace: Path, model: OfflineModel
-) -> None:
+async def test_daily_limit_stops_extraction_until_raised(workspace: Path, model: OfflineModel) -> None:
     model.script.curator({"usage": {"input_tokens": 90_000_000}})
     with pytest.raises(SpriteError, match=r"cap for memory is reached.*SPRITE_DAILY_USD=0.5"):
         await rebuild(workspace, model, daily_usd=0.5, **BATCH)
@@ -437,21 +433,19 @@ async def test_the_daily_cap_stops_it_in_words_and_it_goes_on_the_next_day(
     assert curations(workspace)[-1]["kind"] == "edit"
 
 
-async def test_without_a_model_it_says_what_to_do(workspace: Path) -> None:
+async def test_extraction_without_model_explains_missing_key(workspace: Path) -> None:
     code, _, err = await command(workspace, "rebuild", "--re-extract")
     assert (code, "set ANTHROPIC_API_KEY" in err, "Traceback" in err) == (2, True, False)
     assert settings_of(workspace).api_key is None
 
 
-async def test_a_deployers_file_that_is_missing_does_not_stop_it(workspace: Path, model: OfflineModel) -> None:
+async def test_extraction_works_without_soul_file(workspace: Path, model: OfflineModel) -> None:
     (workspace / ".os/memory/soul.md").unlink()
     await rebuild(workspace, model, **BATCH)
     assert calls(model) == 5
 
 
-async def test_what_was_forgotten_in_between_stays_forgotten_in_every_generation(
-    workspace: Path, model: OfflineModel
-) -> None:
+async def test_forgotten_text_stays_out_of_every_generation(workspace: Path, model: OfflineModel) -> None:
     await rebuild(workspace, model, **BATCH)
     await forget(workspace, text="Quibblewort")
     before = whole(workspace)

@@ -1,6 +1,6 @@
-"""The relay between pages and a sprite: who hears what, in which order, also after cuts.
+"""The hub between pages and a sprite: recipients and order of messages, also after cuts.
 
-Long, since every order of events is told on the same stage.
+The file is long because all its tests share one stage.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def said(text: str, mission_id: str | None = "m1") -> WholeText:
 
 
 class Scene:
-    """A sprite that is played by the test, a relay, and the relay's link to it."""
+    """A scripted sprite, a relay, and the connection between them."""
 
     def __init__(self, sprite: StandIn, street: Street, stage: Stage) -> None:
         self.sprite = sprite
@@ -41,7 +41,7 @@ class Scene:
 
     @asynccontextmanager
     async def first_page(self, **resume: Any) -> AsyncIterator[Page]:
-        """The page that opens the room, brought up to date at event 10."""
+        """Open the page that starts the hub; its state includes events up to 10."""
         async with self.stage.page(**resume) as page:
             self.link = await self.sprite.visitor()
             await self.link.welcome(last_seq=10, sync=state_sync())
@@ -50,7 +50,7 @@ class Scene:
 
     @asynccontextmanager
     async def late_page(self, **resume: Any) -> AsyncIterator[tuple[Page, Visitor]]:
-        """A page that needs a connection of its own to be brought up to date, and that connection."""
+        """Open a page that catches up over its own sprite connection. Yield both."""
         async with self.stage.page(**resume) as page:
             yield page, await self.sprite.visitor()
 
@@ -67,10 +67,10 @@ async def texts(page: Page, count: int) -> list[str]:
     return [(await page.receive("agent_event"))["payload"]["text"] for _ in range(count)]
 
 
-# Coming in
+# Connecting
 
 
-async def test_a_first_visit_hears_of_the_link_then_gets_the_welcome_and_the_state() -> None:
+async def test_first_page_receives_link_welcome_and_state() -> None:
     async with playing() as scene, scene.first_page() as page:
         pass
     kinds = [m["type"] for m in page.received]
@@ -81,7 +81,7 @@ async def test_a_first_visit_hears_of_the_link_then_gets_the_welcome_and_the_sta
     assert (welcome["payload"]["epoch"], welcome["payload"]["last_seq"]) == ("e1", 10)
 
 
-async def test_link_cut_before_the_state_begins_anew() -> None:
+async def test_link_cut_before_state_reconnects_without_resume() -> None:
     async with playing() as scene, scene.stage.page() as page:
         for epoch in ("e1", "e1"):
             link = await scene.sprite.visitor()
@@ -97,7 +97,7 @@ async def test_link_cut_before_the_state_begins_anew() -> None:
         assert await texts(page, 1) == ["event 13"]
 
 
-async def test_an_event_reaches_every_page_of_its_sprite_and_no_other() -> None:
+async def test_event_reaches_all_pages_of_its_sprite() -> None:
     async with (
         playing() as scene,
         scene.first_page() as first,
@@ -115,7 +115,8 @@ async def test_an_event_reaches_every_page_of_its_sprite_and_no_other() -> None:
         assert await texts(stranger, 1) == ["for the stranger"]
 
 
-async def test_who_was_away_for_a_moment_is_replayed_from_the_bridge_without_asking_the_sprite() -> None:
+async def test_briefly_disconnected_page_is_replayed_from_buffer() -> None:
+    """The sprite gets no further connection."""
     async with playing() as scene, scene.first_page() as first:
         await scene.tell(11, 12, 13)
         await texts(first, 3)
@@ -128,13 +129,14 @@ async def test_who_was_away_for_a_moment_is_replayed_from_the_bridge_without_ask
         assert scene.sprite.is_alone()
 
 
-async def test_who_was_away_for_longer_catches_up_with_the_sprite_and_misses_nothing_live() -> None:
+async def test_long_disconnected_page_catches_up_from_sprite() -> None:
+    """Live events meanwhile are delivered once and in order."""
     async with playing() as scene, scene.first_page(), scene.late_page(epoch="e1", last_seq=7) as (page, own):
         await scene.tell(11)
         assert (await own.welcome(last_seq=12))["resume"] == {"epoch": "e1", "last_seq": 7}
         for seq in (8, 9, 10, 11):
             await own.send(said(f"event {seq}"), seq=seq)
-        # The link is ahead of the catching up, or behind it: both may be.
+        # The live link may be ahead of the catch-up or behind it.
         await scene.tell(12, 13)
         await own.send(said("event 12"), seq=12)
         assert await texts(page, 6) == [f"event {seq}" for seq in range(8, 14)]
@@ -144,7 +146,7 @@ async def test_who_was_away_for_longer_catches_up_with_the_sprite_and_misses_not
         assert await texts(page, 1) == ["event 14"]
 
 
-async def test_a_catching_up_that_breaks_goes_on_where_it_was() -> None:
+async def test_interrupted_catch_up_resumes() -> None:
     async with playing() as scene, scene.first_page(), scene.late_page(epoch="e1", last_seq=7) as (page, own):
         await own.welcome(last_seq=10)
         await own.send(said("event 8"), seq=8)
@@ -159,7 +161,7 @@ async def test_a_catching_up_that_breaks_goes_on_where_it_was() -> None:
         assert [m["type"] for m in page.received].count("auth_ok") == 1
 
 
-async def test_a_second_first_visit_gets_a_state_of_its_own_and_only_what_is_newer() -> None:
+async def test_second_page_receives_own_state_and_newer_events() -> None:
     async with playing() as scene, scene.first_page(), scene.late_page() as (page, own):
         await scene.tell(11, 12)
         await own.welcome(last_seq=12, sync=state_sync())
@@ -169,7 +171,7 @@ async def test_a_second_first_visit_gets_a_state_of_its_own_and_only_what_is_new
         assert page.seqs() == [13]
 
 
-async def test_what_the_sprite_no_longer_has_is_said_and_the_state_follows() -> None:
+async def test_catch_up_beyond_history_sends_gap_and_state() -> None:
     async with playing() as scene, scene.first_page(), scene.late_page(epoch="e1", last_seq=2) as (page, own):
         await own.welcome(last_seq=10)
         await own.send(Gap(oldest_seq=8))
@@ -180,7 +182,7 @@ async def test_what_the_sprite_no_longer_has_is_said_and_the_state_follows() -> 
     assert kinds == ["auth_ok", "auth_ok", "gap", "state_sync", "agent_event"]
 
 
-async def test_a_page_of_another_epoch_gets_the_state() -> None:
+async def test_page_with_old_epoch_receives_state() -> None:
     async with playing() as scene, scene.first_page(epoch="another", last_seq=3) as page:
         assert (await scene_kinds(page)) == ["auth_ok", "state_sync"]
 
@@ -189,10 +191,10 @@ async def scene_kinds(page: Page) -> list[str]:
     return [m["type"] for m in page.received if m["type"] != "link"]
 
 
-# The link breaks
+# Broken links
 
 
-async def test_after_a_cut_the_pages_hear_of_it_and_then_what_they_missed_once() -> None:
+async def test_link_cut_delivers_missed_events_once() -> None:
     async with playing() as scene, scene.first_page() as page:
         await scene.tell(11)
         await texts(page, 1)
@@ -206,7 +208,7 @@ async def test_after_a_cut_the_pages_hear_of_it_and_then_what_they_missed_once()
         assert page.seqs() == [11, 12, 13]
 
 
-async def test_a_page_that_comes_while_the_link_is_down_joins_when_it_is_back() -> None:
+async def test_page_opened_during_cut_joins_after_reconnect() -> None:
     async with playing() as scene, scene.first_page():
         await scene.tell(11)
         scene.link.cut()
@@ -217,7 +219,7 @@ async def test_a_page_that_comes_while_the_link_is_down_joins_when_it_is_back() 
             assert await texts(page, 1) == ["event 11"]
 
 
-async def test_where_the_sprite_began_anew_everybody_gets_its_welcome_and_state() -> None:
+async def test_new_sprite_epoch_sends_welcome_and_state() -> None:
     async with playing() as scene, scene.first_page() as page:
         scene.link.cut()
         scene.link = await scene.sprite.visitor()
@@ -228,7 +230,7 @@ async def test_where_the_sprite_began_anew_everybody_gets_its_welcome_and_state(
         assert await texts(page, 1) == ["event 4"]
 
 
-async def test_a_gap_of_the_link_is_a_gap_for_everybody() -> None:
+async def test_gap_on_link_reaches_every_page() -> None:
     async with playing() as scene, scene.first_page() as page:
         scene.link.cut()
         scene.link = await scene.sprite.visitor()
@@ -242,7 +244,7 @@ async def test_a_gap_of_the_link_is_a_gap_for_everybody() -> None:
         assert await texts(page, 1) == ["event 91"]
 
 
-async def test_after_a_forget_nobody_is_replayed_what_was_forgotten() -> None:
+async def test_forgotten_events_are_not_replayed() -> None:
     async with playing() as scene, scene.first_page() as page:
         await scene.link.send(said("the secret"), seq=11)
         await texts(page, 1)
@@ -258,7 +260,7 @@ async def test_after_a_forget_nobody_is_replayed_what_was_forgotten() -> None:
         assert "the secret" not in str(back.received)
 
 
-async def test_many_who_wait_wake_the_sprite_once_and_hear_how_it_goes() -> None:
+async def test_waiting_pages_wake_sprite_once() -> None:
     waking = asyncio.Event()
 
     async def wakes(report: Report) -> None:
@@ -278,7 +280,8 @@ async def test_many_who_wait_wake_the_sprite_once_and_hear_how_it_goes() -> None
             assert (scene.street.reached, scene.street.most_at_once) == (1, 1)
 
 
-async def test_a_sprite_that_cannot_be_had_is_said_in_the_host_s_words_and_a_new_page_tries_at_once() -> None:
+async def test_new_page_retries_unavailable_sprite_at_once() -> None:
+    """Pages show the host's error; without a new page the retry takes half a minute."""
     tried = asyncio.Event()
 
     async def refuses(_: Report) -> None:
@@ -290,16 +293,14 @@ async def test_a_sprite_that_cannot_be_had_is_said_in_the_host_s_words_and_a_new
         async with scene.stage.page() as page:
             assert (await page.link("unavailable"))["detail"] == "The disk of the machine is full."
             scene.street.before = None
-            # Left alone, it would be tried again in half a minute.
+            # Without the second page, the next try would be half a minute later.
             async with scene.stage.page() as second:
                 await (await scene.sprite.visitor()).welcome(last_seq=10, sync=state_sync())
                 await second.receive("state_sync")
                 await page.receive("state_sync")
 
 
-async def test_a_sprite_that_fell_asleep_under_an_idle_page_wakes_for_the_next_question_which_is_then_answered() -> (
-    None
-):
+async def test_request_wakes_sleeping_sprite_and_is_answered() -> None:
     async with playing(idle_seconds=0) as scene, scene.first_page() as page:
         scene.link.cut()
         assert "Asleep" in (await page.link("ready"))["detail"]
@@ -312,7 +313,7 @@ async def test_a_sprite_that_fell_asleep_under_an_idle_page_wakes_for_the_next_q
         assert "unavailable" not in [m["payload"].get("state") for m in page.received]
 
 
-async def test_while_something_is_under_way_a_cut_is_mended_at_once() -> None:
+async def test_cut_during_turn_reconnects_at_once() -> None:
     async with playing(idle_seconds=0) as scene, scene.first_page() as page:
         await scene.link.send(Started("m1"), seq=11)
         await page.receive("agent_event")
@@ -322,10 +323,10 @@ async def test_while_something_is_under_way_a_cut_is_mended_at_once() -> None:
         await page.link("ready")
 
 
-# What people send
+# Messages from people
 
 
-async def test_an_answer_goes_to_the_page_that_asked_under_the_id_it_knows() -> None:
+async def test_answer_reaches_asking_page_with_its_id() -> None:
     async with playing() as scene, scene.first_page() as first, scene.stage.page(epoch="e1", last_seq=10) as second:
         await second.receive("auth_ok")
         for page in (first, second):
@@ -340,7 +341,7 @@ async def test_an_answer_goes_to_the_page_that_asked_under_the_id_it_knows() -> 
         assert [m["type"] for m in first.received].count("memory_result") == 1
 
 
-async def test_missions_typed_while_the_sprite_is_away_are_kept_and_sent_once_in_order_with_their_ids() -> None:
+async def test_missions_during_cut_are_sent_once_in_order() -> None:
     async with playing() as scene, scene.first_page() as page:
         scene.link.cut()
         await page.link("unavailable")
@@ -354,13 +355,13 @@ async def test_missions_typed_while_the_sprite_is_away_are_kept_and_sent_once_in
         link.cut()
         third = await scene.sprite.visitor()
         await third.welcome(last_seq=10)
-        # Only what was not answered is sent again, under the same id.
+        # Only the unanswered mission is sent again, with the same id.
         assert (await third.receive("mission"))["id"] == sent[1]
         await third.send(Ack("duplicate"), reply_to=sent[1])
         await page.reply(sent[1])
 
 
-async def test_a_mission_is_delivered_although_its_page_has_gone() -> None:
+async def test_mission_is_delivered_after_page_left() -> None:
     async with playing(linger_seconds=0.1) as scene:
         scene.street.before = never
         async with scene.stage.page() as page:
@@ -372,7 +373,7 @@ async def test_a_mission_is_delivered_although_its_page_has_gone() -> None:
         await link.welcome(last_seq=10, sync=state_sync())
         assert (await link.receive("mission"))["id"] == mission
         await link.send(Ack("accepted", position=0), reply_to=mission)
-        # Nobody is here and nothing is kept: the machine may sleep.
+        # No page is open and nothing is queued: the machine may sleep.
         await link.left()
 
 
@@ -380,7 +381,7 @@ async def never(_: Report) -> None:
     raise HostError("Not now.")
 
 
-async def test_a_request_in_flight_when_the_link_breaks_and_one_while_it_is_down_are_refused_in_words() -> None:
+async def test_request_during_cut_is_rejected_as_unavailable() -> None:
     async with playing() as scene, scene.first_page() as page:
         flying = await page.send("system", {"action": "flush"})
         await scene.link.receive("system")
@@ -391,7 +392,7 @@ async def test_a_request_in_flight_when_the_link_breaks_and_one_while_it_is_down
         assert (await page.reply(down))["payload"]["code"] == "unavailable"
 
 
-async def test_a_persons_word_survives_a_cut() -> None:
+async def test_permission_decision_survives_cut() -> None:
     async with playing() as scene, scene.first_page() as page:
         word = await page.send("permission", {"request_id": "r1", "decision": "allow"})
         first = await scene.link.receive("permission")
@@ -412,7 +413,7 @@ async def test_a_persons_word_survives_a_cut() -> None:
     ],
     ids=["create_card", "update_block"],
 )
-async def test_what_a_person_writes_on_the_canvas_survives_a_cut_and_a_page_that_sends_it_again(
+async def test_canvas_change_survives_cut_and_resend(
     written: dict[str, object],
 ) -> None:
     async with playing() as scene, scene.first_page() as page:
@@ -428,10 +429,10 @@ async def test_what_a_person_writes_on_the_canvas_survives_a_cut_and_a_page_that
         await page.send("canvas_interaction", written, sent)
         resent = await link.receive("canvas_interaction")
         if written["action"] == "create_card":
-            assert resent["id"] == first["id"], "the sprite knows the note by it"
+            assert resent["id"] == first["id"], "the idempotency key changed"
 
 
-async def test_uploads_keep_their_order_and_only_a_few_chunks_are_under_way() -> None:
+async def test_upload_chunks_keep_order_with_bounded_concurrency() -> None:
     async with playing() as scene, scene.first_page() as page:
         chunk = {"upload_id": "u", "name": "a.bin", "last": False, "data": "AAAA"}
         sending = [await page.send("file_upload", {**chunk, "index": index}) for index in range(20)]
@@ -443,7 +444,7 @@ async def test_uploads_keep_their_order_and_only_a_few_chunks_are_under_way() ->
         assert answers == list(range(20))
 
 
-async def test_too_many_open_questions_of_one_page_are_refused_and_an_interrupt_still_goes_through() -> None:
+async def test_excess_requests_are_rejected_but_interrupt_passes() -> None:
     async with playing() as scene, scene.first_page() as page:
         asked = [await page.send("heartbeat") for _ in range(17)]
         assert (await page.reply(asked[-1]))["payload"]["code"] == "busy"
@@ -451,7 +452,7 @@ async def test_too_many_open_questions_of_one_page_are_refused_and_an_interrupt_
         await scene.link.receive("interrupt")
 
 
-async def test_a_full_outbox_refuses_in_words_and_keeps_what_it_has() -> None:
+async def test_full_outbox_rejects_new_missions() -> None:
     async with playing() as scene:
         scene.street.before = never
         async with scene.stage.page() as page:
@@ -463,10 +464,10 @@ async def test_a_full_outbox_refuses_in_words_and_keeps_what_it_has() -> None:
             assert [(await link.receive("mission"))["id"] for _ in range(100)] == sent[:-1]
 
 
-# Bad clients
+# Invalid clients
 
 
-async def test_the_first_message_must_be_resume() -> None:
+async def test_first_message_must_be_resume() -> None:
     async with playing() as scene, scene.stage.socket() as page:
         await page.send("mission", {"text": "hello"})
         assert "must be resume" in (await page.receive("error"))["payload"]["message"]
@@ -481,7 +482,7 @@ async def test_the_first_message_must_be_resume() -> None:
         ('{"type":"mission","id":"x","payload":{"text":"' + "x" * 2**20 + '"}}', "frame_too_large", 1009),
     ],
 )
-async def test_what_breaks_the_framing_is_answered_and_ends_the_connection(frame: str, code: str, closed: int) -> None:
+async def test_framing_error_closes_page_connection(frame: str, code: str, closed: int) -> None:
     async with playing() as scene, scene.stage.page() as page:
         await page.socket.send_str(frame)
         assert (await page.receive("error"))["payload"]["code"] == code
@@ -499,9 +500,7 @@ async def test_what_breaks_the_framing_is_answered_and_ends_the_connection(frame
         ("resume", {}, "unexpected"),
     ],
 )
-async def test_what_makes_no_sense_is_answered_and_the_connection_lives_on(
-    kind: str, payload: dict[str, Any], code: str
-) -> None:
+async def test_invalid_message_keeps_page_connection_open(kind: str, payload: dict[str, Any], code: str) -> None:
     async with playing() as scene, scene.first_page() as page:
         message_id = await page.send(kind, payload)
         assert (await page.reply(message_id))["payload"]["code"] == code
@@ -510,13 +509,14 @@ async def test_what_makes_no_sense_is_answered_and_the_connection_lives_on(
         assert (await scene.link.receive("mission"))["id"] == mission
 
 
-async def test_bytes_are_no_message() -> None:
+async def test_binary_frame_is_rejected() -> None:
     async with playing() as scene, scene.stage.page() as page:
         await page.socket.send_bytes(b"{}")
         assert (await page.receive("error"))["payload"]["code"] == "bad_frame"
 
 
-async def test_a_page_that_does_not_read_is_cut_off_and_delays_nobody() -> None:
+async def test_page_that_stops_reading_is_disconnected() -> None:
+    """Other pages are not delayed."""
     async with playing() as scene, scene.first_page() as page, scene.stage.page(epoch="e1", last_seq=10) as sleeper:
         await sleeper.receive("auth_ok")
         assert sleeper.socket._conn is not None
@@ -533,10 +533,11 @@ async def test_a_page_that_does_not_read_is_cut_off_and_delays_nobody() -> None:
         assert len(sleeper.seqs()) < 60
 
 
-# Hostile sprites
+# Compromised sprites
 
 
-async def test_answers_that_nobody_asked_for_and_messages_that_make_no_sense_reach_nobody() -> None:
+async def test_invalid_sprite_messages_reach_no_page() -> None:
+    """These include unsolicited answers and forged link states."""
     async with playing() as scene, scene.first_page() as page:
         await scene.link.send(Ack("done"), reply_to="unheard-of")
         await scene.link.send(Ack("done"))
@@ -562,7 +563,7 @@ async def test_answers_that_nobody_asked_for_and_messages_that_make_no_sense_rea
     ],
     ids=["garbage", "endless", "negative", "beyond", "deep"],
 )
-async def test_a_sprite_that_breaks_the_protocol_is_left_and_tried_again(data: bytes) -> None:
+async def test_sprite_protocol_error_reconnects_with_resume(data: bytes) -> None:
     async with playing() as scene, scene.first_page() as page:
         await scene.link.send_bytes(data)
         link = await scene.sprite.visitor()
@@ -571,13 +572,13 @@ async def test_a_sprite_that_breaks_the_protocol_is_left_and_tried_again(data: b
         assert await texts(page, 1) == ["well again"]
 
 
-async def test_a_sprite_that_counts_backwards_or_repeats_is_heard_once() -> None:
+async def test_repeated_sequence_numbers_are_ignored() -> None:
     async with playing() as scene, scene.first_page() as page:
         await scene.tell(11, 12, 11, 12, 5, 13)
         assert await texts(page, 3) == ["event 11", "event 12", "event 13"]
 
 
-async def test_another_program_s_welcome_is_not_believed() -> None:
+async def test_unexpected_welcome_is_rejected() -> None:
     async with playing() as scene, scene.stage.page() as page:
         strange = await scene.sprite.visitor()
         await strange.receive("auth")
@@ -589,7 +590,7 @@ async def test_another_program_s_welcome_is_not_believed() -> None:
         assert "does not let the bridge in" in (await page.link("unavailable"))["detail"]
 
 
-async def test_a_sprite_that_floods_is_read_slower_and_its_pages_get_everything() -> None:
+async def test_message_flood_is_delivered_completely() -> None:
     async with playing() as scene, scene.first_page() as page:
         update = CanvasUpdate("update_card", "c", "s", "t", "notes", [])
         flood = b"".join(encode(update, seq=seq) for seq in range(11, 3011))
@@ -599,8 +600,8 @@ async def test_a_sprite_that_floods_is_read_slower_and_its_pages_get_everything(
         assert page.seqs() == list(range(11, 3011))
 
 
-async def test_what_a_sprite_says_of_itself_steers_no_terminal() -> None:
-    """Operators read its version in `status`, people its refusal in `chat`."""
+async def test_control_characters_from_sprite_are_stripped() -> None:
+    """Operators see the version in `status`, and people see the rejection in `chat`."""
     steering = "1.0\x1b]0;pwned\x07\r\u202e"
     async with playing() as scene, scene.stage.page() as page:
         refusing = await scene.sprite.visitor()
@@ -613,14 +614,14 @@ async def test_what_a_sprite_says_of_itself_steers_no_terminal() -> None:
         assert seen.version == "1.0 ]0;pwned   "
 
 
-async def test_interrupts_that_a_sprite_never_answers_are_bounded() -> None:
+async def test_unanswered_interrupts_are_bounded() -> None:
     async with playing() as scene, scene.first_page() as page:
         ids = [await page.send("interrupt", {}) for _ in range(40)]
         answers = [await page.reply(message_id) for message_id in ids[32:]]
         assert {answer["payload"]["code"] for answer in answers} == {"busy"}
 
 
-async def test_a_sprite_that_breaks_off_again_and_again_has_few_lines_in_the_log(
+async def test_repeated_link_failures_are_logged_rarely(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -633,10 +634,10 @@ async def test_a_sprite_that_breaks_off_again_and_again_has_few_lines_in_the_log
     assert sum("no link" in record.getMessage() for record in caplog.records) <= 6
 
 
-# The end
+# Shutdown and monitoring
 
 
-async def test_a_client_to_which_nothing_is_said_is_told_again_and_again_that_somebody_is_there() -> None:
+async def test_idle_page_receives_pings() -> None:
     async with playing(quiet_seconds=0.05) as scene, scene.first_page() as page:
         for _ in range(3):
             assert (await page.receive("ping"))["payload"] == {}
@@ -645,7 +646,7 @@ async def test_a_client_to_which_nothing_is_said_is_told_again_and_again_that_so
         assert scene.sprite.is_alone()
 
 
-async def test_when_the_bridge_stops_pages_are_told_that_it_goes_away() -> None:
+async def test_stopping_bridge_closes_pages_as_going_away() -> None:
     async with playing() as scene, scene.first_page() as page:
         stopping = asyncio.create_task(scene.stage.relay.__aexit__(None, None, None))
         assert await page.closed() == 1001
@@ -653,7 +654,7 @@ async def test_when_the_bridge_stops_pages_are_told_that_it_goes_away() -> None:
         await stopping
 
 
-async def test_the_snapshot_tells_who_is_here_and_what_the_sprite_is() -> None:
+async def test_snapshot_reports_clients_and_sprite_state() -> None:
     async with playing(linger_seconds=0.1) as scene:
         async with scene.first_page():
             (seen,) = scene.stage.relay.snapshot()
@@ -664,7 +665,7 @@ async def test_the_snapshot_tells_who_is_here_and_what_the_sprite_is() -> None:
         assert (seen.clients, seen.version) == (0, "0.0")
 
 
-async def test_no_log_holds_a_word_of_what_is_said_and_no_token(caplog: pytest.LogCaptureFixture) -> None:
+async def test_logs_contain_no_message_text_or_token(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     planted = "PLANTED-5f1c"
     async with playing() as scene, scene.first_page() as page:

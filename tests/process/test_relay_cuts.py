@@ -1,8 +1,9 @@
-"""Cuts during missions of a real sprite: every page receives every durable event exactly once and in order.
+"""Connection cuts during missions of a real sprite: every page receives every durable event exactly once, in order.
 
 With this seed the first four connections break after 50, 693, 4,597 and 8,529 bytes: in the handshake, between the
 welcome and the first state, and in turns.
-`SOAK_CUTS` makes them more: `SOAK_CUTS=200 pytest tests/process/test_relay_cuts.py`.
+
+`SOAK_CUTS` sets the number of cuts: `SOAK_CUTS=200 pytest tests/process/test_relay_cuts.py`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from tests.relay_stage import Message, Page, Stage, Street, stage
 
 CUTS = int(os.environ.get("SOAK_CUTS", "4"))
 SEED = 20264307
-#: Whether each reader stays; the others go away and come back.
+#: Readers that keep their page open; the others disconnect and resume.
 PATIENT = (True, True, False, False) if "SOAK_CUTS" in os.environ else (True, False)
 
 
 class Reader:
-    """A person with a page that goes away and comes back with what it knew; missions are resent until acked."""
+    """A person whose page disconnects and resumes; missions are sent again until acknowledged."""
 
     def __init__(self, stage_: Stage, rests: asyncio.Event, *, patient: bool, dice: random.Random) -> None:
         self._stage = stage_
@@ -41,7 +42,7 @@ class Reader:
         self.sent: list[str] = []
 
     async def read(self, until: asyncio.Event) -> None:
-        """Page after page, until `until` is set and everything up to `last` has come."""
+        """Read page after page until `until` is set."""
         while not until.is_set():
             async with self._stage.page(**self.resume) as page:
                 for mission_id, text in self.unacked.items():
@@ -92,10 +93,8 @@ class Reader:
             self.resume["last_seq"] = message["seq"]
 
 
-async def test_after_every_cut_each_page_goes_on_without_a_gap_and_without_a_double(
-    model: OfflineModel, workspace: Path
-) -> None:
-    dice = random.Random(SEED)  # noqa: S311 - it throws dice, and keeps no secret
+async def test_page_after_cut_receives_each_event_once(model: OfflineModel, workspace: Path) -> None:
+    dice = random.Random(SEED)  # noqa: S311 - reproducible, not a secret
     async with (
         running_sprite(workspace, model.url) as sprite,
         ChaosProxy(sprite.port, CUTS, SEED) as network,
@@ -111,7 +110,7 @@ async def test_after_every_cut_each_page_goes_on_without_a_gap_and_without_a_dou
             for reader in readers:
                 while reader.unacked or reader.unfinished:  # noqa: ASYNC110 - pages come and go
                     await asyncio.sleep(0.02)
-            # Everything that was asked for has ended, and everybody has heard of it.
+            # All missions have ended, and every reader has received the last event.
             async with sprite.client() as witness:
                 await witness.ask("heartbeat")
                 last = durable_events(workspace)[-1]["seq"]

@@ -1,4 +1,4 @@
-"""What the bridge itself wants of a sprite: a room that is held without a page, and what others hear of it."""
+"""Sprite hubs that the bridge holds open without a page, and the events their observers receive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Diary:
-    """An observer that writes everything down."""
+    """An observer that records every event."""
 
     def __init__(self) -> None:
         self.entries: list[str] = []
@@ -46,7 +46,7 @@ def done(mission_id: str) -> Complete:
     return Complete(mission_id, text="Done.", usage=None, cost_usd=None, duration_ms=1)
 
 
-async def test_a_held_room_is_opened_without_a_page_and_closes_when_it_is_let_go() -> None:
+async def test_held_hub_opens_without_page_and_closes() -> None:
     diary = Diary()
     async with StandIn() as sprite, Relay(Street(sprite.port), [diary], times=RoomTimes(linger_seconds=0.01)) as relay:
         with relay.held("ada") as room:
@@ -57,11 +57,11 @@ async def test_a_held_room_is_opened_without_a_page_and_closes_when_it_is_let_go
             await visitor.send(Ack("done"), reply_to=asked["id"])
             assert await asking == Ack("done")
         await visitor.left()
-        await eventually(lambda: diary.entries[-1] == "ada closed at rest", "the room stays open")
+        await eventually(lambda: diary.entries[-1] == "ada closed at rest", "the hub stays open")
     assert diary.entries == ["ada opened", "ada StateSync", "ada Ack", "ada closed at rest"]
 
 
-async def test_what_the_bridge_asks_is_asked_again_after_a_cut() -> None:
+async def test_bridge_request_is_resent_after_cut() -> None:
     async with StandIn() as sprite, Relay(Street(sprite.port)) as relay:
         with relay.held("ada") as room:
             visitor = await sprite.visitor()
@@ -77,18 +77,18 @@ async def test_what_the_bridge_asks_is_asked_again_after_a_cut() -> None:
             assert await asking == Ack("done")
 
 
-async def test_who_waits_for_an_answer_hears_that_the_room_has_closed() -> None:
+async def test_closing_hub_fails_pending_request() -> None:
     async with StandIn() as sprite:
         async with Relay(Street(sprite.port)) as relay:
             with relay.held("ada") as room:
                 await (await sprite.visitor()).welcome(sync=state_sync())
                 asking = asyncio.create_task(room.ask(Heartbeat()))
-                await eventually(lambda: not room.is_at_rest, "nothing is asked")
+                await eventually(lambda: not room.is_at_rest, "no request is pending")
         with pytest.raises(LinkDownError):
             await asking
 
 
-async def test_a_room_stays_open_without_a_page_while_a_turn_runs() -> None:
+async def test_running_turn_keeps_hub_open() -> None:
     diary = Diary()
     async with StandIn() as sprite, stage(Street(sprite.port), observers=[diary], linger_seconds=0.01) as bridge:
         async with bridge.page() as page:
@@ -97,11 +97,11 @@ async def test_a_room_stays_open_without_a_page_while_a_turn_runs() -> None:
             await page.receive("state_sync")
             await visitor.send(Started("m1", origin="agent"), seq=1)
             await page.receive("agent_event")
-        await eventually(lambda: diary.entries[-1] == "local left", "the page is still here")
+        await eventually(lambda: diary.entries[-1] == "local left", "the page has not left")
         for number in range(2, 12):
             heard = len(diary.entries)
             await visitor.send(WholeText("m1", "Still at it."), seq=number)
-            await eventually(lambda: len(diary.entries) > heard, "the sprite is not heard any more")  # noqa: B023
+            await eventually(lambda: len(diary.entries) > heard, "the hub received no more messages")  # noqa: B023
         await visitor.send(done("m1"), seq=12)
         await visitor.left()
-        await eventually(lambda: diary.entries[-1] == "local closed at rest", "the room stays open")
+        await eventually(lambda: diary.entries[-1] == "local closed at rest", "the hub stays open")

@@ -1,4 +1,4 @@
-"""A relay that has its sprites by leases, and a real sprite: who may speak to it, and where its pages go."""
+"""A relay with leases, over a real sprite: sprite ownership, and page redirects to the owner."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def bridge(
 
 
 async def taken_by(leases: Leases, database: Database) -> Lease:
-    """As when the owner's lease ended and this one took it; in one step, since the owner takes what has ended again."""
+    """Move the lease to this owner in one statement; the old owner would renew a lapsed lease at once."""
     passed = "UPDATE leases SET owner = ?, epoch = epoch + 1, expires_at = db_now() + 60"
     await database.statement(passed, (leases.owner,))
     return await leases.own("local")
@@ -49,9 +49,10 @@ async def newest(workspace: Path) -> Lease | None:
         return await store.lease()
 
 
-async def test_a_page_of_a_bridge_that_lost_the_sprite_is_sent_to_the_next_one_and_misses_nothing(
+async def test_page_after_lease_loss_resumes_at_owner(
     tmp_path: Path,
 ) -> None:
+    """The old bridge closes the page; the new owner resumes it without a missed event."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     async with open_database(tmp_path / "bridge.db") as database, running_sprite(workspace, None) as sprite:
@@ -59,7 +60,7 @@ async def test_a_page_of_a_bridge_that_lost_the_sprite_is_sent_to_the_next_one_a
             async with first.page() as page:
                 await page.link("ready")
                 welcome = (await page.receive("auth_ok"))["payload"]
-                # Between two beats another one has taken it, and the news of that comes first.
+                # The other bridge takes the lease between two heartbeats; its notification arrives first.
                 assert await taken_by(b, database) == Lease("b", 2)
                 a.moved("local:2")
                 assert await page.closed() == aiohttp.WSCloseCode.SERVICE_RESTART
@@ -67,14 +68,15 @@ async def test_a_page_of_a_bridge_that_lost_the_sprite_is_sent_to_the_next_one_a
             async with second.page(**resume) as page:
                 await page.link("ready")
                 assert (await page.reply(await page.send("system", {"action": "status"})))["type"] == "status"
-            # Whoever comes to the wrong one is told so by being passed on.
+            # A page at the wrong bridge is sent to the owner.
             async with first.page() as page:
                 assert await page.closed() == aiohttp.WSCloseCode.SERVICE_RESTART
         await sprite.stop()
     assert await newest(workspace) == Lease("b", 2)
 
 
-async def test_a_sprite_that_has_seen_more_than_a_new_database_is_reached_all_the_same(tmp_path: Path) -> None:
+async def test_relay_with_reset_database_raises_lease_epoch(tmp_path: Path) -> None:
+    """A sprite that has seen epoch 50 accepts a bridge with an empty database."""
     workspace = tmp_path / "workspace"
     (workspace / ".os").mkdir(parents=True)
     async with open_workspace(workspace / ".os/workspace.db") as store:
@@ -92,7 +94,7 @@ async def test_a_sprite_that_has_seen_more_than_a_new_database_is_reached_all_th
         assert epoch > 50
 
 
-async def test_a_page_before_a_sleeping_sprite_is_passed_on_when_another_bridge_has_it(tmp_path: Path) -> None:
+async def test_page_of_sleeping_sprite_moves_to_owner(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     async with (
@@ -112,8 +114,8 @@ async def test_a_page_before_a_sleeping_sprite_is_passed_on_when_another_bridge_
         assert await page.closed() == aiohttp.WSCloseCode.SERVICE_RESTART
 
 
-async def test_pages_of_a_bridge_that_cannot_ask_who_has_the_sprite_are_let_go_after_a_while(tmp_path: Path) -> None:
-    """The database may be away for this bridge alone: another one has the sprite then, and can be reached."""
+async def test_lease_lookup_failure_closes_pages(tmp_path: Path) -> None:
+    """If only this bridge has lost the database, pages can reconnect to another one."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     async with (
@@ -133,13 +135,14 @@ async def test_pages_of_a_bridge_that_cannot_ask_who_has_the_sprite_are_let_go_a
             await page.link("ready")
 
 
-async def test_what_a_killed_bridge_left_open_is_looked_at_by_another_one_when_the_lease_has_ended(
+async def test_due_wakeup_survives_killed_owner(
     tmp_path: Path,
 ) -> None:
+    """Another bridge checks the pending wake-up of a killed bridge after its lease expires."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     async with open_database(tmp_path / "bridge.db") as database, running_sprite(workspace, None) as sprite:
-        # As it was in the middle of a wake-up when its owner was killed.
+        # The owner was killed in the middle of a wake-up.
         await database.statement("INSERT INTO waking VALUES ('local', 1, 7, 1, 1)")
         await database.statement("INSERT INTO leases VALUES ('local', 'gone', 'http://gone', 4, db_now() + 2)")
 
@@ -153,7 +156,7 @@ async def test_what_a_killed_bridge_left_open_is_looked_at_by_another_one_when_t
             stage(host, observers=[due], ownership=b, linger_seconds=0.1) as relay,
         ):
             async with Waker(relay.relay, due, may, died, ownership=b) as waker:
-                await eventually(lambda: waker.wakes["looked"] == 1, "it was woken")
+                await eventually(lambda: waker.wakes["looked"] == 1, "the sprite is not checked")
             assert waker.wakes.total() == 1
         await sprite.stop()
     assert await newest(workspace) == Lease("b", 5)

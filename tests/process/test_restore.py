@@ -1,4 +1,4 @@
-"""A lost agent comes back: what was said is known, nothing newer is replaced unasked, no step leaves half of one."""
+"""Restore of a lost agent: complete, resumable after a kill at any step, and never over newer data without consent."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ def sprites_programs_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def kept(data: Path, name: str, workspace: Path) -> None:
-    """Has the store of a data folder on which no bridge runs keep a workspace."""
+    """Replicate a workspace into a data folder on which no bridge runs."""
     async with open_store(Settings(data), None) as store:
         await ship(store, name, workspace)
 
 
 async def archive_of(workspace: Path, target: Path) -> bytes:
-    """What `export --force` writes, in this process."""
+    """Return the archive that `export --force` writes, made in this process."""
     assert await export(settings_of(workspace), str(target), without_files=False, force=True, as_json=False) == 0
     return target.read_bytes()
 
 
-# On this machine
+# Local workspaces
 
 
-async def test_a_workspace_that_was_deleted_is_offered_and_comes_back_as_it_was(curated: Path, tmp_path: Path) -> None:
+async def test_deleted_workspace_is_offered_and_restored(curated: Path, tmp_path: Path) -> None:
     data, own = tmp_path / "data", tmp_path / "own.zip"
     workspace = shutil.copytree(curated, data / "workspaces/local")
     (workspace / "documents").mkdir(exist_ok=True)
@@ -108,7 +108,7 @@ async def test_a_workspace_that_was_deleted_is_offered_and_comes_back_as_it_was(
             ):
                 assert again.status == 409
                 assert "It has 9 turn(s), and what is kept has 9" in (await again.text())
-            # What was refused is not in the log of acts: nothing was done.
+            # The audit log omits the rejected restore, which did nothing.
             _, log, _ = await bridge.run("audit")
             assert [line.split()[2:] for line in log.splitlines() if "restore" in line] == [
                 ["local", "restore", "local"],
@@ -120,7 +120,8 @@ async def test_a_workspace_that_was_deleted_is_offered_and_comes_back_as_it_was(
     assert await archive_of(workspace, own) == before
 
 
-async def test_what_is_there_is_put_aside_only_where_that_is_said(curated: Path, tmp_path: Path) -> None:
+async def test_existing_workspace_is_replaced_only_with_over(curated: Path, tmp_path: Path) -> None:
+    """The earlier workspace is moved aside."""
     data = tmp_path / "data"
     workspace = shutil.copytree(curated, data / "workspaces/ada")
     before = await archive_of(workspace, tmp_path / "before.zip")
@@ -128,7 +129,7 @@ async def test_what_is_there_is_put_aside_only_where_that_is_said(curated: Path,
     (workspace / "documents").mkdir(exist_ok=True)
     (workspace / "documents/newer.txt").write_text("newer")
     now = await archive_of(workspace, tmp_path / "now.zip")
-    # What is kept is not even read before that is known.
+    # The restore is rejected before the replica is read.
     shutil.copy(data / "store/ada/log.db", tmp_path / "log.db")
     with sqlite3.connect(data / "store/ada/log.db") as file:
         file.execute("UPDATE stored_rows SET sealed = zeroblob(length(sealed))")
@@ -153,7 +154,7 @@ async def test_what_is_there_is_put_aside_only_where_that_is_said(curated: Path,
 
 @asynccontextmanager
 async def restoring(*arguments: str, environment: dict[str, str]) -> AsyncIterator[ForkedProcess]:
-    """`python -m bridge restore ...` that is ended within the block."""
+    """Run `python -m bridge restore ...`, and kill it at the end of the block."""
     process = await fork_module("bridge", "restore", *arguments, env=environment)
     try:
         yield process
@@ -163,16 +164,16 @@ async def restoring(*arguments: str, environment: dict[str, str]) -> AsyncIterat
             await process.wait()
 
 
-async def test_killed_while_it_makes_the_workspace_the_same_restore_does_it(curated: Path, tmp_path: Path) -> None:
+async def test_killed_local_restore_can_be_repeated(curated: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     await kept(data, "ada", curated)
     before = await archive_of(curated, tmp_path / "before.zip")
     workspace, is_cut_off = data / "workspaces/ada", False
     while not is_cut_off:
-        # Where it was through before it was seen at work, it is done once more.
+        # The restore may finish before it is seen at work; then it is repeated.
         shutil.rmtree(workspace, ignore_errors=True)
         async with restoring("ada", "--data", str(data), environment=bridge_environment()) as process:
-            await eventually(partial(is_at_work, workspace, process), "nothing was begun")
+            await eventually(partial(is_at_work, workspace, process), "the restore did not start")
             with suppress(ProcessLookupError):
                 process.kill()
             ended = await process.wait()
@@ -184,11 +185,12 @@ async def test_killed_while_it_makes_the_workspace_the_same_restore_does_it(cura
 
 
 def is_at_work(workspace: Path, process: ForkedProcess) -> bool:
-    """Whether it has begun to make the workspace, or is over."""
+    """Return whether the restore has begun to write the workspace, or has ended."""
     return any(workspace.parent.glob(f".{workspace.name}.restoring-*")) or process.returncode is not None
 
 
-async def test_what_cannot_be_read_or_is_of_no_time_changes_nothing(curated: Path, tmp_path: Path) -> None:
+async def test_invalid_restore_changes_nothing(curated: Path, tmp_path: Path) -> None:
+    """Reasons: an invalid time, damaged rows, or a missing key."""
     data = tmp_path / "data"
     workspace = data / "workspaces/ada"
     await kept(data, "ada", curated)
@@ -220,7 +222,7 @@ async def test_what_cannot_be_read_or_is_of_no_time_changes_nothing(curated: Pat
     assert "damaged in the store: row" in " ".join((out + err).split())
 
 
-async def test_a_restore_into_a_folder_and_an_export_of_what_is_kept(curated: Path, tmp_path: Path) -> None:
+async def test_replica_restores_into_folder_and_exports(curated: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     own = await archive_of(curated, tmp_path / "own.zip")
     await kept(data, "ada", curated)
@@ -235,7 +237,7 @@ async def test_a_restore_into_a_folder_and_an_export_of_what_is_kept(curated: Pa
         assert not (data / "workspaces/ada").exists()
     status, _, err = await run_bridge("export", "ada", str(tmp_path / "alone.zip"), "--data", str(data))
     assert status == 0, err
-    # Whoever took all that an agent knows is in the log of acts, however it was done.
+    # The audit log has every export, by any command.
     _, log, _ = await run_bridge("audit", "--data", str(data))
     told = [line.split("  ", 2)[2].strip() for line in log.splitlines() if " export " in line]
     assert [line.split(",")[0].replace("(as_of", "(").split("(")[0] for line in told] == ["export ada "] * 6
@@ -247,7 +249,7 @@ async def test_a_restore_into_a_folder_and_an_export_of_what_is_kept(curated: Pa
     assert await archive_of(tmp_path / "new", tmp_path / "again.zip") == own
 
 
-async def test_a_poisoned_name_costs_nothing_but_itself_and_is_said_by_name(curated: Path, tmp_path: Path) -> None:
+async def test_invalid_file_name_is_left_out_and_reported(curated: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     own = await archive_of(curated, tmp_path / "own.zip")
     async with open_store(Settings(data), None) as store:
@@ -275,7 +277,7 @@ async def test_a_poisoned_name_costs_nothing_but_itself_and_is_said_by_name(cura
     for workspace in (tmp_path / "folder", data / "workspaces/ada"):
         assert await archive_of(workspace, tmp_path / "again.zip") == own
     async with running_bridge(data) as bridge:
-        # One is asked, the other works by itself.
+        # The first export asks the running bridge; the second reads the replica itself.
         for run in (bridge.run, run_bridge):
             more = ("--from", "store", "--force", *(("--data", str(data)) if run is run_bridge else ()))
             status, _, err = await run("export", "ada", str(tmp_path / "kept.zip"), *more)
@@ -284,17 +286,17 @@ async def test_a_poisoned_name_costs_nothing_but_itself_and_is_said_by_name(cura
             assert (await command(tmp_path / "look", "import", str(tmp_path / "kept.zip"), "--dry-run"))[0] == 0
     _, log, _ = await run_bridge("audit", "--data", str(data))
     lines = [line for line in log.splitlines() if "left_out" in line]
-    # The folder, the restore, and both exports.
+    # One line each for the folder and the restore, and two for the exports.
     assert len(lines) == 4
     assert all(map(names_both, lines))
 
 
-# On a VM
+# VMs
 
 
 @dataclass
 class House:
-    """A host of VMs with the store that keeps what lives on them."""
+    """A VM host with the replicas of its sprites."""
 
     host: SpritesHost
     restorer: Restorer
@@ -315,7 +317,7 @@ async def house(emulator: Emulator, tokens: Tokens, folder: Path) -> AsyncIterat
 
 
 async def destroyed(emulator: Emulator, name: str = "ada") -> None:
-    """As if somebody had destroyed it at sprites.dev."""
+    """Destroy a VM from outside, as at sprites.dev."""
     async with (
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session,
         session.delete(f"{emulator.url}/v1/sprites/{name}") as response,
@@ -324,7 +326,7 @@ async def destroyed(emulator: Emulator, name: str = "ada") -> None:
 
 
 def told_apart(one: bytes, other: bytes) -> dict[str, tuple[bytes, bytes]]:
-    """The entries of two archives that are not the same, but for when the files of a deploy were written."""
+    """Return the entries that differ between two archives, without their manifests."""
     both = []
     for archive in (one, other):
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
@@ -334,7 +336,7 @@ def told_apart(one: bytes, other: bytes) -> dict[str, tuple[bytes, bytes]]:
     return {name: (left.get(name, b""), right.get(name, b"")) for name in names if left.get(name) != right.get(name)}
 
 
-async def test_a_vm_that_is_gone_is_not_made_anew_empty_but_restored(
+async def test_destroyed_vm_is_restored_not_recreated_empty(
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
     before = await archive_of(curated, tmp_path / "own.zip")
@@ -358,7 +360,7 @@ async def test_a_vm_that_is_gone_is_not_made_anew_empty_but_restored(
         reached = await home.host.reach("ada", Heard())
         assert reached.token not in {"the-old-token", ""}
         await greeting(reached)
-        # Nobody is told that it is gone any more, and nothing is restored over it unasked.
+        # The loss is no longer reported, and a second restore needs consent.
         with pytest.raises(RestoreRefusedError, match=r"It has 9 turn\(s\), and what is kept has 9"):
             await home.restorer.restore("ada", Asked("ada"), Heard())
         new = emulator.machines["ada"]
@@ -368,23 +370,24 @@ async def test_a_vm_that_is_gone_is_not_made_anew_empty_but_restored(
     assert told_apart(await archive_of(new.workspace, tmp_path / "again.zip"), before) == {}
 
 
-async def test_cut_off_anywhere_the_same_restore_makes_it_whole_and_nobody_uses_half_of_it(
+async def test_interrupted_vm_restore_can_be_repeated(
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
+    """No client reaches a half-restored VM."""
     before = await archive_of(curated, tmp_path / "own.zip")
     machine = await disk.put_into(emulator, tokens)
     emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
         await ship(home.store, "ada", curated)
         own = Asked("ada", over=True)
-        # Before the first step that changes anything the earlier one stays in use.
+        # A failure before the first change leaves the earlier workspace in use.
         emulator.faults = [Fault("PUT", "fs/write", times=9, status=400)]
         with pytest.raises(HostError, match=r"restore\.zip was refused"):
             await home.restorer.restore("ada", own, Heard())
         emulator.faults.clear()
         assert not await home.losses.is_begun("ada")
         await greeting(await home.host.reach("ada", Heard()))
-        # Cut off when it has put the earlier one aside: nobody gets the empty one.
+        # A failure after the earlier workspace was moved aside: the empty one is not reachable.
         heard = Heard()
         emulator.faults = [Fault("", "services/sprite/stop", then=lambda: emulator.faults.append(LOST))]
         with pytest.raises(HostError):
@@ -402,7 +405,7 @@ async def test_cut_off_anywhere_the_same_restore_makes_it_whole_and_nobody_uses_
 
 
 @pytest.mark.soak
-async def test_killed_when_it_has_begun_the_same_restore_makes_the_vm_whole(
+async def test_killed_vm_restore_can_be_repeated(
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
     before = await archive_of(curated, tmp_path / "own.zip")
@@ -416,7 +419,7 @@ async def test_killed_when_it_has_begun_the_same_restore_makes_the_vm_whole(
     async with restoring(*arguments, "--over", environment=environment) as process:
 
         def kill_once_begun() -> None:
-            # Its code is brought up to date before, which stops it, too.
+            # The deploy before the restore stops the service too.
             with sqlite3.connect(tmp_path / "data/bridge.db") as file:
                 if file.execute("SELECT count(*) FROM restores").fetchone()[0]:
                     process.kill()
@@ -425,7 +428,7 @@ async def test_killed_when_it_has_begun_the_same_restore_makes_the_vm_whole(
         async with asyncio.timeout(PATIENCE):
             assert await process.wait() == -signal.SIGKILL
     emulator.faults.clear()
-    # It was begun: nobody has to say once more that it may go on.
+    # The restore has begun, so it needs no second consent.
     status, out, err = await run_bridge("restore", *arguments, environment=environment)
     assert status == 0, out + err
     assert "restored, with 9 turn(s)" in " ".join(out.split())
@@ -433,14 +436,14 @@ async def test_killed_when_it_has_begun_the_same_restore_makes_the_vm_whole(
     assert told_apart(await archive_of(machine.workspace, tmp_path / "again.zip"), before) == {}
 
 
-#: Commands are refused from here on, as by a VM that is wedged.
+#: Every further command fails, as on a wedged VM.
 LOST = Fault("GET", "/exec", times=99, status=400, body="wedged")
 
 
 async def test_wedged_vm_is_replaced_only_when_asked(
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
-    """Its person may give it up while that is offered, and at no other time."""
+    """The person may replace the VM only while the replacement is offered."""
     machine = await disk.put_into(emulator, tokens)
     emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:
@@ -460,13 +463,13 @@ async def test_wedged_vm_is_replaced_only_when_asked(
             with pytest.raises(RestoreRefusedError, match="does not need that"):
                 await restoring.asked_by("ada", "replace")
             with relay.held("ada") as room:
-                await eventually(lambda: relay.offer("ada") == "replace", "nothing is offered")
+                await eventually(lambda: relay.offer("ada") == "replace", "no replacement is offered")
                 assert "though its machine is there. What it knew is kept as of 20" in room.change.detail
                 for how in ("over", "keep"):
                     with pytest.raises(RestoreRefusedError, match="does not need that"):
                         await restoring.asked_by("ada", how)
                 assert emulator.machines["ada"] is machine
-                # It is destroyed, and would be made anew.
+                # The VM is destroyed; creating the new one fails.
                 with pytest.raises(HostError, match="planted"):
                     await restoring.asked_by("ada", "replace")
                 assert emulator.counted("DELETE", "/v1/sprites/ada$") == 1
@@ -474,9 +477,10 @@ async def test_wedged_vm_is_replaced_only_when_asked(
                 assert await home.losses.is_begun("ada")
 
 
-async def test_an_export_wakes_no_vm_that_sleeps(
+async def test_default_export_leaves_sleeping_vm_asleep(
     emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
 ) -> None:
+    """Only an export from the machine itself wakes the VM."""
     machine = await disk.put_into(emulator, tokens)
     emulator.image = disk.packages
     async with house(emulator, tokens, tmp_path / "data") as home:

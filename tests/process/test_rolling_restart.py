@@ -1,4 +1,4 @@
-"""Bridges are restarted one after the other, and every page sees every event once and in order."""
+"""Restart bridges one after the other: every page receives every event once, in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.inspection import durable_events, eventually
 pytestmark = pytest.mark.soak
 
 
-async def test_every_page_sees_every_event_once_and_in_order(tmp_path: Path, postgres_url: str) -> None:
+async def test_rolling_restart_delivers_events_once_in_order(tmp_path: Path, postgres_url: str) -> None:
     shared: dict[str, Any] = {"BRIDGE_DATABASE_URL": postgres_url, "BRIDGE_CLUSTER_SECRET": "what these two share"}
     bridges: dict[str, tuple[BridgeProcess, AsyncExitStack]] = {}
 
@@ -28,7 +28,7 @@ async def test_every_page_sees_every_event_once_and_in_order(tmp_path: Path, pos
         return bridge
 
     async def said(name: str, text: str, cookie: str) -> str:
-        """A mission typed at one bridge, by a page that does not wait for what comes of it."""
+        """Send a mission at one bridge, from a page that leaves after the acknowledgment."""
         async with bridges[name][0].page(cookie) as page:
             await page.link("ready")
             mission_id = await page.send("mission", {"text": text})
@@ -48,22 +48,22 @@ async def test_every_page_sees_every_event_once_and_in_order(tmp_path: Path, pos
         async with staying(*pages):
             for turn, name in enumerate("ab"):
                 missions.append(await said(name, f"Before restart {turn}", cookie))
-                await eventually(lambda: _have(pages, missions), "a page did not hear of a mission's end")
+                await eventually(lambda: _have(pages, missions), "a page missed the end of a mission")
                 before = [page.connections for page in pages]
                 await bridges[name][1].aclose()
-                # Said while one of them is away.
+                # The mission is sent while one bridge is down.
                 other = "b" if name == "a" else "a"
                 missions.append(await said(other, f"During restart {turn}", cookie))
                 await start(name)
-                await eventually(lambda: _have(pages, missions), "a page did not hear of a mission's end")
+                await eventually(lambda: _have(pages, missions), "a page missed the end of a mission")
                 assert any(page.connections > count for page, count in zip(pages, before, strict=True))
-        # It lives where it was wanted first: either page may have been that quick.
+        # Either bridge may have been the first owner.
         (workspace,) = tmp_path.glob("*/data/workspaces/ada")
         every = [event["seq"] for event in durable_events(workspace)]
         for page in pages:
             assert page.began_anew == 1
             assert page.completed == missions
-            # The first is where it began.
+            # The first event is the page's starting point.
             assert page.seqs == list(range(page.seqs[0], page.seqs[-1] + 1))
             assert page.seqs[-1] == every[-1]
     finally:

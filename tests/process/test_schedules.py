@@ -1,4 +1,4 @@
-"""What is due fires by itself in a real sprite: at its time, late after a stop, once under kills, and under bounds."""
+"""Due actions of a real sprite: on time, late after a stop, once despite kills, and limited."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from tests.inspection import (
 )
 from tests.memory_stores import open_stores
 
-#: How often the campaign kills a sprite.
+#: Number of times the test kills a sprite.
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 1
-#: For tests of the sprite that they share.
+#: Tests that share one sprite.
 shared = pytest.mark.asyncio(loop_scope="module")
 
 
 @dataclass(frozen=True, slots=True)
 class Home(SharedSprite):
-    """A sprite that some tests share, and the VM that it believes to run on."""
+    """A shared sprite, and the VM on which it believes it runs."""
 
     vm: Machine
 
@@ -61,14 +61,14 @@ async def home_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]
 
 @asynccontextmanager
 async def conversation(home: Home) -> AsyncIterator[Client]:
-    """A client; when it has ended, the model knows no script."""
+    """Connect a client; reset the model's script afterwards."""
     async with home.client() as client:
         yield client
     home.model.script = Script()
 
 
 async def add(client: Client, content: str, after: float = 0.0, **more: Any) -> int:
-    """An action that is due so many seconds from now; returns its id."""
+    """Add an action that is due after this number of seconds. Return its id."""
     asked = {"op": "add_action", "content": content, "due": time.time() + after, **more}
     answer = await client.ask("memory", asked)
     assert answer["type"] == "memory_result", answer
@@ -93,13 +93,13 @@ def started(message: Message) -> bool:
 
 
 async def next_fired(client: Client) -> str:
-    """The id of the next mission that a schedule begins."""
+    """Return the id of the next mission that a schedule starts."""
     mission_id: str = (await client.until(started))["payload"]["mission_id"]
     return mission_id
 
 
 @shared
-async def test_an_action_fires_at_its_time_and_everybody_hears_of_it(home: Home) -> None:
+async def test_due_action_fires_and_is_reported(home: Home) -> None:
     async with conversation(home) as client:
         later = await add(client, "Call the dentist", 3600.0)
         told = await client.ever(lambda m: m["type"] == "schedule_update")
@@ -130,7 +130,7 @@ async def test_an_action_fires_at_its_time_and_everybody_hears_of_it(home: Home)
 
 
 @shared
-async def test_a_heartbeat_is_answered_when_what_is_due_has_ended_however_many_come(home: Home) -> None:
+async def test_heartbeat_is_answered_after_due_actions(home: Home) -> None:
     home.model.script.agent({"match": "due_action", "on": "prompt", "delay": 0.5, "times": -1})
     async with conversation(home) as client:
         for number in range(2):
@@ -145,12 +145,12 @@ async def test_a_heartbeat_is_answered_when_what_is_due_has_ended_however_many_c
 
 
 @shared
-async def test_it_can_be_stopped_and_what_is_dismissed_before_it_begins_never_runs(home: Home) -> None:
+async def test_interrupt_stops_action_and_dismissed_action_never_runs(home: Home) -> None:
     home.model.script.agent({"match": "think for ever", "on": "prompt", "hang": True, "times": -1})
     async with conversation(home) as client:
         hanging = await add(client, "think for ever")
         mission = await next_fired(client)
-        await eventually(lambda: "sprite" in home.vm.tasks, "the VM is held awake")
+        await eventually(lambda: "sprite" in home.vm.tasks, "the VM is not kept awake")
         waiting = await add(client, "run `touch never`")
         await client.ask("memory", {"op": "resolve_action", "id": waiting, "status": "dismissed"})
         (stopped,) = (await client.ask("interrupt"))["payload"]["stopped"]
@@ -159,22 +159,22 @@ async def test_it_can_be_stopped_and_what_is_dismissed_before_it_begins_never_ru
         failed = await has_status(home.workspace, hanging, "failed")
         assert failed["history"][-1] == "stopped before it had ended"
         await client.ask("heartbeat")
-        # Else what other tests left to be curated may hold it.
+        # Turns of other tests that are pending curation would keep the VM awake.
         await client.ask("system", {"action": "flush"})
-        await eventually(lambda: not home.vm.tasks, "the VM is let go")
+        await eventually(lambda: not home.vm.tasks, "the VM is kept awake")
     assert not (home.workspace / "never").exists()
     assert action(home.workspace, waiting)["status"] == "dismissed"
 
 
 @shared
-async def test_without_a_budget_it_is_kept_and_tried_again(home: Home) -> None:
+async def test_action_without_budget_is_retried_later(home: Home) -> None:
     refusal = {"error": 402, "type": "billing_error", "message": "The day's budget is used up.", "times": -1}
     home.model.script.agent({"match": "due_action", **refusal})
     async with conversation(home) as client:
         number = await add(client, "Call the dentist")
         end = await client.end_of(await next_fired(client))
         assert (end["event"], end["code"]) == ("error", "budget_used_up")
-        await eventually(lambda: action(home.workspace, number)["due"] is not None, "it is due again")
+        await eventually(lambda: action(home.workspace, number)["due"] is not None, "the action is not due again")
         waiting = action(home.workspace, number)
         assert waiting["status"] == "open"
         assert "budget is used up" in waiting["history"][-1]
@@ -183,9 +183,10 @@ async def test_without_a_budget_it_is_kept_and_tried_again(home: Home) -> None:
 
 
 @shared
-async def test_an_agent_cannot_set_up_repeats_in_a_schedules_turn_and_what_it_makes_is_shown_as_such(
+async def test_scheduled_turn_cannot_add_recurring_action(
     home: Home,
 ) -> None:
+    """Single actions it adds are marked as made by a schedule."""
     calls = [
         {"type": "tool_use", "name": "mcp__sprite__schedule", "input": {"content": "Look again", **wanted}}
         for wanted in ({"rrule": "FREQ=DAILY"}, {"due": "in 2 hours"})
@@ -202,8 +203,8 @@ async def test_an_agent_cannot_set_up_repeats_in_a_schedules_turn_and_what_it_ma
     assert (made["origin"], made["id"] == number) == ("schedule", False)
 
 
-async def test_missed_actions_fire_late_once_and_ask(model: OfflineModel, workspace: Path) -> None:
-    """What came due while the sprite was away fires at its start; in ask mode it waits for somebody to allow it."""
+async def test_missed_actions_fire_late_once_with_permission(model: OfflineModel, workspace: Path) -> None:
+    """Actions missed by a stopped sprite fire at its start; in ask mode they need permission."""
 
     def is_asked() -> bool:
         return any("permission_request" in str(row["frame"]) for row in workspace_db(workspace, "SELECT * FROM events"))
@@ -215,13 +216,13 @@ async def test_missed_actions_fire_late_once_and_ask(model: OfflineModel, worksp
         once = await actions.add("run `touch allowed`", by="person", due=four_hours_ago + 3600)
         await actions.add("Stretch", by="person", due=four_hours_ago + 1800, rrule="FREQ=MINUTELY;INTERVAL=5")
     async with running_sprite(workspace, model.url, permissions="ask") as sprite:
-        await eventually(is_asked, "the question waits with nobody there")
+        await eventually(is_asked, "no permission request was stored")
         assert not (workspace / "allowed").exists()
         async with sprite.client() as client:
             sync = (await client.until(lambda m: m["type"] == "state_sync"))["payload"]
             (question,) = sync["permissions"]
             await client.ask("permission", {"request_id": question["request_id"], "decision": "allow"})
-            # Answered when both have been looked after.
+            # The heartbeat is answered after both actions.
             await client.ask("heartbeat")
         texts = [line["text"] for line in workspace_db(workspace, "SELECT * FROM chat_messages WHERE role = 'user'")]
         assert [text.split("\n")[0] for text in texts] == ["Stretch", "run `touch allowed`"]
@@ -237,13 +238,13 @@ async def test_missed_actions_fire_late_once_and_ask(model: OfflineModel, worksp
     assert len(observations(workspace)) == 2
 
 
-async def test_reminder_cut_off_after_effects_fails(model: OfflineModel, workspace: Path) -> None:
-    """It is not run again (test_waking.py: one that had done nothing yet begins again)."""
+async def test_reminder_interrupted_after_tool_call_fails(model: OfflineModel, workspace: Path) -> None:
+    """It is not run again; test_waking.py covers reminders without a tool call."""
     model.script.agent({"match": "due_action", "on": "result", "hang": True})
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         number = await add(client, "run `echo once >> ran`")
         cut = await next_fired(client)
-        await eventually((workspace / "ran").exists, "it is at work")
+        await eventually((workspace / "ran").exists, "the command did not run")
         await sprite.stop()
         end = await client.end_of(cut)
     assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", False)
@@ -258,11 +259,11 @@ async def test_reminder_cut_off_after_effects_fails(model: OfflineModel, workspa
 
 
 async def asked(model: OfflineModel, times: int) -> None:
-    await eventually(lambda: len(prompts(model, "due_action")) >= times, f"the model was asked {times} times")
+    await eventually(lambda: len(prompts(model, "due_action")) >= times, f"the model was not asked {times} times")
 
 
 @pytest.mark.soak
-async def test_reminder_killed_without_effects_begins_again(model: OfflineModel, workspace: Path) -> None:
+async def test_reminder_killed_before_tool_call_restarts(model: OfflineModel, workspace: Path) -> None:
     model.script.agent({"match": "due_action", "on": "prompt", "hang": True})
     attempts = []
     number = 0
@@ -285,7 +286,7 @@ async def test_reminder_killed_without_effects_begins_again(model: OfflineModel,
 
 
 @pytest.mark.soak
-async def test_reminder_survives_interrupt_of_whole_group(model: OfflineModel, workspace: Path) -> None:
+async def test_reminder_survives_sigint_of_process_group(model: OfflineModel, workspace: Path) -> None:
     """Ctrl-C in a terminal interrupts the sprite and the agent's CLI at once."""
     model.script.agent({"match": "due_action", "on": "prompt", "hang": True, "times": 1})
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
@@ -302,7 +303,7 @@ async def test_reminder_survives_interrupt_of_whole_group(model: OfflineModel, w
 
 
 @pytest.mark.soak
-async def test_reminder_cut_off_three_times_is_given_up(model: OfflineModel, workspace: Path) -> None:
+async def test_reminder_interrupted_three_times_is_given_up(model: OfflineModel, workspace: Path) -> None:
     model.script.agent({"match": "due_action", "on": "prompt", "hang": True, "times": -1})
     number = 0
     for life in range(3):
@@ -323,7 +324,7 @@ async def test_reminder_cut_off_three_times_is_given_up(model: OfflineModel, wor
 
 
 @pytest.mark.soak
-async def test_under_kills_at_any_moment_each_action_fires_exactly_once(model: OfflineModel, workspace: Path) -> None:
+async def test_killed_sprite_fires_each_action_once(model: OfflineModel, workspace: Path) -> None:
     seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
     print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""What a page needs that comes in the middle, or beside another one: everything open, and every change."""
+"""State of an additional page: everything open, and every later change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def rows_of(client: Client, op: str, **payload: object) -> list[Message]:
     return rows
 
 
-async def test_a_page_that_opens_in_mid_mission_gets_the_question_the_events_so_far_and_what_waits(
+async def test_late_page_receives_question_events_and_queue(
     home: SharedSprite,
 ) -> None:
     async with home.client() as first:
@@ -54,7 +54,7 @@ async def test_a_page_that_opens_in_mid_mission_gets_the_question_the_events_so_
             assert running["mission_id"] == mission
             assert next(event["event"] for event in running["events"]) == "started"
             assert "tool_use" in [event["event"] for event in running["events"]]
-            # Either page may answer, and both hear of it.
+            # Either page may answer; both receive the decision.
             await second.ask("permission", {"request_id": question["request_id"], "decision": "allow"})
             for page in (first, second):
                 resolved = [m["payload"] for m in page.received if m["type"] == "permission_resolved"]
@@ -66,7 +66,7 @@ async def test_a_page_that_opens_in_mid_mission_gets_the_question_the_events_so_
             assert (sync["permissions"], sync["queued"], sync["running"]) == ([], [], None)
 
 
-async def test_a_message_of_one_page_appears_on_the_other_before_it_is_worked_on(home: SharedSprite) -> None:
+async def test_message_appears_on_other_page_before_start(home: SharedSprite) -> None:
     async with home.client() as first, home.sprite.client() as second:
         mission = first.send("mission", {"text": "Hello, both of you"})
         said = await payload_of(second, "chat_said")
@@ -76,7 +76,7 @@ async def test_a_message_of_one_page_appears_on_the_other_before_it_is_worked_on
         await first.end_of(mission)
 
 
-async def test_a_waiting_message_can_be_taken_back_and_never_reaches_the_agent(home: SharedSprite) -> None:
+async def test_queued_message_can_be_withdrawn(home: SharedSprite) -> None:
     async with home.client() as client:
         client.send("mission", {"text": "run `touch first`"})
         question = await payload_of(client, "permission_request")
@@ -90,7 +90,8 @@ async def test_a_waiting_message_can_be_taken_back_and_never_reaches_the_agent(h
     assert observation_of(home.workspace, waiting)["outcome"] == "interrupted"
 
 
-async def test_stacks_are_announced_whoever_makes_or_changes_them(home: SharedSprite) -> None:
+async def test_stack_changes_reach_every_page(home: SharedSprite) -> None:
+    """Changes by the agent and by a person are announced."""
     async with home.client() as first, home.sprite.client() as second:
         mission = first.send("mission", {"text": "make a table card of apples 3, pears 5"})
         made = await payload_of(second, "stack_update")
@@ -108,7 +109,7 @@ async def test_stacks_are_announced_whoever_makes_or_changes_them(home: SharedSp
             assert changed == {"stack_id": made["stack_id"], "name": name, "archived": archived}
 
 
-async def test_an_edit_of_a_version_that_is_no_longer_the_newest_is_a_conflict(home: SharedSprite) -> None:
+async def test_edit_of_stale_version_conflicts(home: SharedSprite) -> None:
     async with home.client() as client:
         opened = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]["version"]
         edit = {"op": "edit", "name": "user.md", "version": opened}
@@ -118,7 +119,7 @@ async def test_an_edit_of_a_version_that_is_no_longer_the_newest_is_a_conflict(h
         assert (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]["content"] == "# One\n"
 
 
-async def test_what_a_hand_wrote_is_told_to_every_page_also_where_an_edit_conflicts_with_it(home: SharedSprite) -> None:
+async def test_external_edit_reaches_pages_despite_conflict(home: SharedSprite) -> None:
     async with home.client() as client, home.sprite.client() as other:
         version = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]["version"]
         (home.workspace / ".os/memory/user.md").write_text("# By hand\n")
@@ -127,7 +128,8 @@ async def test_what_a_hand_wrote_is_told_to_every_page_also_where_an_edit_confli
         assert (await payload_of(other, "memory_update"))["files"] == ["user.md"]
 
 
-async def test_the_timeline_shows_turns_and_what_changed_memory_newest_first_in_pages(home: SharedSprite) -> None:
+async def test_timeline_lists_turns_and_curations_newest_first(home: SharedSprite) -> None:
+    """Both lists are paged."""
     async with home.client() as client:
         await chat(client, "I prefer short answers")
         await client.ask("memory", {"op": "edit", "name": "context.md", "content": "# Context\n"})
@@ -149,7 +151,7 @@ async def test_the_timeline_shows_turns_and_what_changed_memory_newest_first_in_
         assert await rows_of(client, "learnings", before=1) == []
 
 
-async def test_older_lines_of_the_chat_come_in_pages_that_join(home: SharedSprite) -> None:
+async def test_chat_pages_join_without_gap(home: SharedSprite) -> None:
     async with home.client() as first:
         await chat(first, "Hello", "Hello again")
     async with home.client() as client:
@@ -160,7 +162,7 @@ async def test_older_lines_of_the_chat_come_in_pages_that_join(home: SharedSprit
         assert await rows_of(client, "chat", before=whole[0]["id"]) == []
 
 
-async def test_health_tells_spend_and_what_waits(home: SharedSprite) -> None:
+async def test_health_reports_spend_and_pending_turns(home: SharedSprite) -> None:
     async with home.client() as client:
         await chat(client, "I prefer long walks")
         await client.ask("system", {"action": "flush"})
@@ -170,7 +172,7 @@ async def test_health_tells_spend_and_what_waits(home: SharedSprite) -> None:
     assert answer["turns"] >= answer["curations"]
 
 
-async def test_a_forget_is_previewed_without_changing_anything(home: SharedSprite) -> None:
+async def test_forget_preview_changes_nothing(home: SharedSprite) -> None:
     async with home.client() as client:
         await chat(client, "I prefer short meetings")
         target = {"op": "forget", "text": "short meetings", "preview": True}

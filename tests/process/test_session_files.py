@@ -1,4 +1,4 @@
-"""What the CLI writes down as it is lives no longer than its session: transcripts, subagents, long results, outputs."""
+"""The CLI's unredacted files live no longer than their session: transcripts, subagents, long results and outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bridge.fake_model.model import OfflineModel
 from tests.harness import running_sprite, sprite_process
 from tests.inspection import chat, eventually, journal, transcript
 
-#: Never said to be secret, so that only its absence shows that files are gone.
+#: These words are never redacted, so only deletion removes them.
 WORDS = "zebra-walks-at-noon"
 
 
@@ -19,20 +19,20 @@ def cli_folder(workspace: Path) -> Path:
 
 
 def with_the_words(workspace: Path) -> set[str]:
-    """The files of the CLI's folder that hold them."""
+    """Return the files in the CLI's folder that contain WORDS."""
     folder = cli_folder(workspace)
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)) for path in files if WORDS.encode() in path.read_bytes()}
 
 
 def outputs(model: OfflineModel) -> list[Path]:
-    """Where the CLI said that the output of work in the background is."""
+    """Return the output files of background work that the CLI has named."""
     told = " ".join(json.dumps(request.body) for request in model.requests)
     return [Path(path) for path in set(re.findall(r"/[^ \"\\]+/tasks/\w+\.output", told))]
 
 
-async def test_cli_files_live_as_long_as_session(model: OfflineModel, workspace: Path) -> None:
-    """Across a kill, and to the session's end; what an ended one left goes at the start."""
+async def test_cli_files_are_deleted_with_session(model: OfflineModel, workspace: Path) -> None:
+    """They survive a kill; a start deletes files of earlier sessions."""
     calls = (
         ("Agent", {"description": "look", "prompt": f"{WORDS}, go on", "subagent_type": "general-purpose"}),
         ("Bash", {"command": f"for i in $(seq 1 20000); do echo {WORDS} $i; done"}),
@@ -44,7 +44,7 @@ async def test_cli_files_live_as_long_as_session(model: OfflineModel, workspace:
     earlier.parent.mkdir(parents=True)
     earlier.write_text(WORDS)
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
-        assert not earlier.exists(), "an ended session left it"
+        assert not earlier.exists(), "the file of an ended session remains"
         await chat(client, f"much of {WORDS}")
         assert outputs(model)
         assert all(path.is_relative_to(cli_folder(workspace)) for path in outputs(model))
@@ -52,11 +52,13 @@ async def test_cli_files_live_as_long_as_session(model: OfflineModel, workspace:
         def kinds() -> set[str]:
             return {part for file in with_the_words(workspace) for part in Path(file).parts}
 
-        await eventually(lambda: {"subagents", "tool-results", "tasks"} <= kinds(), "everything is written")
-        # The agent's report may have begun a turn of its own.
-        await eventually(lambda: journal(workspace) == [], "the turns are over")
+        await eventually(
+            lambda: {"subagents", "tool-results", "tasks"} <= kinds(), "the CLI did not write all kinds of files"
+        )
+        # The agent's report may have started another turn.
+        await eventually(lambda: journal(workspace) == [], "a turn is still running")
         await sprite.kill()
-    # The session goes on; what others left goes at the start.
+    # The session continues; the start deletes files of other sessions.
     kept = with_the_words(workspace)
     (own,) = [file for file in kept if "subagents" not in file and file.endswith(".jsonl")]
     earlier = cli_folder(workspace) / Path(own).with_name(earlier.name)

@@ -1,6 +1,6 @@
-"""Session logs as the real CLI writes them, and what becomes of them when they are damaged, old or unfinished.
+"""Read session logs as the real CLI writes them, and logs that are damaged, old or unfinished.
 
-Long, since its tests share one recording of the real CLI.
+The file is long because its tests share one recording of the real CLI.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def subagents(log: Path) -> SubagentLogs:
 def cut(
     lines: Iterable[Line | str], agents: SubagentLogs | None = None, after: float = LATER
 ) -> tuple[list[ImportedTurn], int]:
-    """The turns of a log as it is read so many seconds after now, and how many are left open."""
+    """Return the turns of a log as read `after` seconds from now, and the number of open turns."""
     cutter = SessionTurns("a-session", agents or SubagentLogs(), lambda folder: folder)
     turns: list[ImportedTurn | None] = []
     for line in lines:
@@ -77,7 +77,7 @@ def told(turns: Iterable[ImportedTurn]) -> list[tuple[str, str, str]]:
 
 
 def calls(turn: ImportedTurn) -> list[tuple[str, bool, str]]:
-    """(name, whether a subagent made it, result) of each tool call."""
+    """Return name, whether a subagent made the call, and result of each tool call."""
     return [(call["name"], "agent_id" in call, call["result"]) for call in turn.observation.tool_calls]
 
 
@@ -89,10 +89,10 @@ def is_prompt(line: Line, text: str) -> bool:
     return bool(line["type"] == "user" and line["message"]["content"] == text)
 
 
-# --- what happened ---
+# --- turns ---
 
 
-def test_replies_tool_calls_and_failed_tool_calls_are_kept_whole_and_in_order(recorded: Recorded) -> None:
+def test_log_reader_keeps_tool_calls_in_order(recorded: Recorded) -> None:
     hello, echo, failed, both, *_ = turns_of(recorded.log("everyday"))
     assert hello.observation.user_message == "Hello there"
     assert "stand-in" in hello.observation.agent_response
@@ -109,7 +109,8 @@ def test_replies_tool_calls_and_failed_tool_calls_are_kept_whole_and_in_order(re
     assert hello.started_at < hello.ended_at < echo.started_at < echo.ended_at
 
 
-def test_a_summary_of_a_compaction_is_in_no_turn_and_the_turn_around_it_stays_whole(recorded: Recorded) -> None:
+def test_log_reader_skips_compaction_summary(recorded: Recorded) -> None:
+    """The turn around the compaction stays whole."""
     log = recorded.log("everyday")
     assert log.read_text().count('"isCompactSummary":true') == 2
     turns = turns_of(log)
@@ -126,7 +127,7 @@ def test_a_summary_of_a_compaction_is_in_no_turn_and_the_turn_around_it_stays_wh
     assert "/compact" not in everything
 
 
-def test_errors_and_interrupts_are_what_they_were(recorded: Recorded) -> None:
+def test_log_reader_recognizes_errors_and_interrupts(recorded: Recorded) -> None:
     refused, fine, in_tool, in_thought, in_speech, *_ = turns_of(recorded.log("troubled"))
     assert (refused.observation.outcome, refused.observation.agent_response) == ("error", "")
     assert "400 scripted error" in refused.observation.notice
@@ -140,30 +141,30 @@ def test_errors_and_interrupts_are_what_they_were(recorded: Recorded) -> None:
     assert not any("interrupted by user" in t.observation.user_message for t in (in_tool, in_thought, in_speech))
 
 
-def test_a_resumed_session_goes_on_and_what_it_repeats_is_taken_once(recorded: Recorded) -> None:
+def test_resumed_session_counts_repeated_lines_once(recorded: Recorded) -> None:
     lines = lines_of(recorded.log("troubled"))
     turns, _ = cut(lines)
     assert [turn.observation.user_message for turn in turns[-2:]] == ["Hello after all", "Hello, resumed"]
     assert cut([*lines, *lines])[0] == turns
 
 
-def test_a_forked_session_has_the_keys_of_the_turns_that_it_copied(recorded: Recorded) -> None:
+def test_forked_session_keeps_keys_of_copied_turns(recorded: Recorded) -> None:
     original, forked = turns_of(recorded.log("troubled")), turns_of(recorded.log("forked"))
     assert [turn.key for turn in forked[:-1]] == [turn.key for turn in original]
     assert forked[-1].observation.user_message == "Hello, forked"
     assert forked[-1].key not in {turn.key for turn in original}
 
 
-def test_a_turn_that_max_turns_ended_is_told_from_the_others(recorded: Recorded) -> None:
+def test_log_reader_recognizes_max_turns_outcome(recorded: Recorded) -> None:
     (turn,) = turns_of(recorded.log("circles"))
     assert turn.observation.outcome == "max_turns"
     assert len(turn.observation.tool_calls) == 2
 
 
-# --- whose words ---
+# --- sources ---
 
 
-def test_a_background_agent_reports_in_a_turn_that_is_nobodys_words(recorded: Recorded) -> None:
+def test_background_agent_report_is_task_turn(recorded: Recorded) -> None:
     asked, reported, *_ = turns_of(recorded.log("delegating"))
     assert [name for name, _, _ in calls(asked)] == ["Agent"]
     assert (reported.observation.trigger, reported.observation.user_message) == ("task", "")
@@ -172,27 +173,27 @@ def test_a_background_agent_reports_in_a_turn_that_is_nobodys_words(recorded: Re
     assert "from behind" in reported.observation.agent_response
 
 
-def test_what_an_agent_in_the_foreground_did_belongs_to_the_turn_that_waited_for_it(recorded: Recorded) -> None:
+def test_foreground_agent_calls_belong_to_waiting_turn(recorded: Recorded) -> None:
     turn = turns_of(recorded.log("delegating"))[2]
     assert turn.observation.user_message == "one in front please"
     assert [(name, below) for name, below, _ in calls(turn)] == [("Agent", False), ("Bash", True)]
     assert calls(turn)[1][2] == "from below"
 
 
-def test_an_agent_that_reports_in_mid_turn_is_a_notice_in_that_turn(recorded: Recorded) -> None:
+def test_agent_report_within_turn_becomes_notice(recorded: Recorded) -> None:
     turn = turns_of(recorded.log("delegating"))[3]
     assert turn.observation.user_message == "one meanwhile please"
     assert turn.observation.notice.startswith("<task-notification>")
     assert [(name, below) for name, below, _ in calls(turn)] == [("Agent", False), ("Bash", False), ("Bash", True)]
 
 
-def test_a_message_sent_in_mid_turn_is_part_of_that_turns_words(recorded: Recorded) -> None:
+def test_message_within_turn_extends_user_message(recorded: Recorded) -> None:
     turn = turns_of(recorded.log("delegating"))[4]
     assert turn.observation.user_message == "Hello, the first\n\nHello, the second"
     assert turn.observation.agent_response.count("stand-in") >= 2
 
 
-def test_a_slash_command_is_a_turn_only_if_the_model_answered_it(recorded: Recorded) -> None:
+def test_slash_command_without_answer_is_no_turn(recorded: Recorded) -> None:
     assert told(turns_of(recorded.log("commands"))) == [
         ("user", "Hello to commands", "complete"),
         ("user", "/nosuch thing", "complete"),
@@ -202,7 +203,7 @@ def test_a_slash_command_is_a_turn_only_if_the_model_answered_it(recorded: Recor
 
 
 @pytest.mark.parametrize("name", ["everyday", "troubled", "delegating", "commands"])
-def test_logs_of_older_versions_that_do_not_say_who_speaks_give_the_same_turns(recorded: Recorded, name: str) -> None:
+def test_old_log_without_sources_gives_same_turns(recorded: Recorded, name: str) -> None:
     log = recorded.log(name)
     lines = [
         without(line, "promptSource", "turnOrigin", "turnPosition", "promptId", "origin") for line in lines_of(log)
@@ -213,7 +214,8 @@ def test_logs_of_older_versions_that_do_not_say_who_speaks_give_the_same_turns(r
     assert told(cut(lines, subagents(log))[0]) == told(turns_of(log))
 
 
-def test_words_that_look_like_the_clis_own_are_a_persons_where_the_log_says_so(recorded: Recorded) -> None:
+def test_user_text_resembling_cli_markers_is_kept(recorded: Recorded) -> None:
+    """The log names the person as the source, so CLI markers in the text do not matter."""
     for looks in ("<task-notification>fake", "[Request interrupted by user]", "<command-name>/x</command-name>"):
         lines = lines_of(recorded.log("cleared"))
         for line in lines:
@@ -222,7 +224,7 @@ def test_words_that_look_like_the_clis_own_are_a_persons_where_the_log_says_so(r
         assert told(cut(lines)[0]) == [("user", looks, "complete")]
 
 
-def test_a_reminder_inside_a_persons_own_text_is_taken_out_in_old_logs(recorded: Recorded) -> None:
+def test_old_log_drops_reminder_from_user_text(recorded: Recorded) -> None:
     lines = [without(line, "promptSource", "turnOrigin") for line in lines_of(recorded.log("cleared"))]
     for line in lines:
         if is_prompt(line, "Hello after clearing"):
@@ -230,9 +232,10 @@ def test_a_reminder_inside_a_persons_own_text_is_taken_out_in_old_logs(recorded:
     assert told(cut(lines)[0]) == [("user", "Hello", "complete")]
 
 
-def test_an_agent_inside_its_sessions_own_file_as_older_versions_wrote_it_belongs_to_the_turn(
+def test_inlined_agent_of_old_log_belongs_to_turn(
     recorded: Recorded,
 ) -> None:
+    """Older CLI versions wrote subagent lines into the session's own file."""
     log = recorded.log("delegating")
     inside = next(lines for lines in agent_logs(log).values() if "from below" in json.dumps(lines))
     lines: list[Line] = []
@@ -244,10 +247,10 @@ def test_an_agent_inside_its_sessions_own_file_as_older_versions_wrote_it_belong
     assert [(name, below) for name, below, _ in calls(turn)] == [("Agent", False), ("Bash", True)]
 
 
-# --- unfinished ---
+# --- unfinished turns ---
 
 
-def test_a_turn_without_an_answer_is_left_open_until_its_session_is_long_over(recorded: Recorded) -> None:
+def test_unanswered_turn_stays_open_until_session_ends(recorded: Recorded) -> None:
     lines = lines_of(recorded.log("left"))
     turns, left = cut(lines, after=60)
     assert (told(turns), left) == ([("user", "Hello before the end", "complete")], 1)
@@ -255,7 +258,7 @@ def test_a_turn_without_an_answer_is_left_open_until_its_session_is_long_over(re
     assert (told(turns)[1:], left) == ([("user", "this is never answered", "crashed")], 0)
 
 
-def test_a_turn_that_has_just_been_written_is_left_until_its_message_is_surely_whole(recorded: Recorded) -> None:
+def test_fresh_turn_waits_until_message_is_complete(recorded: Recorded) -> None:
     lines = lines_of(recorded.log("cleared"))
     now = max(line["timestamp"] for line in lines if "timestamp" in line)
     ago = time.time() - read_time(now)
@@ -272,21 +275,21 @@ def read_time(text: str) -> float:
 
 
 @pytest.mark.parametrize("name", ["everyday", "troubled", "delegating"])
-def test_wherever_a_log_ends_for_now_no_turn_is_told_otherwise_than_in_the_whole(recorded: Recorded, name: str) -> None:
-    """Read at any length, every turn that is taken is the very turn that the whole log tells of."""
+def test_partial_log_yields_turns_of_whole_log(recorded: Recorded, name: str) -> None:
+    """At every cut position, each returned turn equals the one from the whole log."""
     log = recorded.log(name)
     lines = lines_of(log)
     whole = {turn.key: turn for turn in turns_of(log)}
     said = [line["message"]["id"] if line["type"] == "assistant" else "" for line in lines]
     for end in range(1, len(lines)):
         if lines[end]["type"] not in {"user", "assistant", "attachment"} or (said[end] and said[end] in said[:end]):
-            # Between the blocks of one message lie milliseconds: that a log has just been written is seen by the clock.
+            # Blocks of one message are milliseconds apart; the clock shows that such a log was just written.
             continue
         for turn in cut(lines[:end], subagents(log), after=60)[0]:
             assert turn == whole[turn.key], end
 
 
-def test_an_agent_that_never_reported_is_a_turn_of_its_own_once_the_session_is_over(recorded: Recorded) -> None:
+def test_unreported_agent_becomes_turn_after_session_end(recorded: Recorded) -> None:
     log = recorded.log("delegating")
     lines = lines_of(log)
     told_at = next(n for n, line in enumerate(lines) if line["type"] == "user" and "<task-notif" in json.dumps(line))
@@ -307,10 +310,11 @@ def test_an_agent_that_never_reported_is_a_turn_of_its_own_once_the_session_is_o
     assert calls(unreported) == [("Bash", True, "from behind")]
 
 
-# --- damaged ---
+# --- damaged logs ---
 
 
-def test_an_answer_whose_prompt_is_damaged_is_kept_and_is_not_given_to_the_turn_before(recorded: Recorded) -> None:
+def test_answer_with_damaged_prompt_becomes_own_turn(recorded: Recorded) -> None:
+    """The answer is not attached to the previous turn."""
     lines: list[Line | str] = [
         "{damaged" if is_prompt(line, "run `ls /nowhere`") else line for line in lines_of(recorded.log("everyday"))
     ]
@@ -322,7 +326,7 @@ def test_an_answer_whose_prompt_is_damaged_is_kept_and_is_not_given_to_the_turn_
     assert after.observation.user_message == "do both in parallel"
 
 
-def test_any_line_may_be_missing_and_every_other_turn_is_still_there(recorded: Recorded) -> None:
+def test_missing_line_loses_at_most_one_turn(recorded: Recorded) -> None:
     log = recorded.log("everyday")
     lines, told_before = lines_of(log), told(turns_of(log))
     for missing in range(0, len(lines), 4):
@@ -330,7 +334,7 @@ def test_any_line_may_be_missing_and_every_other_turn_is_still_there(recorded: R
         assert len([turn for turn in told_before if turn not in told_now]) <= 1, missing
 
 
-def test_half_a_character_and_long_strings_are_kept_as_the_log_can_hold_them(recorded: Recorded) -> None:
+def test_log_reader_replaces_surrogates_and_truncates_strings(recorded: Recorded) -> None:
     text = recorded.log("everyday").read_text(encoding="utf-8")
     text = text.replace('"content":"Hello there"', r'"content":"Hello \ud83d half"')
     text = text.replace(r'"content":"out\nerr"', f'"content":"{"y" * 5000}"')
@@ -341,9 +345,10 @@ def test_half_a_character_and_long_strings_are_kept_as_the_log_can_hold_them(rec
     assert "characters cut]" in result
 
 
-def test_secrets_and_private_words_reach_no_part_of_a_turn_also_where_the_agent_repeats_them(
+def test_log_reader_redacts_secrets_and_private_text(
     recorded: Recorded,
 ) -> None:
+    """The agent's repetitions are redacted too."""
     secret = "sk-ant-api03-" + "Zx9_k3" * 15 + "AA"
     text = recorded.log("everyday").read_text(encoding="utf-8")
     text = text.replace("Hello there", "Hello there <private>the cat is called Mirabelle</private>")
@@ -391,12 +396,12 @@ ENTRY = {
     ],
     ids=range(17),
 )
-def test_a_line_that_cannot_be_used_is_refused_in_words(line: bytes, problem: str) -> None:
+def test_unusable_line_raises_log_line_error(line: bytes, problem: str) -> None:
     with pytest.raises(LogLineError, match=f"^{problem}"):
         read_line(line)
 
 
-def test_lines_of_kinds_that_are_not_known_yet_are_passed_over() -> None:
+def test_unknown_line_kinds_are_ignored() -> None:
     assert read_line(b'{"type":"something-new","sessionId":"s","data":NaN}') is None
     assert read_line(json.dumps({**ENTRY, "type": "attachment", "attachment": {"type": "new"}}).encode()) is None
     known = read_line(json.dumps({**ENTRY, "somethingNew": {"deep": [1, 2]}}).encode())
@@ -404,7 +409,7 @@ def test_lines_of_kinds_that_are_not_known_yet_are_passed_over() -> None:
     assert known.blocks[0].text == "Hello"
 
 
-def test_agents_that_claim_to_have_started_each_other_are_read_to_an_end(recorded: Recorded) -> None:
+def test_circular_agent_starts_are_read_once(recorded: Recorded) -> None:
     log = recorded.log("delegating")
     agents = subagents(log)
     for agent_id, lines in agent_logs(log).items():

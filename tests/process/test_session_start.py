@@ -1,4 +1,4 @@
-"""The SessionStart hook as Claude Code runs it: what it prints, and that it prints nothing where anything is wrong."""
+"""The SessionStart hook as Claude Code runs it: it prints the project's memory, or nothing after any failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, boot_file
 from tests.harness import PATIENCE
 
 BOOT = '<sprite_memory project="/code" >\nAda prefers tea.\n</sprite_memory>\n'
-#: A hook that prints nothing must still end well, or Claude Code shows an error.
+#: Expected for every failure: Claude Code would show a nonzero status as an error.
 NOTHING = (0, "", "")
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -25,7 +25,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A repository in which a session begins."""
+    """Return a repository in which a session starts."""
     folder = tmp_path / "code"
     (folder / ".git").mkdir(parents=True)
     (folder / ".git/HEAD").write_text("ref: refs/heads/main\n")
@@ -35,7 +35,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def person(tmp_path: Path) -> ClaudeCode:
-    """A person with a sprite on this machine."""
+    """Return a person with a sprite on this machine."""
     person = ClaudeCode(tmp_path / "home")
     person.note(tmp_path / "workspace")
     return person
@@ -43,14 +43,14 @@ def person(tmp_path: Path) -> ClaudeCode:
 
 @pytest.fixture
 def boot(project: Path, tmp_path: Path) -> Path:
-    """What the sprite keeps for the project."""
+    """Write the boot file of the project."""
     path = boot_file(tmp_path / "workspace", project)
     path.write_text(BOOT)
     return path
 
 
 async def begin(person: ClaudeCode, folder: Path, part: int = 1, plugin: Path = PLUGIN) -> tuple[int, str, str]:
-    """(status, stdout, stderr) of one of the hook's commands."""
+    """Return status, stdout and stderr of one part of the hook."""
     process = await asyncio.create_subprocess_exec(
         "sh",
         str(plugin / "scripts/session-start"),
@@ -67,10 +67,11 @@ async def begin(person: ClaudeCode, folder: Path, part: int = 1, plugin: Path = 
     return process.returncode, out.decode(), err.decode()
 
 
-# --- the memory of this machine ---
+# --- local memory ---
 
 
-async def test_it_prints_what_the_sprite_keeps_for_the_project(person: ClaudeCode, project: Path, boot: Path) -> None:
+async def test_hook_prints_boot_file_of_project(person: ClaudeCode, project: Path, boot: Path) -> None:
+    """A long file is printed in parts."""
     assert await begin(person, project) == (0, BOOT, "")
     assert await begin(person, project / "src") == (0, BOOT, "")
     assert await begin(person, project, 2) == NOTHING
@@ -79,7 +80,7 @@ async def test_it_prints_what_the_sprite_keeps_for_the_project(person: ClaudeCod
     assert [part.splitlines()[1] for part in parts if part] == ["(Part 1 of 2)", "(Part 2 of 2)"]
 
 
-async def test_a_worktree_begins_with_its_repositorys_memory(
+async def test_hook_in_worktree_prints_repository_memory(
     person: ClaudeCode, tmp_path: Path, project: Path, boot: Path
 ) -> None:
     async def git(*arguments: str) -> None:
@@ -93,16 +94,12 @@ async def test_a_worktree_begins_with_its_repositorys_memory(
     assert await begin(person, tmp_path / "tree") == (0, BOOT, "")
 
 
-async def test_a_project_that_is_new_begins_with_what_the_sprite_keeps_for_the_person_alone(
-    person: ClaudeCode, tmp_path: Path, project: Path
-) -> None:
+async def test_hook_in_new_project_prints_personal_memory(person: ClaudeCode, tmp_path: Path, project: Path) -> None:
     boot_file(tmp_path / "workspace", None).write_text(BOOT)
     assert await begin(person, project) == (0, BOOT, "")
 
 
-async def test_where_there_is_no_sprite_or_no_memory_it_prints_nothing(
-    tmp_path: Path, person: ClaudeCode, project: Path
-) -> None:
+async def test_hook_without_sprite_or_memory_prints_nothing(tmp_path: Path, person: ClaudeCode, project: Path) -> None:
     assert await begin(ClaudeCode(tmp_path / "nobody"), project) == NOTHING
     assert await begin(person, project) == NOTHING
     (tmp_path / "workspace").mkdir()
@@ -142,7 +139,7 @@ def _folder(path: Path, _: Path) -> None:
 
 
 def _socket(path: Path, _: Path) -> None:
-    # Its name has to be short.
+    # Socket paths must be short.
     here = Path.cwd()
     os.chdir(path.parent)
     with socket.socket(socket.AF_UNIX) as bound:
@@ -152,7 +149,7 @@ def _socket(path: Path, _: Path) -> None:
 
 
 @pytest.mark.parametrize("hostile", [_link, _linked_folder, _huge, _binary, _other_words, _pipe, _folder, _socket])
-async def test_what_an_agent_put_there_instead_is_not_printed_and_not_waited_for(
+async def test_hook_ignores_hostile_boot_file(
     person: ClaudeCode, project: Path, boot: Path, tmp_path: Path, hostile: Callable[[Path, Path], None]
 ) -> None:
     (tmp_path / "secret").write_text(BOOT)
@@ -162,7 +159,7 @@ async def test_what_an_agent_put_there_instead_is_not_printed_and_not_waited_for
 
 
 @pytest.mark.parametrize("note", [b"\xff\0=\n", b"workspace=\n", b"workspace=/nowhere\npython=/bin/false\n", None])
-async def test_a_note_that_says_nothing_of_use_is_no_error(
+async def test_hook_ignores_invalid_settings_note(
     person: ClaudeCode, project: Path, boot: Path, note: bytes | None
 ) -> None:
     path = person.home / ".config/sprite/claude-code"
@@ -175,22 +172,22 @@ async def test_a_note_that_says_nothing_of_use_is_no_error(
     assert await begin(person, project) == NOTHING
 
 
-async def test_a_python_that_is_gone_is_replaced(person: ClaudeCode, project: Path, boot: Path) -> None:
+async def test_hook_replaces_missing_python(person: ClaudeCode, project: Path, boot: Path) -> None:
     note = person.home / ".config/sprite/claude-code"
     note.write_text(f"workspace={boot.parents[3]}\npython=/nowhere/python\ncode=/nowhere\n")
     assert await begin(person, project) == (0, BOOT, "")
 
 
-# --- the memory behind a bridge elsewhere ---
+# --- memory behind a remote bridge ---
 
 
 @asynccontextmanager
 async def elsewhere(answer: Answer) -> AsyncIterator[str]:
-    """A server with `/v1/memory/boot`, by its address."""
+    """Run a server with `/v1/memory/boot`. Yield its address."""
     application = web.Application()
     application.router.add_get("/v1/memory/boot", answer)
     application.router.add_get("/elsewhere", answer)
-    # Who hangs is cancelled when the hook has gone.
+    # A hanging handler is cancelled when the hook disconnects.
     runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -206,7 +203,7 @@ def remote(tmp_path: Path, url: str, token: str) -> ClaudeCode:
     return ClaudeCode(tmp_path / "home", extra=options)
 
 
-async def test_a_bridge_elsewhere_is_asked_for_the_project_with_the_token(tmp_path: Path, project: Path) -> None:
+async def test_hook_sends_project_and_token_to_bridge(tmp_path: Path, project: Path) -> None:
     asked: list[tuple[str, str]] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -222,9 +219,7 @@ async def test_a_bridge_elsewhere_is_asked_for_the_project_with_the_token(tmp_pa
     assert asked == [(str(project), "Bearer planted-token")]
 
 
-async def test_a_bridge_that_refuses_hangs_or_answers_nonsense_gives_a_session_nothing(
-    tmp_path: Path, project: Path
-) -> None:
+async def test_hook_ignores_failing_bridge(tmp_path: Path, project: Path) -> None:
     followed: list[str] = []
 
     async def hang(_: web.Request) -> web.Response:
@@ -250,10 +245,10 @@ async def test_a_bridge_that_refuses_hangs_or_answers_nonsense_gives_a_session_n
     for answer in (hang, refuse, redirect, endless, binary):
         async with elsewhere(answer) as url:
             assert await begin(remote(tmp_path, url, "t"), project, 1, REMOTE_PLUGIN) == NOTHING, answer
-    assert followed == ["/v1/memory/boot"], "the token is for the bridge alone"
+    assert followed == ["/v1/memory/boot"], "the hook followed a redirect"
 
 
-async def test_without_https_a_token_goes_nowhere_but_to_this_machine(tmp_path: Path, project: Path) -> None:
+async def test_hook_sends_token_over_http_to_loopback_only(tmp_path: Path, project: Path) -> None:
     asked: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -262,20 +257,20 @@ async def test_without_https_a_token_goes_nowhere_but_to_this_machine(tmp_path: 
 
     async with elsewhere(answer) as url:
         place = url.removeprefix("http://127.0.0.1")
-        # No address of loopback, though it leads here.
+        # This address is not in the loopback range, but reaches this machine.
         other = f"0.0.0.0{place}"  # noqa: S104
-        # More of them: tests/pure/test_memory_parts.py.
+        # tests/pure/test_memory_parts.py has more cases.
         for plain in (f"http://{other}", f"http://127.0.0.1:1@{other}"):
             assert await begin(remote(tmp_path, plain, "t"), project, 1, REMOTE_PLUGIN) == NOTHING, plain
         assert asked == []
-        # Nor to whoever carries what goes elsewhere.
+        # The token does not go through a proxy either.
         person = remote(tmp_path, f"http://localhost{place}", "t")
         person.extra = {**person.extra, "http_proxy": "http://127.0.0.1:9"}
         assert (await begin(person, project, 1, REMOTE_PLUGIN))[1] == BOOT
     assert len(asked) == 1
 
 
-async def test_an_address_that_leads_nowhere_gives_a_session_nothing(tmp_path: Path, project: Path) -> None:
+async def test_hook_with_unusable_address_prints_nothing(tmp_path: Path, project: Path) -> None:
     for url, token in (
         ("http://127.0.0.1:9", "t"),
         ("file:///etc/passwd", "t"),

@@ -1,4 +1,4 @@
-"""Sessions begin and end, and memory passes over; files that are lost, edited, foreign or damaged on the way."""
+"""Sessions start and end, memory stays; lost, edited, foreign and damaged files."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.inspection import chat, curations, learnings, memory, memory_file, pr
 from tests.memory_stores import SESSION, open_stores
 
 
-async def test_new_sessions_have_memory_and_no_conversation(model: OfflineModel, workspace: Path) -> None:
-    """After twelve idle hours and a kill, and by a person's word; edits by hand are versions that the curator sees."""
+async def test_new_session_has_memory_without_conversation(model: OfflineModel, workspace: Path) -> None:
+    """A session ends after twelve idle hours and on request; external edits become versions that the curator sees."""
     user = workspace / ".os/memory/user.md"
     user.parent.mkdir(parents=True)
-    # As a sprite leaves it that is killed at rest.
+    # The state of a sprite that was killed while idle.
     async with open_stores(user.parent) as stores:
         await stores.transcript.link_cli_session(SESSION, str(uuid.uuid4()))
         for text in ("My name is Ada Lovelace.", "No, it should be DD/MM/YYYY for dates."):
@@ -69,9 +69,7 @@ async def test_new_sessions_have_memory_and_no_conversation(model: OfflineModel,
     assert [c["kind"] for c in curations(workspace)][:3] == ["edit", "batch", "edit"]
 
 
-async def test_a_lost_memory_and_lost_files_come_back_from_the_log_without_a_model(
-    model: OfflineModel, curated: Path, tmp_path: Path
-) -> None:
+async def test_lost_memory_is_rebuilt_without_model(model: OfflineModel, curated: Path, tmp_path: Path) -> None:
     workspace = shutil.copytree(curated, tmp_path / "workspace")
     folder = workspace / ".os/memory"
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
@@ -97,9 +95,10 @@ async def test_a_lost_memory_and_lost_files_come_back_from_the_log_without_a_mod
     assert _curator_calls(model) == 0
 
 
-async def test_a_memory_database_that_cannot_be_used_is_set_aside_and_rebuilt(
+async def test_damaged_memory_database_is_replaced_by_rebuild(
     model: OfflineModel, curated: Path, tmp_path: Path
 ) -> None:
+    """The damaged file is kept aside."""
     workspace = shutil.copytree(curated, tmp_path / "workspace")
     folder = workspace / ".os/memory"
     before = dump(folder / "memory.db")
@@ -116,7 +115,8 @@ async def test_a_memory_database_that_cannot_be_used_is_set_aside_and_rebuilt(
 
 
 @pytest.mark.parametrize("name", [".os/memory/transcript.db", ".os/workspace.db"])
-async def test_a_foreign_or_damaged_database_is_refused_and_left_as_it_is(workspace: Path, name: str) -> None:
+async def test_foreign_or_damaged_database_stops_start(workspace: Path, name: str) -> None:
+    """The file is left unchanged."""
     path = workspace / name
     path.parent.mkdir(parents=True)
     path.write_bytes(b"this is no database" * 100)
@@ -128,7 +128,7 @@ async def test_a_foreign_or_damaged_database_is_refused_and_left_as_it_is(worksp
     await _refused(workspace, path, "not Sprite's")
 
 
-async def test_a_database_with_a_damaged_page_is_refused_and_left_as_it_is(curated: Path, tmp_path: Path) -> None:
+async def test_damaged_database_page_stops_start(curated: Path, tmp_path: Path) -> None:
     workspace = shutil.copytree(curated, tmp_path / "workspace")
     path = workspace / ".os/memory/transcript.db"
     content = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Model calls of bridges that share a Postgres: what upstream reported is what is written down, whatever breaks."""
+"""Budgets of bridges that share a Postgres: the ledger matches the usage reported by upstream, also after failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.model_proxy import (
 )
 from tests.postgres import Server, own_server
 
-#: One call as upstream reports it by default: 1000 tokens read, 200 written.
+#: Price of one call with the default reported usage: 1000 input tokens, 200 output tokens.
 CALL_USD = 0.002
 
 
@@ -60,9 +60,7 @@ async def is_back(database: Database) -> bool:
     return True
 
 
-async def test_a_database_that_is_away_refuses_calls_in_words_and_settles_what_was_over_meanwhile(
-    api: ScriptedUpstream, server: Server
-) -> None:
+async def test_database_outage_rejects_calls_and_settles_later(api: ScriptedUpstream, server: Server) -> None:
     may_end = asyncio.Event()
     api.answer = paused(may_end)
     async with shared_proxy(server.create(), api.url, limits=Limits(daily_usd=1.0)) as door:
@@ -76,11 +74,11 @@ async def test_a_database_that_is_away_refuses_calls_in_words_and_settles_what_w
                 assert said["error"]["type"] == "api_error"
                 assert "database" in said["error"]["message"]
             may_end.set()
-            assert END in await streaming.read(), "what was let in is answered to its end"
-        assert len(api.asked) == 1, "no call went out that was not let in"
+            assert END in await streaming.read(), "the admitted call was cut off"
+        assert len(api.asked) == 1, "a rejected call was forwarded"
         server.start()
         async with asyncio.timeout(PATIENCE):
-            while not await is_back(door.database):  # noqa: ASYNC110 - nobody says when it is, nor when it is written
+            while not await is_back(door.database):  # noqa: ASYNC110 - no event reports recovery or the write
                 await asyncio.sleep(0.05)
             while (await door.accounts.spend()) != [Spend("ada", CALL_USD, CALL_USD, CALL_USD, 1, 0)]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -92,9 +90,7 @@ async def test_a_database_that_is_away_refuses_calls_in_words_and_settles_what_w
         assert row["held_usd"] > CALL_USD
 
 
-async def test_streams_that_either_side_cuts_off_are_settled_with_what_is_known(
-    api: ScriptedUpstream, postgres_url: str
-) -> None:
+async def test_cut_streams_settle_with_known_usage(api: ScriptedUpstream, postgres_url: str) -> None:
     async def cut(request: web.Request) -> web.StreamResponse:
         response = await begun(request)
         await response.write(START + DELTA)
@@ -145,18 +141,16 @@ asyncio.run(main())
 
 
 async def bridge(*arguments: str) -> tuple[ForkedProcess, str]:
-    """A bridge's proxy in a process of its own, and its address."""
+    """Start a model proxy in a separate process and return it with its address."""
     process = await fork_code(BRIDGE, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE):
         return process, (await process.stdout.readline()).decode().strip()
 
 
-async def test_three_bridges_write_down_what_upstream_reported_also_when_one_is_killed_in_mid_call(
-    api: ScriptedUpstream, postgres_url: str
-) -> None:
-    """What upstream reported is counted here, in micro-dollars, by the request's id."""
-    rng = random.Random(4711)  # noqa: S311 - alike in each run
+async def test_killed_bridge_keeps_shared_ledger_consistent(api: ScriptedUpstream, postgres_url: str) -> None:
+    """The test counts the usage reported by upstream, in micro-dollars, by request id."""
+    rng = random.Random(4711)  # noqa: S311 - the same in each run
     reported: dict[str, int] = {}
     limit = 0.08
 
@@ -192,7 +186,7 @@ async def test_three_bridges_write_down_what_upstream_reported_also_when_one_is_
         async with asyncio.timeout(PATIENCE):
             clients = asyncio.gather(*(client(number) for number in range(6)))
             await asyncio.sleep(0)
-            while len(statuses) < 6:  # noqa: ASYNC110 - calls of every client are under way, or have been
+            while len(statuses) < 6:  # noqa: ASYNC110 - no event reports the number of calls
                 await asyncio.sleep(0.001)
             started[0][0].send_signal(signal.SIGKILL)
             await clients
@@ -201,24 +195,24 @@ async def test_three_bridges_write_down_what_upstream_reported_also_when_one_is_
                 assert process.stdin is not None
                 process.stdin.close()
                 await process.wait()
-        assert {402, 429} & set(statuses), "the budget was not used up"
+        assert {402, 429} & set(statuses), "the budget was not reached"
         left = await lost_in_time(database)
         calls = await database.statement("SELECT * FROM calls")
         (row,) = await database.statement("SELECT * FROM spending")
-    assert left, "the killed bridge had a call in flight"
+    assert left, "the killed bridge had no call in flight"
     written = {call["request_id"]: round(call["spent_usd"] * 1e6) for call in calls if not call["is_estimate"]}
     assert written == {request_id: reported[request_id] for request_id in written}
-    assert len(reported) - len(written) < left, "only the killed bridge did not say what it had heard"
+    assert len(reported) - len(written) < left, "a surviving bridge lost a reported call"
     assert all(call["spent_usd"] <= call["held_usd"] for call in calls)
     assert all(call["spent_usd"] == call["held_usd"] for call in calls if call["state"] == "lost")
-    assert len(api.asked) <= len(calls) < len(api.asked) + left, "nothing was asked that was not let in"
+    assert len(api.asked) <= len(calls) < len(api.asked) + left, "a call was forwarded without admission"
     spent = sum(call["spent_usd"] for call in calls)
     assert (row["day_held"], row["day_spent"]) == (pytest.approx(0), pytest.approx(spent))
     assert spent <= limit + max(call["held_usd"] for call in calls)
 
 
 async def lost_in_time(database: Database) -> int:
-    """Has what a dead bridge left counted a quarter of an hour later; how many calls there were."""
+    """Count the calls that a dead bridge left as lost, a quarter of an hour later. Return their number."""
     left = await database.statement("SELECT id FROM calls WHERE state = 'held'")
     (now,) = await database.statement("SELECT db_now() AS now")
     await set_clock(database, now["now"] + HELD_SECONDS + 1)

@@ -1,4 +1,4 @@
-"""A bridge that follows its sprites: what an agent knows is in the store, sealed, before its machine may sleep."""
+"""Replication from a sprite to its bridge: complete and sealed before the sprite's machine may sleep."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sprites_programs_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def the_store(data: Path) -> AsyncIterator[SealedStore]:
-    """The store of a bridge, which may be running."""
+    """Open the replicas of a bridge, which may be running."""
     async with open_store(Settings(data=data), None) as store:
         yield store
 
@@ -53,7 +53,7 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 async def tables(store: SealedStore) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each table of the local person's, in order."""
+    """Return the rows of each table of the local person's replica, in order."""
     found: dict[str, list[dict[str, Any]]] = {}
     async for stored in store.rows(LOCAL_PERSON):
         chunks = {name: await store.chunk(LOCAL_PERSON, name) for name in stored.row.get("chunks", [])}
@@ -62,7 +62,7 @@ async def tables(store: SealedStore) -> dict[str, list[dict[str, Any]]]:
 
 
 async def until_stored(bridge: Bridge, store: SealedStore, turns: int) -> None:
-    """Until the store has every turn, and says that it has everything."""
+    """Wait until the replica has every turn and is complete."""
 
     async def is_stored() -> bool:
         written = [row["id"] for row in observations(bridge.workspace)]
@@ -71,14 +71,14 @@ async def until_stored(bridge: Bridge, store: SealedStore, turns: int) -> None:
         return written == [row["id"] for row in (await tables(store)).get("log/observations.jsonl", [])]
 
     try:
-        await until(is_stored, "the turns do not come into the store")
+        await until(is_stored, "the turns are not replicated")
     except AssertionError as error:
         said = (await bridge.run("status"))[1]
         raise AssertionError(f"{error}: {await store.position(LOCAL_PERSON)}\n{said}\n{bridge.log[-2000:]}") from None
 
 
-async def test_store_follows_a_killed_bridge_and_forgets(tmp_path: Path) -> None:
-    """The store has what an archive has, sealed; after a kill it goes on where it was, and forgets with the agent."""
+async def test_replica_follows_killed_bridge_and_forgets(tmp_path: Path) -> None:
+    """The replica has the rows of an archive, sealed; it continues after a kill."""
     async with (
         bridge_process(tmp_path / "data", forks_sprites=True) as killed,
         killed.page(await killed.login()) as page,
@@ -118,14 +118,14 @@ async def test_store_follows_a_killed_bridge_and_forgets(tmp_path: Path) -> None
                 is_whole = (await store.position(LOCAL_PERSON)).is_whole
                 return is_whole and b"Quibblewort" not in await everything(store)
 
-            await until(is_forgotten, "the store does not forget")
+            await until(is_forgotten, "the replica still has the forgotten text")
         kept = await store.kept(LOCAL_PERSON)
         assert kept.rows > 0
         assert (await verified(store, LOCAL_PERSON)).wrong == []
 
 
 async def everything(store: SealedStore) -> bytes:
-    """Every piece that is stored of the local person's, versions and chunks, unsealed."""
+    """Return all versions and chunks of the local person's replica, unsealed."""
 
     def unseal(log: SpriteLog, tx: Transaction) -> bytes:
         rows = [log.row(row).row for row in tx.execute("SELECT * FROM stored_rows").fetchall()]
@@ -139,11 +139,11 @@ async def everything(store: SealedStore) -> bytes:
 
 
 def decoded(row: dict[str, Any]) -> bytes:
-    """What stands in base64 in a row."""
+    """Return the decoded base64 values of a row."""
     return b"".join(base64.b64decode(value["base64"]) for value in row.values() if isinstance(value, dict))
 
 
-async def test_damaged_store_is_healed_by_living_sprite(tmp_path: Path) -> None:
+async def test_damaged_replica_is_repaired_by_running_sprite(tmp_path: Path) -> None:
     data = tmp_path / "data"
 
     def damage(tx: Transaction) -> None:
@@ -166,7 +166,7 @@ async def test_damaged_store_is_healed_by_living_sprite(tmp_path: Path) -> None:
         assert "damaged or missing" in (await bridge.run("status"))[1]
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
-            await until(is_healed(store), "the store is not healed")
+            await until(is_healed(store), "the replica is not repaired")
             assert (await verified(store, LOCAL_PERSON)).wrong == []
             after = await tables(store)
             for table in ("log/sessions.jsonl", "log/observations.jsonl"):
@@ -185,8 +185,8 @@ def is_healed(store: SealedStore) -> Callable[[], Awaitable[bool]]:
 
 
 @pytest.mark.parametrize("is_open", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["page open", "no page"])
-async def test_clean_stop_ships_last_curation(is_open: bool, tmp_path: Path) -> None:
-    """The curation that a sprite's end causes is stored."""
+async def test_clean_stop_replicates_last_curation(is_open: bool, tmp_path: Path) -> None:
+    """Stopping a sprite causes a final curation."""
     data = tmp_path / "data"
     await seed_turns(data / "workspaces/local", *(f"My name is Ada the {number}." for number in range(LEAST_TURNS)))
     async with running_bridge(data) as bridge, bridge.page(await bridge.login()) as page:
@@ -204,8 +204,8 @@ async def test_clean_stop_ships_last_curation(is_open: bool, tmp_path: Path) -> 
 
 
 @pytest.mark.soak
-async def test_store_put_back_is_not_told_to_people(tmp_path: Path) -> None:
-    """A backup of the store from before a restore has another log; the agent is well, and only the store is behind."""
+async def test_restored_replica_backup_catches_up_silently(tmp_path: Path) -> None:
+    """A backup from before a restore has another log id; pages show no offer."""
     data = tmp_path / "data"
     async with running_bridge(data) as bridge, the_store(data) as store, bridge.page(await bridge.login()) as page:
         await page.link("ready")

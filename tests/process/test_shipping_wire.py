@@ -1,4 +1,4 @@
-"""A sprite's process ships over its port: as an export has it, through kills, cut connections and whatever is sent."""
+"""Replication from a real sprite: equal to an export, through kills, cut connections and invalid requests."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.memory_stores import seed_turns
 from tests.shipping_stage import Copy, archived, same
 
 KILLS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 1
-#: Missions of each life; where there is one life, the log is written by other means.
+#: Missions of each life; with a single life, the log is seeded instead.
 TEXTS = ("Hello there", "Write a file note{}.md with plant {}", "run `echo hi`") if KILLS > 1 else ()
 
 
 @asynccontextmanager
 async def store(sprite: Sprite) -> AsyncIterator[Client]:
-    """A connection that wants the log and nothing else."""
+    """Open a connection for replication only."""
     async with sprite.raw() as client:
         client.send("auth", {"token": sprite.token, "protocol": 1, "client": "store"})
         hello = await client.next()
@@ -41,7 +41,7 @@ async def store(sprite: Sprite) -> AsyncIterator[Client]:
 
 
 async def follow(sprite: Sprite, copy: Copy, enough: Callable[[Shipped], bool], **more: object) -> list[Message]:
-    """Follows until a message is enough; returns what else was heard."""
+    """Replicate until `enough` is true of a batch. Return all other messages."""
     other = []
     copy.unpacker = Unpacker()
     async with store(sprite) as client:
@@ -65,9 +65,7 @@ async def exported(workspace: Path) -> dict[str, list[dict[str, object]]]:
     return archived(path)
 
 
-async def test_a_store_gets_what_an_export_has_and_nothing_else_is_said_to_it(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_replication_delivers_exported_rows_only(model: OfflineModel, workspace: Path) -> None:
     copy = Copy()
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         turns: asyncio.Queue[int] = asyncio.Queue()
@@ -76,7 +74,7 @@ async def test_a_store_gets_what_an_export_has_and_nothing_else_is_said_to_it(
             turns.put_nowait(len(copy.table("log/observations.jsonl")))
             return copy.table("log/observations.jsonl") != [] and shipped.whole
 
-        # A log that grows is shipped as it grows.
+        # Rows are replicated as the log grows.
         following = asyncio.create_task(follow(sprite, copy, has_one))
         await turns.get()
         await chat(client, "My name is Ada.")
@@ -88,8 +86,11 @@ async def test_a_store_gets_what_an_export_has_and_nothing_else_is_said_to_it(
         assert (await client.ask("file_upload", upload))["type"] == "ack"
         client.send("mission", {"text": "run `python3 -c 'import time; time.sleep(600)'`"})
         await client.event("tool_use")
-        await eventually(lambda: any(entry["event"] == "start" for entry in journal(workspace)), "its call is kept")
-        # The turn goes on; what it did so far is shipped all the same.
+        await eventually(
+            lambda: any(entry["event"] == "start" for entry in journal(workspace)),
+            "the tool call is not in the journal",
+        )
+        # The journal of a running turn is replicated too.
         heard = await follow(sprite, copy, lambda shipped: shipped.whole, packed=True)
         assert heard == []
         assert copy.table("log/journal.jsonl") == journal(workspace) != []
@@ -105,9 +106,7 @@ async def test_a_store_gets_what_an_export_has_and_nothing_else_is_said_to_it(
         assert "the bridge has everything" in out
 
 
-async def test_what_a_store_may_not_say_is_refused_and_it_is_shipped_to_all_the_same(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_invalid_replication_requests_do_not_stop_it(model: OfflineModel, workspace: Path) -> None:
     async with running_sprite(workspace, model.url) as sprite:
         async with store(sprite) as client:
             for payload in ({"after": -1}, {"after": 2**63}, {"after": "1"}, {}, {"after": 0, "log": 3}):
@@ -127,7 +126,7 @@ async def test_what_a_store_may_not_say_is_refused_and_it_is_shipped_to_all_the_
                 assert ahead["payload"]["code"] == "store_ahead"
             still = await client.ask("ship_ack", {"through": -1})
             assert still["payload"]["message"].startswith("Nothing was shipped up to")
-            # Who asks in vain takes nothing from who is being shipped to; who asks well does.
+            # A rejected request does not replace the current replication; a valid one does.
             async with store(sprite) as third:
                 third.send("ship", {"after": 0, "log": None})
                 assert (await client.reply(asked))["payload"]["code"] == "ship_replaced"
@@ -137,9 +136,7 @@ async def test_what_a_store_may_not_say_is_refused_and_it_is_shipped_to_all_the_
         same(copy, await exported(workspace), Settings(workspace))
 
 
-async def test_killed_at_any_moment_a_sprite_ships_every_row_and_never_two_things_at_one_position(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_killed_sprite_replicates_every_row_once(model: OfflineModel, workspace: Path) -> None:
     seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
     print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret
@@ -178,6 +175,6 @@ async def test_killed_at_any_moment_a_sprite_ships_every_row_and_never_two_thing
 
 
 @pytest.mark.parametrize("type_", ["ship", "ship_ack", "shipped"])
-def test_no_visitor_of_a_bridge_can_say_or_hear_any_of_it(type_: str) -> None:
+def test_browser_cannot_send_or_receive_replication(type_: str) -> None:
     assert type_ not in VISITOR_TYPES
     assert type_ not in RELAYED_TYPES

@@ -1,4 +1,4 @@
-"""Which bridge a sprite listens to: the newest owner's epoch wins, through kills, and an older bridge is told so."""
+"""Lease epochs at a sprite: the highest epoch wins, also after kills, and older bridges are told why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.forking import fork_code
 from tests.harness import Client, Message, Sprite, SpriteProcess, running_sprite, sprite_process
 from tests.inspection import eventually, workspace_db
 
-#: One sprite for the tests that do not kill it: each takes larger epochs than those before.
+#: The tests that do not kill the sprite share it; each one uses higher epochs.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -31,7 +31,7 @@ async def sprite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Spri
 
 @asynccontextmanager
 async def bridge(sprite: Sprite, lease: Any) -> AsyncIterator[tuple[Client, Message]]:
-    """A connection that says so of itself, and the sprite's first answer."""
+    """Connect with this lease. Yield the client and the sprite's first answer."""
     async with sprite.raw() as client:
         client.send("auth", {"token": sprite.token, "protocol": 1, "client": "bridge", "lease": lease})
         answer = await client.next()
@@ -48,7 +48,8 @@ def refusal(message: Message) -> tuple[str, str]:
     return message["payload"]["code"], message["payload"]["message"]
 
 
-async def test_a_smaller_epoch_and_the_same_one_of_another_owner_are_refused_in_words(sprite: SpriteProcess) -> None:
+async def test_stale_or_duplicate_epoch_is_rejected(sprite: SpriteProcess) -> None:
+    """The same epoch from the same owner is accepted."""
     async with bridge(sprite, of("a", 10)) as (_, welcome):
         assert welcome["type"] == "auth_ok"
     async with bridge(sprite, of("b", 9)) as (client, answer):
@@ -64,7 +65,7 @@ async def test_a_smaller_epoch_and_the_same_one_of_another_owner_are_refused_in_
         assert welcome["type"] == "auth_ok"
 
 
-async def test_a_lease_is_refused_where_the_token_is_wrong_and_leaves_no_trace(sprite: SpriteProcess) -> None:
+async def test_lease_with_wrong_token_is_not_stored(sprite: SpriteProcess) -> None:
     async with sprite.raw() as client:
         client.send("auth", {"token": "wrong", "protocol": 1, "lease": of("a", 2**62)})
         answer = await client.next()
@@ -94,7 +95,7 @@ async def test_a_lease_is_refused_where_the_token_is_wrong_and_leaves_no_trace(s
         "a:12",
     ],
 )
-async def test_what_is_no_lease_is_refused_in_words(sprite: SpriteProcess, lease: Any) -> None:
+async def test_invalid_lease_is_rejected(sprite: SpriteProcess, lease: Any) -> None:
     async with bridge(sprite, lease) as (client, answer):
         code, words = refusal(answer)
         assert code in {"bad_payload", "unauthorized", "bad_frame", "frame_too_large"}
@@ -102,9 +103,10 @@ async def test_what_is_no_lease_is_refused_in_words(sprite: SpriteProcess, lease
         assert await client.next() is None
 
 
-async def test_a_newer_epoch_ends_the_older_connections_and_nothing_more_of_theirs_is_begun(
+async def test_newer_epoch_closes_older_connections(
     sprite: SpriteProcess,
 ) -> None:
+    """Acknowledged missions of the old owner run; later ones are dropped."""
     async with bridge(sprite, of("old", 20)) as (old, _), bridge(sprite, of("old", 20)) as (beside, _):
         kept = await old.ask("mission", {"text": "acknowledged before"})
         assert kept["payload"]["status"] in {"accepted", "queued"}
@@ -122,7 +124,7 @@ async def test_a_newer_epoch_ends_the_older_connections_and_nothing_more_of_thei
         assert unheard not in ids
 
 
-async def test_a_terminal_without_a_lease_comes_and_stays_whatever_bridges_do(sprite: SpriteProcess) -> None:
+async def test_terminal_without_lease_stays_connected(sprite: SpriteProcess) -> None:
     one, next_one = of("next", 30), of("over next", 31)
     async with sprite.client() as terminal, bridge(sprite, one), bridge(sprite, next_one) as (_, welcome):
         assert welcome["type"] == "auth_ok"
@@ -131,7 +133,7 @@ async def test_a_terminal_without_a_lease_comes_and_stays_whatever_bridges_do(sp
         assert (await again.ask("system", {"action": "status"}))["type"] == "status"
 
 
-async def test_a_killed_sprite_still_knows_the_newest_epoch(tmp_path: Path) -> None:
+async def test_killed_sprite_remembers_highest_epoch(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     async with sprite_process(workspace, None) as running, bridge(running, of("a", 7)) as (_, welcome):
@@ -163,7 +165,7 @@ asyncio.run(main())
 """
 
 
-async def test_killed_around_the_write_the_newest_epoch_never_goes_back(tmp_path: Path) -> None:
+async def test_killed_write_never_lowers_epoch(tmp_path: Path) -> None:
     database = tmp_path / "workspace.db"
     welcomed = 0
     for lines in (1, 20):
@@ -180,11 +182,11 @@ async def test_killed_around_the_write_the_newest_epoch_never_goes_back(tmp_path
             assert welcomed <= lease.epoch <= welcomed + 1
 
 
-async def test_a_mission_begun_for_an_older_owner_is_known_when_the_newer_one_resends_it(sprite: SpriteProcess) -> None:
+async def test_resent_mission_of_older_owner_is_duplicate(sprite: SpriteProcess) -> None:
     async with bridge(sprite, of("first", 40)) as (old, _):
         mission = old.send("mission", {"text": "the same words"}, "one-id")
         query = "SELECT id FROM missions WHERE id = 'one-id'"
-        await eventually(lambda: workspace_db(sprite.workspace, query) != [], "the mission is kept")
+        await eventually(lambda: workspace_db(sprite.workspace, query) != [], "the mission is not stored")
         async with bridge(sprite, of("second", 41)) as (new, _):
             new.send("mission", {"text": "the same words"}, mission)
             answer = await new.reply(mission)

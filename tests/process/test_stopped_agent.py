@@ -1,4 +1,4 @@
-"""An agent's process that is stopped holds up no one, and nothing that it began outlasts the sprite."""
+"""A suspended agent process delays nothing, and its programs end with the sprite."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.harness import Client, Sprite, observations, running_sprite
 from tests.inspection import agent_process, chat, eventually, family, is_running, request_seen, runs
 from tests.memory_stores import open_stores
 
-#: Left in the background by its shell, by nohup, and in a session of its own: none has a parent in the agent any more.
+#: Detached by the shell, by nohup and by setsid: none has a parent in the agent.
 DETACHED = "(tail -f /dev/null &) ; nohup tail -f /dev/null & setsid tail -f /dev/null & wait %9; echo begun"
 
 
 def programs_in(workspace: Path, words: str) -> list[int]:
-    """The processes with these words that an agent of this workspace began."""
+    """Return the processes of this workspace's agent whose command line contains `words`."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -37,19 +37,19 @@ def programs_in(workspace: Path, words: str) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(workspace: Path) -> Iterator[None]:
-    """A test that fails leaves no process behind."""
+    """Kill all processes that a failed test left."""
     yield
     for pid in programs_in(workspace, ""):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-async def test_stopped_agent_ends_turn_interrupt_and_sprite(model: OfflineModel, workspace: Path) -> None:
-    """Programs that it detached outlast its session, and end with the sprite."""
+async def test_suspended_agent_ends_with_turn_or_sprite(model: OfflineModel, workspace: Path) -> None:
+    """Its detached programs outlast the session and end with the sprite."""
     model.script.agent({"match": "Begin", "tool": "Bash", "input": {"command": f"{DETACHED} > /dev/null 2>&1"}})
     model.script.agent({"match": "think for ever", "hang": True, "times": -1})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        # In a turn: it ends in words, and the next mission resumes the conversation.
+        # During a turn: the turn ends with an error, and the next mission resumes the conversation.
         await chat(client, "My name is Ada.")
         mission = client.send("mission", {"text": "think for ever"})
         await request_seen(model, lambda r: "think for ever" in r.user_text)
@@ -58,25 +58,25 @@ async def test_stopped_agent_ends_turn_interrupt_and_sprite(model: OfflineModel,
         end = await client.end_of(mission)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "agent", True)
         assert "it was stopped from outside" in end["message"]
-        await eventually(lambda: not runs(stopped), "it has ended")
+        await eventually(lambda: not runs(stopped), "the suspended process still runs")
         await chat(client, "Begin")
         request = next(r for r in model.requests if r.kind == "main" and r.user_text == "Begin")
         assert "My name is Ada." in str(request.body["messages"])
-        await eventually(lambda: len(programs_in(workspace, "tail -f")) == 3, "all three run")
+        await eventually(lambda: len(programs_in(workspace, "tail -f")) == 3, "not all three programs run")
         begun = programs_in(workspace, "tail -f")
-        # It hears no interrupt: it is ended with the turn.
+        # The suspended agent cannot receive an interrupt: it is killed with the turn.
         mission, processes = await stopped_in_a_command(sprite, client)
         await client.ask("interrupt")
         assert (await client.end_of(mission))["event"] == "interrupted"
-        await eventually(lambda: not any(runs(pid) for pid in processes), "what was interrupted goes on unseen")
+        await eventually(lambda: not any(runs(pid) for pid in processes), "an interrupted process still runs")
         await client.ask("system", {"action": "new_session"})
-        assert programs_in(workspace, "tail -f") == begun, "a server that the person asked for goes on"
-        # The sprite ends in order, and so does all that the agent ran.
+        assert programs_in(workspace, "tail -f") == begun, "a detached program did not survive the session"
+        # A regular stop of the sprite ends all programs of the agent.
         mission, processes = await stopped_in_a_command(sprite, client)
         await sprite.stop()
         end = await client.end_of(mission)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", True)
-    await eventually(lambda: not any(runs(pid) for pid in (*begun, *processes)), "all of it has ended")
+    await eventually(lambda: not any(runs(pid) for pid in (*begun, *processes)), "a process still runs")
     assert [row["outcome"] for row in observations(workspace)] == [
         *("complete", "error", "complete"),
         *("interrupted", "crashed"),
@@ -84,17 +84,17 @@ async def test_stopped_agent_ends_turn_interrupt_and_sprite(model: OfflineModel,
 
 
 async def stopped_in_a_command(sprite: Sprite, client: Client) -> tuple[str, list[int]]:
-    """A mission whose agent is stopped while a command runs; its id, and the agent's processes."""
+    """Suspend the agent while a command runs. Return the mission id and the agent's processes."""
     mission = client.send("mission", {"text": "run `tail -F /dev/null`"})
-    await eventually(lambda: is_running(sprite, "tail -F"), "the command runs")
+    await eventually(lambda: is_running(sprite, "tail -F"), "the command does not run")
     processes = family(sprite)
     os.kill(agent_process(sprite), signal.SIGSTOP)
     return mission, processes
 
 
-async def test_forget_ends_what_a_killed_sprites_agent_left(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is known by its environment, and deaf to a polite end."""
-    # Looks at every process of the machine, for as long as it waits.
+async def test_forget_kills_processes_of_dead_sprite(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are found by their environment, and killed even if they ignore SIGTERM."""
+    # Each check reads every process of the machine, so keep it short.
     monkeypatch.setattr(orphans, "GRACE_SECONDS", 0.2)
     (workspace / ".os/memory").mkdir(parents=True)
     (workspace / ".os/run").mkdir()
@@ -103,9 +103,9 @@ async def test_forget_ends_what_a_killed_sprites_agent_left(workspace: Path, mon
     deaf = "trap '' TERM; tail -f /dev/null & while :; do wait; done"
     state = {"CLAUDE_CONFIG_DIR": str(workspace / ".os/run/claude")}
     left = await asyncio.create_subprocess_exec("sh", "-c", deaf, env={**os.environ, **state}, start_new_session=True)
-    await eventually(lambda: programs_in(workspace, "tail -f") != [], "it runs")
+    await eventually(lambda: programs_in(workspace, "tail -f") != [], "the program does not run")
     code, _, said = await command(workspace, "memory", "forget", "--text", "Ada", "--yes")
     assert code == 0, said
-    await eventually(lambda: programs_in(workspace, "trap") == [], "it has ended")
+    await eventually(lambda: programs_in(workspace, "trap") == [], "the program still runs")
     assert await left.wait() == -signal.SIGKILL
     assert programs_in(workspace, "tail -f") == []

@@ -1,4 +1,4 @@
-"""A disk that refuses: the turn goes on, people are told, and what was kept in memory is written when it can be."""
+"""A full disk: the turn continues, the error is reported, and pending rows are written later."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.inspection import (
 
 @contextmanager
 def full_disk(sprite: SpriteProcess) -> Iterator[None]:
-    """No file of the sprite's may grow while the block runs: each such write fails, as on a full disk.
+    """Fail every write that grows a file of the sprite within the block, as on a full disk.
 
-    Set from outside on the running process; its agent, started before, is not concerned.
+    The limit is set on the running process; its agent, started before, is not affected.
     """
     pid = sprite.process.pid
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -63,7 +63,7 @@ async def test_full_disk_delays_turns_and_curations(model: OfflineModel, workspa
         ]
         assert journal(workspace) == []
         folder = workspace / ".os/memory"
-        # A curation waits, and leaves no half-written file.
+        # The curation stays pending, and no partial file is left.
         before = {path.name: path.read_bytes() for path in folder.glob("*.md")}
         with full_disk(sprite):
             status = (await client.ask("system", {"action": "flush"}))["payload"]

@@ -1,4 +1,4 @@
-"""`python -m bridge store ...`: what an operator is told of the store, and does to it."""
+"""Operator commands `python -m bridge store ...`: list, verify, accept, delete and rotate keys of replicas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def filled(data: Path) -> None:
         await store.append("eve", shipped(turn(1, "of eve", 1), whole=True))
 
 
-async def test_it_is_listed_verified_accepted_and_deleted(tmp_path: Path) -> None:
+async def test_store_commands_list_verify_accept_and_delete(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path))
     status, out, _ = await run_bridge("store", "list", *data)
     assert (status, out.split(":")[0]) == (0, "Nothing is stored yet")
@@ -69,7 +69,7 @@ async def test_it_is_listed_verified_accepted_and_deleted(tmp_path: Path) -> Non
         assert await store.sprites() == ["ada"]
         assert await words(store, "ada") == ["one, changed", "two"]
     _, log, _ = await run_bridge("audit", *data)
-    # What was refused is no act.
+    # The audit log omits rejected commands.
     assert [line.split("  ")[-1].strip() for line in log.splitlines()] == [
         "store accept ada",
         "store accept ada (outcome done)",
@@ -78,7 +78,7 @@ async def test_it_is_listed_verified_accepted_and_deleted(tmp_path: Path) -> Non
     ]
 
 
-async def test_its_key_is_rotated_also_where_that_was_ended_half_way(tmp_path: Path) -> None:
+async def test_interrupted_key_rotation_is_finished(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path))
     await filled(tmp_path)
     before = (tmp_path / "store.key").read_text()
@@ -89,7 +89,7 @@ async def test_its_key_is_rotated_also_where_that_was_ended_half_way(tmp_path: P
     assert before not in after
     assert len(after.splitlines()) == 1
 
-    # As a rotation that was killed leaves it: two keys, and some pieces sealed with each.
+    # The state after a killed rotation: two keys, and pieces sealed with each.
     async with the_store(tmp_path) as store:
         store.keyring.add()  # type: ignore[attr-defined]
         await anext(sealed_anew(store, "ada"))
@@ -100,7 +100,7 @@ async def test_its_key_is_rotated_also_where_that_was_ended_half_way(tmp_path: P
         assert await words(store, "ada") == ["one, changed", "two"]
         assert await words(store, "eve") == ["of eve"]
 
-    # While a bridge runs, it is asked to write the line.
+    # With a running bridge, the command writes the audit line through it.
     async with running_bridge(tmp_path) as bridge:
         status, _, err = await bridge.run("store", "rotate-key")
         assert status == 0, err
@@ -112,11 +112,11 @@ async def test_its_key_is_rotated_also_where_that_was_ended_half_way(tmp_path: P
 
 
 def keyed(*keys: bytes, **environment: str) -> dict[str, str]:
-    """An environment with these keys of the store."""
+    """Return an environment with these replica keys."""
     return bridge_environment(BRIDGE_STORE_KEY=" ".join(base64.b64encode(key).decode() for key in keys), **environment)
 
 
-async def test_a_key_is_rotated_only_once_every_bridge_that_runs_seals_with_the_new_one(tmp_path: Path) -> None:
+async def test_key_rotation_requires_new_key_on_every_bridge(tmp_path: Path) -> None:
     old, new = new_keys(2)
     data = tmp_path / "data"
     async with open_store(Settings(data, store_keys=(old,)), None) as store:
@@ -134,12 +134,12 @@ async def test_a_key_is_rotated_only_once_every_bridge_that_runs_seals_with_the_
         status, out, err = await bridge.run("store", "rotate-key", environment=keyed(new, old))
         assert (status, "pieces sealed anew" in out) == (0, True), err
         _, log, _ = await bridge.run("audit")
-        # What was refused, or was nothing, is no act.
+        # The audit log omits rejected commands and rotations without work.
         acts = [line.endswith("(outcome done)") for line in log.splitlines() if "rotate-key" in line]
         assert acts == [False, True]
 
 
-async def test_a_key_that_a_bridge_elsewhere_lacks_seals_nothing(tmp_path: Path, postgres_url: str) -> None:
+async def test_key_missing_on_other_bridge_is_not_used(tmp_path: Path, postgres_url: str) -> None:
     old, new = new_keys(2)
     key = FixedKeys((old,)).current().id
     async with store_at(postgres_url, FixedKeys((old,))) as store:
@@ -162,9 +162,7 @@ async def test_a_key_that_a_bridge_elsewhere_lacks_seals_nothing(tmp_path: Path,
         assert await pieces_of_other_keys(store, "ada") == 0
 
 
-async def test_status_without_a_bridge_says_what_is_stored_and_which_bridge_has_whom(
-    tmp_path: Path, postgres_url: str
-) -> None:
+async def test_offline_status_shows_replicas_and_owners(tmp_path: Path, postgres_url: str) -> None:
     data, environment = ("--data", str(tmp_path)), bridge_environment(BRIDGE_DATABASE_URL=postgres_url)
     for name in ("ada", "eve"):
         await run_bridge("users", "add", name, *data, environment=environment)
@@ -187,7 +185,7 @@ async def test_status_without_a_bridge_says_what_is_stored_and_which_bridge_has_
     assert (status, "Nobody here is called bob" in err) == (2, True)
 
 
-async def test_a_wrong_key_is_words_and_changes_nothing(tmp_path: Path) -> None:
+async def test_wrong_replica_key_is_reported_without_changes(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path))
     await filled(tmp_path)
     stored = bytes_in(tmp_path / "store")

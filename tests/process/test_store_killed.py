@@ -1,4 +1,4 @@
-"""A store whose bridge is killed at any point: what was acknowledged is there, whole, and the next one goes on."""
+"""Kill a bridge that writes replicas: acknowledged rows stay complete, and the next process continues."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.harness import PATIENCE
 from tests.shipments import store_at, words
 
 SPRITE = "ada"
-#: `make soak` does it many times.
+#: `make soak` raises this number.
 ROUNDS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
 
-#: Stores turns one after another, rotating the key now and then; each is written to stdout once it is stored.
+#: Append turns to a replica, rotating the key now and then; print each position after its append.
 _STORING = """
 import asyncio, sys
 from pathlib import Path
@@ -46,7 +46,7 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-async def test_nothing_that_was_acknowledged_is_lost_and_no_piece_is_half(tmp_path: Path) -> None:
+async def test_killed_replica_keeps_acknowledged_rows(tmp_path: Path) -> None:
     chance = random.Random(15)  # noqa: S311 - the same kills each time, as far as the machine allows
     acked = 0
     for _ in range(ROUNDS):
@@ -66,7 +66,7 @@ async def test_nothing_that_was_acknowledged_is_lost_and_no_piece_is_half(tmp_pa
             assert position.through >= acked
             assert (await verified(store, SPRITE)).wrong == []
             stored = {int(each.removeprefix("turn ")) for each in await words(store, SPRITE)}
-            # Every position is a turn's, but for those of forgets.
+            # Every position belongs to a turn, except those of tombstones.
             assert {at for at in range(1, acked + 1) if at not in stored} <= {at + 1 for at in stored if at % 20 == 0}
     async with store_at(tmp_path, keys) as store:
         async for _ in sealed_anew(store, SPRITE):

@@ -1,4 +1,4 @@
-"""A sprite that stands still, or works on one thing for long: what its commands say of it, and how soon."""
+"""A suspended or slow sprite: the commands report it, within seconds."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.command_line import command
 from tests.harness import Message, sprite_process
 from tests.shifted_clock import ShiftedClock
 
-#: A probe takes 5 s at most; with it, what a command needs for itself.
+#: A probe takes at most 5 s; the rest is the command's own time.
 SECONDS = 9.0
 
 
-async def test_stopped_sprite_is_named_within_seconds(workspace: Path, model: OfflineModel) -> None:
+async def test_suspended_sprite_is_reported_within_seconds(workspace: Path, model: OfflineModel) -> None:
     async with sprite_process(workspace, model.url) as sprite:
         os.kill(sprite.pid, signal.SIGSTOP)
         try:
@@ -35,8 +35,8 @@ async def test_stopped_sprite_is_named_within_seconds(workspace: Path, model: Of
         assert "but:" not in (await command(workspace, "status"))[1]
 
 
-async def test_work_of_a_minute_is_named(tmp_path: Path, model: OfflineModel) -> None:
-    """By the sprite to its page and its own commands, by the bridge in its status and its figures."""
+async def test_slow_work_is_reported(tmp_path: Path, model: OfflineModel) -> None:
+    """The sprite reports it to pages and commands, the bridge in its status and metrics."""
     clock, go_on = ShiftedClock(tmp_path), tmp_path / "go-on"
     model.script.agent({"text": "Done.", "until": str(go_on)})
     settings: dict[str, Any] = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "a key", **clock.environment}
@@ -68,7 +68,7 @@ async def test_work_of_a_minute_is_named(tmp_path: Path, model: OfflineModel) ->
 
 
 def slow_in(message: Message) -> list[str]:
-    """The kinds of slow work that a session update names."""
+    """Return the kinds of slow work in a session update."""
     return [work["kind"] for work in message["payload"]["session"]["slow"]]
 
 
@@ -79,7 +79,7 @@ async def slow_of(bridge: Bridge) -> list[str]:
 
 
 async def gauges(bridge: Bridge) -> set[str]:
-    """The names of the figures that tell of slow work."""
+    """Return the names of the metrics of slow work."""
     async with bridge.http() as session, session.get("/metrics") as response:
         lines = (await response.text()).splitlines()
     return {line.partition("{")[0] for line in lines if line.startswith("bridge_slow_")}

@@ -1,4 +1,4 @@
-"""Two bridges over one Postgres: one of them has the sprite, and the other one takes it when that one is gone."""
+"""Two bridges that share one Postgres: one owns the sprite, and the other takes over after its loss."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.harness import PATIENCE, Message, rows
 from tests.inspection import eventually
 from tests.ports import free_port
 
-#: The same for all of them.
+#: Shared by all bridges.
 _STORE_KEY = base64.b64encode(b"between them " + b"." * 19).decode()
 
 NOTE = {"action": "create_card", "title": "Tides", "blocks": [{"type": "text", "data": {"content": "noon"}}]}
@@ -39,7 +39,7 @@ NOTE = {"action": "create_card", "title": "Tides", "blocks": [{"type": "text", "
 
 @asynccontextmanager
 async def bridge(folder: Path, url: str) -> AsyncIterator[tuple[BridgeProcess, str]]:
-    """A bridge with a data folder of its own over that database, and the cookie of the local person at it."""
+    """Run a bridge with its own data folder on this database. Yield it with the local person's cookie."""
     async with bridge_process(
         folder / "data",
         forks_sprites=True,
@@ -51,14 +51,14 @@ async def bridge(folder: Path, url: str) -> AsyncIterator[tuple[BridgeProcess, s
 
 
 async def lease(database: Database) -> tuple[str, int, float]:
-    """Owner, epoch and seconds that are left of the local person's sprite."""
+    """Return owner, epoch and remaining seconds of the only lease."""
     found = await database.statement("SELECT owner, epoch, expires_at - db_now() AS left_over FROM leases")
     assert len(found) == 1
     return found[0]["owner"], found[0]["epoch"], found[0]["left_over"]
 
 
 async def position(page: PageClient) -> Message:
-    """Where a page that is brought up to date left off, as it says when it comes again."""
+    """Return the resume position of a page."""
     welcome = next(m for m in page.received if m["type"] == "auth_ok")["payload"]
     return {"epoch": welcome["epoch"], "last_seq": max([welcome["last_seq"], *seqs(page)])}
 
@@ -68,19 +68,19 @@ def seqs(page: PageClient) -> list[int]:
 
 
 def titles(workspace: Path) -> list[str]:
-    """The titles of its cards."""
+    """Return the titles of all cards."""
     return [row["title"] for row in rows(workspace / ".os/workspace.db", "SELECT title FROM cards")]
 
 
 async def draw(page: PageClient) -> None:
-    """Put a note on the canvas; return once the page has seen it."""
+    """Put a note on the canvas; return once the page has received it."""
     await page.send("canvas_interaction", NOTE)
     await page.type("canvas_update")
 
 
 @asynccontextmanager
 async def taken_over(running: BridgeProcess, cookie: str, resume: Message | None = None) -> AsyncIterator[PageClient]:
-    """A page that comes again until this bridge has the sprite: as long as another one has it, it is passed on."""
+    """Reconnect a page until this bridge owns the sprite."""
     async with AsyncExitStack() as stack:
         async with asyncio.timeout(PATIENCE):
             while (page := await _served(stack, running, cookie, resume)) is None:  # noqa: ASYNC110 - as a page does
@@ -100,9 +100,8 @@ async def _served(
     return None
 
 
-async def test_a_bridge_that_was_stopped_for_long_says_nothing_more_to_a_sprite_that_another_one_has(
-    tmp_path: Path, postgres_url: str
-) -> None:
+async def test_suspended_bridge_loses_sprite_to_other_bridge(tmp_path: Path, postgres_url: str) -> None:
+    """After the suspension its pages are closed; the new owner can be killed in turn."""
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(postgres_url))
         a, cookie_a = await stack.enter_async_context(bridge(tmp_path / "a", postgres_url))
@@ -111,7 +110,7 @@ async def test_a_bridge_that_was_stopped_for_long_says_nothing_more_to_a_sprite_
         await old.type("state_sync")
         a.process.send_signal(signal.SIGSTOP)
         try:
-            # It waits in the socket of a bridge that will believe for a moment that the sprite is its own.
+            # The message waits in the socket of a bridge that still believes it owns the sprite.
             typed = await old.send("canvas_interaction", NOTE)
             new = await stack.enter_async_context(taken_over(b, cookie_b))
             assert (await lease(database))[1] == 2
@@ -120,11 +119,11 @@ async def test_a_bridge_that_was_stopped_for_long_says_nothing_more_to_a_sprite_
         assert await old.closed() == aiohttp.WSCloseCode.SERVICE_RESTART
         assert not [m for m in old.received if m.get("reply_to") == typed]
         assert titles(a.workspace) == []
-        # As a page does when it comes again: what was not acknowledged is said once more.
+        # A reconnected page sends its unacknowledged messages again.
         assert (await new.ask("canvas_interaction", NOTE, typed))["type"] == "ack"
         assert titles(a.workspace) == ["Tides"]
         assert (await lease(database))[1] == 2
-        # When a bridge is killed, too, another one takes its sprite, and a page goes on where it was.
+        # After a kill, the other bridge takes over and the page resumes.
         await draw(new)
         left_off, owner = await position(new), await lease(database)
         await b.kill()
@@ -136,12 +135,12 @@ async def test_a_bridge_that_was_stopped_for_long_says_nothing_more_to_a_sprite_
             taken = await lease(database)
         assert (taken[0] != owner[0], taken[1]) == (True, 3)
         assert not b.workspace.exists()
-        # Ctrl-C: nobody waits for a lease to end.
+        # Ctrl-C releases the lease at once.
         assert await a.stop() == 0
         assert (await lease(database))[2] <= 0
 
 
-async def test_page_over_cut_network_comes_again(tmp_path: Path, postgres_url: str) -> None:
+async def test_forwarded_page_reconnects_after_network_cut(tmp_path: Path, postgres_url: str) -> None:
     """The bridges cannot reach each other for a while; both reach the database."""
     port = free_port()
     shared: dict[str, Any] = {"BRIDGE_DATABASE_URL": postgres_url, "BRIDGE_CLUSTER_SECRET": "kept-between-them"}
@@ -165,23 +164,22 @@ async def test_page_over_cut_network_comes_again(tmp_path: Path, postgres_url: s
                 assert (await at_owner.ask("system", {"action": "status"}))["type"] == "status"
 
 
-async def test_bridges_with_different_secrets_say_so_before_anybody_is_passed_on(
-    tmp_path: Path, postgres_url: str
-) -> None:
+async def test_bridges_with_different_secrets_log_mismatch(tmp_path: Path, postgres_url: str) -> None:
+    """The log and the status report it before any request is forwarded."""
     shared: dict[str, Any] = {"BRIDGE_DATABASE_URL": postgres_url, "BRIDGE_STORE_KEY": _STORE_KEY}
     async with (
         running_bridge(tmp_path / "a/data", BRIDGE_CLUSTER_SECRET="the secret of the first", **shared) as a,
         running_bridge(tmp_path / "b/data", BRIDGE_CLUSTER_SECRET="the secret of the second", **shared) as b,
     ):
         words = f"The bridge at {a.url} does not believe this one: BRIDGE_CLUSTER_SECRET differs between them."
-        await eventually(lambda: words in b.log, "the log does not say it")
+        await eventually(lambda: words in b.log, "the mismatch is not logged")
         _, out, err = await b.run("status", environment=bridge_environment(**shared))
         assert words in out, err
         assert out.splitlines()[0].split()[-1] == "bridge"
         assert b.log.count(words) == 1
 
 
-async def test_a_deploy_without_a_bridge_is_refused_where_another_bridge_has_the_sprite(
+async def test_offline_deploy_of_leased_sprite_fails(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BRIDGE_DATABASE_URL", postgres_url)
@@ -199,9 +197,7 @@ async def test_a_deploy_without_a_bridge_is_refused_where_another_bridge_has_the
         assert (await lease(database))[2] <= 0
 
 
-async def test_an_export_without_a_bridge_leaves_alone_what_another_bridge_has(
-    tmp_path: Path, postgres_url: str
-) -> None:
+async def test_offline_export_of_leased_sprite_fails(tmp_path: Path, postgres_url: str) -> None:
     environment = bridge_environment(BRIDGE_DATABASE_URL=postgres_url, BRIDGE_STORE_KEY=_STORE_KEY)
     data = tmp_path / "data"
     (data / "workspaces/ada/.os").mkdir(parents=True)
@@ -214,7 +210,7 @@ async def test_an_export_without_a_bridge_leaves_alone_what_another_bridge_has(
             assert status == 1
             assert "The bridge at http://10.0.0.2:8080 has this sprite at the moment" in " ".join(err.split())
             assert (await lease(database))[1] == 1
-        # What nobody has is this command's for as long as it takes.
+        # A free sprite is leased for the duration of the command.
         await run_bridge(*export, environment=environment)
         assert (await lease(database))[1] == 2
         assert (await lease(database))[2] <= 0
@@ -223,4 +219,4 @@ async def test_an_export_without_a_bridge_leaves_alone_what_another_bridge_has(
 
 async def _deployed(settings: Settings) -> None:
     async with host_alone(settings, acts_on="ada"):
-        raise AssertionError("it acts on what another bridge has")
+        raise AssertionError("the command used another bridge's sprite")

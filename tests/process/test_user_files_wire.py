@@ -1,4 +1,4 @@
-"""The person's files with a sprite that runs: listed and deleted over the wire, told to the agent and to memory."""
+"""User files of a running sprite: listed and deleted over the wire; changes reported to the agent and to memory."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ async def asked(client: Client, op: str, **more: Any) -> dict[str, Any]:
     return answer
 
 
-async def test_files_are_listed_newest_first_and_deleted_by_the_name_that_they_are_listed_by(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_files_are_listed_newest_first_and_deleted(model: OfflineModel, workspace: Path) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         for number, name in enumerate((b"documents/old.pdf", b"artifacts/not \xff utf-8.csv", b"ocr/new.txt")):
             path = workspace / os.fsdecode(name)
@@ -54,7 +52,7 @@ async def test_files_are_listed_newest_first_and_deleted_by_the_name_that_they_a
         assert (workspace / ".os/run/token").exists()
 
 
-async def test_upload_is_told_once_after_a_kill(model: OfflineModel, workspace: Path) -> None:
+async def test_upload_is_reported_once_after_kill(model: OfflineModel, workspace: Path) -> None:
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         await upload(client, "lease.pdf", b"x" * 12_345)
         await sprite.kill()
@@ -68,9 +66,7 @@ async def test_upload_is_told_once_after_a_kill(model: OfflineModel, workspace: 
     assert [[call["result"] for call in calls] for calls in told] == [[words], []]
 
 
-async def test_a_change_behind_the_agents_back_reaches_the_curator_and_the_next_session(
-    model: OfflineModel, workspace: Path
-) -> None:
+async def test_external_file_change_reaches_curator_and_session(model: OfflineModel, workspace: Path) -> None:
     await seed_turns(workspace, "Hello there, my name is Ana.")
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         (workspace / "documents/lease.pdf").write_bytes(b"x")
@@ -79,7 +75,7 @@ async def test_a_change_behind_the_agents_back_reaches_the_curator_and_the_next_
         await chat(client, "What is new?")
         await client.ask("system", {"action": "flush"})
     looks = [row for row in turns(workspace) if [call["name"] for call in row["tool_calls"]] == [LOOK_CALL]]
-    # One with each batch that was asked for.
+    # One look per curated batch.
     assert [row["trigger"] for row in looks] == ["task", "task"]
     results = [row["tool_calls"][0]["result"] for row in looks]
     assert results[0].startswith("added: documents/lease.pdf (1 byte, ")

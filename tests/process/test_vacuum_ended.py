@@ -1,4 +1,4 @@
-"""A VACUUM that Postgres ends: what was forgotten is not said to be gone, and nothing else is held up."""
+"""A canceled VACUUM in Postgres: the forget stays pending, and nothing else is delayed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CANCEL = f"SELECT pg_cancel_backend(pid) {_VACUUMS}"
 
 @asynccontextmanager
 async def no_vacuum(url: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    """Holds what a VACUUM waits for, and nobody else, within the block; yields a connection of an operator's."""
+    """Hold a lock that blocks only VACUUM, within the block. Yield an operator's connection."""
     async with (
         await psycopg.AsyncConnection.connect(url, autocommit=True) as operator,
         await psycopg.AsyncConnection.connect(url) as holder,
@@ -61,9 +61,10 @@ async def is_wiped(it: Followed) -> bool:
 
 
 @pytest.mark.parametrize("ended_by", ["user request", "statement timeout"])
-async def test_a_forget_is_done_once_a_vacuum_came_to_its_end_and_holds_up_nothing_else(
+async def test_forget_waits_for_successful_vacuum(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, ended_by: str
 ) -> None:
+    """Replication, other sprites and budgets continue meanwhile."""
     if ended_by == "statement timeout":
         monkeypatch.setattr(shelves, "_VACUUM_SECONDS", 0.2)
     async with followed(postgres_url) as it:
@@ -81,11 +82,11 @@ async def test_a_forget_is_done_once_a_vacuum_came_to_its_end_and_holds_up_nothi
                 "what was forgotten may still be on the database's disk: it is tried again"
             )
             assert status.behind
-            # A bridge that knows nothing of it, or a command, says so as well.
+            # A bridge without this sprite, or a command, reports it too.
             assert (await standing(it.store, SPRITE)).trouble.startswith("what was forgotten may still be")
-            # It is tried again, and held up again.
+            # The VACUUM is retried, and blocked again.
             await until_found(operator, f"SELECT 1 {_VACUUMS}")
-            # Meanwhile what the sprite says is stored, and others and their money have all that they need.
+            # New rows of this sprite, other sprites and budgets are not blocked.
             await visitor.send(shipped(turn(2, "later", 4), whole=True))
             await until(lambda: has(it, ["[forgotten]", "later"]))
             await it.store.append("bob", shipped(turn(1, "of bob", 1), whole=True))
@@ -94,14 +95,14 @@ async def test_a_forget_is_done_once_a_vacuum_came_to_its_end_and_holds_up_nothi
                 await let_in(money, 0.5)
             if ended_by == "statement timeout":
                 monkeypatch.setattr(shelves, "_VACUUM_SECONDS", PATIENCE)
-        # Nothing was acknowledged from the forget on until now: the first that is said is up to here.
+        # The forget was not acknowledged before; the first acknowledgment includes it.
         assert (await visitor.receive("ship_ack"))["payload"]["through"] == 4
         assert not await it.store.wipe_is_due(SPRITE)
         assert (await it.standing()).behind == 0
         assert await it.trouble() == ""
 
 
-async def test_what_one_bridge_left_on_the_disk_the_next_one_wipes(postgres_url: str) -> None:
+async def test_next_bridge_vacuums_after_interrupted_forget(postgres_url: str) -> None:
     keys = FixedKeys(new_keys())
     async with open_database(postgres_url):
         pass
@@ -120,7 +121,7 @@ async def test_what_one_bridge_left_on_the_disk_the_next_one_wipes(postgres_url:
         assert await it.trouble() == ""
 
 
-async def test_what_was_deleted_and_not_vacuumed_is_said(postgres_url: str) -> None:
+async def test_delete_without_vacuum_raises_store_error(postgres_url: str) -> None:
     async with followed(postgres_url) as it, no_vacuum(postgres_url) as operator:
         await it.store.append("bob", shipped(turn(1, "of bob", 1), whole=True))
         deleting = asyncio.create_task(it.store.delete("bob"))

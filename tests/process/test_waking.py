@@ -1,4 +1,4 @@
-"""The bridge wakes sprites at the time they asked for: once, late rather than never, few at a time, no liar often."""
+"""Wake-ups by the bridge: once per due date, late rather than never, with bounded concurrency and frequency."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ def said(next_due: NextDue | None) -> ServerMessage:
 
 
 async def looked(stage: Night, sprite: str, times: int = 1) -> None:
-    await eventually(lambda: stage.sleepers.heartbeats[sprite] >= times, f"{sprite} was not asked to look")
+    await eventually(lambda: stage.sleepers.heartbeats[sprite] >= times, f"{sprite} was not checked")
 
 
-async def test_a_sprite_is_woken_when_its_time_comes_looks_and_is_let_sleep(tmp_path: Path) -> None:
+async def test_due_sprite_is_woken_and_released(tmp_path: Path) -> None:
     async with night(tmp_path, "ada") as stage:
         await looked(stage, "ada")
-        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake did not end")
-        await eventually(lambda: "ada" not in stage.sleepers.links, "its machine cannot sleep")
+        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake-up did not end")
+        await eventually(lambda: "ada" not in stage.sleepers.links, "the connection stays open")
         assert stage.sleepers.heartbeats["ada"] == 1
     async with open_database(tmp_path / "bridge.db") as database:
         (date,) = (await stored(database)).values()
     assert (date.at, date.action_id, date.is_open) == (None, None, False)
 
 
-async def test_nobody_is_woken_before_their_time_and_a_clock_that_jumps_is_noticed(tmp_path: Path) -> None:
+async def test_sprite_is_woken_after_clock_jump(tmp_path: Path) -> None:
+    """A sprite is not woken before its due date."""
     now = 1000.0
     async with night(tmp_path, "ada", at=50_000.0, clock=lambda: now) as stage:
-        # Somebody else's time comes meanwhile.
+        # Another sprite becomes due first.
         stage.due.heard("bob", said(NextDue(1, 999.0)))
         await looked(stage, "bob")
         assert not stage.dorm.reached_names["ada"]
@@ -61,73 +62,73 @@ async def test_nobody_is_woken_before_their_time_and_a_clock_that_jumps_is_notic
         await looked(stage, "ada")
 
 
-async def test_a_sprite_is_held_until_what_it_began_has_ended(tmp_path: Path) -> None:
+async def test_busy_sprite_stays_connected_until_idle(tmp_path: Path) -> None:
     async with night(tmp_path, "ada") as stage:
         stage.sleepers.busy.add("ada")
         await looked(stage, "ada")
-        await eventually(lambda: stage.sleepers.asked["ada"] > 3, "it is not asked how it is")
+        await eventually(lambda: stage.sleepers.asked["ada"] > 3, "its state is not polled")
         assert not stage.waker.wakes
         assert "ada" in stage.sleepers.links
         stage.sleepers.busy.clear()
-        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake did not end")
-        await eventually(lambda: "ada" not in stage.sleepers.links, "its machine cannot sleep")
+        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake-up did not end")
+        await eventually(lambda: "ada" not in stage.sleepers.links, "the connection stays open")
         assert stage.sleepers.heartbeats["ada"] == 1
 
 
-async def test_a_sprite_whose_turn_runs_is_connected_until_the_turn_has_ended_even_if_it_says_it_is_not_busy(
+async def test_running_turn_keeps_sprite_connected(
     tmp_path: Path,
 ) -> None:
+    """The connection stays open although the sprite reports that it is idle."""
     async with night(tmp_path, "ada") as stage:
         stage.sleepers.says_at_look = Started("m1", origin="schedule")
-        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake did not end")
+        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake-up did not end")
         link = stage.sleepers.links["ada"]
         await link.send(Complete("m1", text="", usage=None, cost_usd=None, duration_ms=1), seq=2)
-        await eventually(lambda: "ada" not in stage.sleepers.links, "its machine cannot sleep")
+        await eventually(lambda: "ada" not in stage.sleepers.links, "the connection stays open")
 
 
-async def test_a_link_that_breaks_in_the_middle_is_mended_and_the_sprite_asked_again(tmp_path: Path) -> None:
+async def test_wakeup_reconnects_after_broken_link(tmp_path: Path) -> None:
     async with night(tmp_path, "ada") as stage:
         stage.sleepers.cuts = 3
         await looked(stage, "ada", times=4)
-        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake did not end")
+        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake-up did not end")
 
 
-async def test_a_sprite_that_cannot_be_reached_is_tried_ever_less_often_and_status_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_unreachable_sprite_is_retried_with_backoff(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The status shows the failure; the log has it once."""
     caplog.set_level(logging.INFO, "bridge")
     async with night(tmp_path, "ada") as stage:
         stage.dorm.is_down = True
-        await eventually(lambda: stage.waker.wakes["unreachable"] >= 3, "it is not tried again")
+        await eventually(lambda: stage.waker.wakes["unreachable"] >= 3, "the wake-up is not retried")
         assert stage.waker.trouble("ada") == "could not be woken: Its machine does not start."
         assert sum("could not be woken" in record.message for record in caplog.records) == 1
         stage.dorm.is_down = False
         await looked(stage, "ada")
-        await eventually(lambda: stage.waker.trouble("ada") == "", "the trouble is over")
+        await eventually(lambda: stage.waker.trouble("ada") == "", "the trouble is still reported")
 
 
-async def test_a_date_that_stays_in_the_past_does_not_keep_a_machine_awake(tmp_path: Path) -> None:
-    """A budget that is used up, or a clock that is behind: the sprite says the same as before."""
+async def test_past_due_date_is_retried_with_backoff(tmp_path: Path) -> None:
+    """A used-up budget or a slow clock makes the sprite report the same due date again."""
     patient = replace(QUICK, longest_pause=10_000.0, apart=0.01)
     async with night(tmp_path, "ada", pace=patient) as stage:
         stage.sleepers.after_look = lambda _: None
-        # Twice as long after each: 0.02 s, 0.04 s, ... the tenth would be after ten seconds, the twentieth in hours.
+        # The pause doubles after each wake-up: 0.02 s, 0.04 s, ... ten seconds at the tenth, hours at the twentieth.
         await looked(stage, "ada", times=3)
-        await eventually(lambda: "ada" not in stage.sleepers.links, "its machine cannot sleep")
+        await eventually(lambda: "ada" not in stage.sleepers.links, "the connection stays open")
         vain = stage.waker.wakes["looked"]
-        # Another date is news: it does not wait until the pause for the old one is over.
+        # A new due date does not wait for the backoff of the old one.
         stage.sleepers.next_due["ada"] = NextDue(8, 2.0)
         stage.due.heard("ada", said(NextDue(8, 2.0)))
         await looked(stage, "ada", times=vain + 1)
 
 
-async def test_a_liar_is_not_woken_more_often_than_any_other(tmp_path: Path) -> None:
-    """Every second something new is due, a million times, in the year 9999, or never was."""
+async def test_wakeups_of_compromised_sprite_are_rate_limited(tmp_path: Path) -> None:
+    """The sprite reports a new due date all the time, some of them invalid."""
     slow = replace(QUICK, apart=10_000.0)
     async with night(tmp_path, "mallory", pace=slow) as stage:
         stage.sleepers.after_look = lambda _: None
         await looked(stage, "mallory")
-        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake did not end")
+        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake-up did not end")
         for number in range(20_000):
             stage.due.heard("mallory", said(NextDue(number, float(number))))
         for at in (-5.0, 0.0, 253402300800.0, float("inf"), float("nan"), -float("inf")):
@@ -136,11 +137,11 @@ async def test_a_liar_is_not_woken_more_often_than_any_other(tmp_path: Path) -> 
         stage.due.heard("ada", said(NextDue(1, 1.0)))
         await looked(stage, "ada")
         assert stage.sleepers.heartbeats["mallory"] == 1
-        await eventually(lambda: not stage.due.is_behind, "nothing is written")
+        await eventually(lambda: not stage.due.is_behind, "the due dates are not written")
         assert (await stored(stage.database))["mallory"].action_id is None
 
 
-async def test_what_is_said_every_moment_is_few_writes(tmp_path: Path) -> None:
+async def test_frequent_due_dates_are_written_in_batches(tmp_path: Path) -> None:
     async with open_database(tmp_path / "bridge.db") as database:
         before = await database.read(lambda db: db.execute("PRAGMA data_version").fetchone()[0])
         async with DueDates(database, died) as due:
@@ -148,25 +149,26 @@ async def test_what_is_said_every_moment_is_few_writes(tmp_path: Path) -> None:
                 due.heard("mallory", said(NextDue(number, float(number))))
                 if number % 1000 == 0:
                     await asyncio.sleep(0)
-            await eventually(lambda: not due.is_behind, "nothing is written")
+            await eventually(lambda: not due.is_behind, "the due dates are not written")
             after = await database.read(lambda db: db.execute("PRAGMA data_version").fetchone()[0])
         assert 0 < after - before < 50
         assert (await stored(database))["mallory"].at == 19_999.0
 
 
-async def test_many_that_are_due_at_nine_are_brought_up_a_few_at_a_time_and_all_run(tmp_path: Path) -> None:
+async def test_simultaneous_wakeups_are_limited_and_all_run(tmp_path: Path) -> None:
     names = [f"sprite-{number}" for number in range(12)]
     async with night(tmp_path, *names, pace=replace(QUICK, at_once=3)) as stage:
-        # What they do takes long, and keeps nobody from being brought up.
+        # Long runs do not occupy a wake-up slot.
         stage.sleepers.busy.update(names)
         for name in names:
             await looked(stage, name)
         assert stage.dorm.most_at_once <= 3
         stage.sleepers.busy.clear()
-        await eventually(lambda: stage.waker.wakes["looked"] == 12, "not all came to an end")
+        await eventually(lambda: stage.waker.wakes["looked"] == 12, "not every wake-up ended")
 
 
-async def test_a_person_who_was_revoked_is_not_woken_for_and_one_who_is_revoked_is_let_go(tmp_path: Path) -> None:
+async def test_revoked_person_is_not_woken_for(tmp_path: Path) -> None:
+    """Revoking a person also ends a wake-up in progress."""
     revoked = {"bob"}
     async with night(tmp_path, "ada", "bob", may_wake=lambda name: name not in revoked) as stage:
         stage.sleepers.busy.add("ada")
@@ -174,15 +176,15 @@ async def test_a_person_who_was_revoked_is_not_woken_for_and_one_who_is_revoked_
         assert not stage.dorm.reached_names["bob"]
         revoked.add("ada")
         stage.waker.forget("ada")
-        await eventually(lambda: "ada" not in stage.sleepers.links, "its machine is held")
+        await eventually(lambda: "ada" not in stage.sleepers.links, "the connection stays open")
 
 
-async def test_what_a_sprite_says_is_on_disk_before_the_bridge_can_be_killed_long_after(tmp_path: Path) -> None:
+async def test_reported_due_date_is_stored(tmp_path: Path) -> None:
     async with open_database(tmp_path / "bridge.db") as database, DueDates(database, died) as due:
         due.opened("ada")
         due.heard("ada", said(NextDue(3, 1e9)))
-        await eventually(lambda: not due.is_behind, "nothing is written")
-        # What a new bridge would find after a kill.
+        await eventually(lambda: not due.is_behind, "the due date is not written")
+        # A new bridge finds this row after a kill.
         (date,) = (await stored(database)).values()
         assert (date.at, date.action_id, date.is_open) == (1e9, 3, True)
 
@@ -192,7 +194,7 @@ def asked(model: OfflineModel) -> int:
 
 
 async def remind(bridge: BridgeServer | BridgeProcess, content: str) -> None:
-    """Have something fall due at once, and leave."""
+    """Add an action that is due at once, and close the page."""
     async with bridge.page(await bridge.login()) as page:
         await page.link("ready")
         answer = await page.ask("memory", {"op": "add_action", "content": content, "due": time.time() + 0.3})
@@ -205,24 +207,24 @@ def action(data: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", ["stop", pytest.param("kill", marks=pytest.mark.soak)])
-async def test_reminder_survives_a_stop_of_the_bridge(model: OfflineModel, tmp_path: Path, how: str) -> None:
-    """Nobody has a page open: the next bridge looks by itself."""
+async def test_reminder_survives_bridge_restart(model: OfflineModel, tmp_path: Path, how: str) -> None:
+    """No page is open: the next bridge checks the sprite by itself."""
     model.script.agent({"match": "due_action", "on": "prompt", "hang": True})
     data = tmp_path / "data"
     upstream: dict[str, Any] = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "key"}
     async with bridge_process(data, forks_sprites=True, **upstream) as bridge:
         await remind(bridge, "run `echo once >> ran`")
-        await eventually(lambda: asked(model) == 1, "the reminder does not begin")
+        await eventually(lambda: asked(model) == 1, "the reminder does not start")
         await (bridge.stop() if how == "stop" else bridge.kill())
     async with running_bridge(data, **upstream):
-        await eventually(lambda: action(data)["status"] == "done", "the reminder is lost")
+        await eventually(lambda: action(data)["status"] == "done", "the reminder is not done")
     (mission,) = workspace_db(data / "workspaces/local", "SELECT attempt, status FROM missions")
     assert mission == {"attempt": 2, "status": "complete"}
     assert (data / "workspaces/local/ran").read_text() == "once\n"
 
 
 @pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.soak), "kill"])
-async def test_cut_off_reminder_is_told_by_webhook(model: OfflineModel, tmp_path: Path, how: str) -> None:
+async def test_interrupted_reminder_is_reported_by_webhook(model: OfflineModel, tmp_path: Path, how: str) -> None:
     model.script.agent({"match": "due_action", "on": "result", "hang": True})
     data = tmp_path / "data"
     async with receiving() as receiver:
@@ -231,15 +233,15 @@ async def test_cut_off_reminder_is_told_by_webhook(model: OfflineModel, tmp_path
         async with bridge_process(data, forks_sprites=True, **upstream) as bridge:
             receiver.key = read_key((await bridge.run("notify", "key"))[1])
             await remind(bridge, "run `echo once >> ran`")
-            await eventually((data / "workspaces/local/ran").exists, "it is at work")
-            await eventually(lambda: kept(data) == [("local", None, 1)], "it is not kept that the sprite runs")
+            await eventually((data / "workspaces/local/ran").exists, "the command did not run")
+            await eventually(lambda: kept(data) == [("local", None, 1)], "the open connection is not stored")
             await (bridge.stop() if how == "stop" else bridge.kill())
         async with running_bridge(data, **upstream) as again:
-            await eventually(lambda: bool(receiver.messages), "nobody is told")
-            await eventually(lambda: action(data)["status"] == "failed", "it is not listed")
-            # Nobody opens a page: the bridge looks at once at the sprites that it was connected to.
-            await eventually(lambda: "a sprite was woken for what is due" in again.log, "the sprite is not looked at")
-            while 'bridge_wakes_total{outcome="looked"} 1.0' not in await metrics(again):  # noqa: ASYNC110 - it only counts
+            await eventually(lambda: bool(receiver.messages), "no message was sent")
+            await eventually(lambda: action(data)["status"] == "failed", "the action did not fail")
+            # No page is open: the bridge checks the sprites that were connected before.
+            await eventually(lambda: "a sprite was woken for what is due" in again.log, "the sprite is not checked")
+            while 'bridge_wakes_total{outcome="looked"} 1.0' not in await metrics(again):  # noqa: ASYNC110 - polling
                 await asyncio.sleep(0.05)
             (local,) = json.loads((await again.run("status", "--json"))[1])
             assert local["next_due"] is None
@@ -260,7 +262,7 @@ def kept(data: Path) -> list[tuple[str, float | None, int]]:
         return database.execute("SELECT sprite, next_due, is_open FROM waking").fetchall()
 
 
-def test_status_says_when_each_sprite_is_due() -> None:
+def test_status_shows_time_until_due_date() -> None:
     row = Row("ada", "cold", None, None, "", 0, None, 0.0, 0.0, 0.0, 0)
     for due, words in (
         (None, " -  "),

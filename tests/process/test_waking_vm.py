@@ -1,4 +1,4 @@
-"""A VM that sleeps when something is due: the bridge wakes it, it runs once, its person is told, it sleeps again."""
+"""Wake a sleeping VM for a due action: run it once, notify its person, and let the VM sleep again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HOUR = 3600.0
 
 @dataclass
 class Bridge:
-    """What of a bridge runs without anybody's page."""
+    """The parts of a bridge that run without an open page."""
 
     relay: Relay
     due: DueDates
@@ -51,7 +51,7 @@ class Bridge:
 
 @asynccontextmanager
 async def bridge_of(folder: Path, host: Host, receiver: Receiver, ahead: float = 0.0) -> AsyncIterator[Bridge]:
-    """A bridge whose clock is so many seconds ahead."""
+    """Open a bridge whose clock is `ahead` seconds fast."""
 
     async def yes(_: str) -> bool:
         return True
@@ -70,7 +70,7 @@ async def bridge_of(folder: Path, host: Host, receiver: Receiver, ahead: float =
 
 
 async def an_hour_passes(vm: Machine, action_id: int) -> None:
-    """What was due in an hour is, on the sleeping machine's disk, due since a moment."""
+    """Move the due time of an action into the past, on the disk of the sleeping VM."""
     async with open_stores(vm.workspace / ".os/memory") as stores:
         before = stores.actions_at(lambda: time.time() - 2 * HOUR)
         await before.update(action_id, by="person", due=time.time() - 90)
@@ -80,7 +80,7 @@ def fired(vm: Machine) -> list[int]:
     return [turn["id"] for turn in observations(vm.workspace) if turn["by_schedule"]]
 
 
-async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_sleeps_again(
+async def test_sleeping_vm_runs_due_action_once(
     model: OfflineModel, emulator: Emulator, disk: Disk, tmp_path: Path
 ) -> None:
     tokens = Tokens(model.url)
@@ -95,25 +95,25 @@ async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_s
             with bridge.relay.held("ada") as room:
                 answer = await room.ask(AddActionRequest(content="run `touch drawn`", due=time.time() + HOUR))
                 added = msgspec.to_builtins(answer)
-                await eventually(lambda: bridge.due.of("ada") is not None, "the bridge does not hear of it")
-            await eventually(lambda: not bridge.due.dates()["ada"].is_open, "the room stays open")
+                await eventually(lambda: bridge.due.of("ada") is not None, "the bridge has no due date")
+            await eventually(lambda: not bridge.due.dates()["ada"].is_open, "the hub stays open")
         await vm.sleep("cold")
         await an_hour_passes(vm, added["action"]["id"])
         wakes = vm.wakes
         async with bridge_of(tmp_path, host, receiver, ahead=HOUR + 1) as bridge:
-            await eventually(lambda: bridge.waker.wakes["looked"] >= 1, "it is not woken")
-            await eventually(lambda: not bridge.due.dates()["ada"].is_open, "it is not let go")
+            await eventually(lambda: bridge.waker.wakes["looked"] >= 1, "the VM is not woken")
+            await eventually(lambda: not bridge.due.dates()["ada"].is_open, "the hub stays open")
             assert bridge.due.of("ada") is None
             (message,) = await receiver.received(1)
             assert message["kind"] == "ended"
-            await eventually(lambda: not vm.tasks, "the VM is held")
+            await eventually(lambda: not vm.tasks, "the VM is kept awake")
             assert await vm.doze("cold")
         assert vm.wakes == wakes + 1
         assert (vm.workspace / "drawn").exists()
         assert len(fired(vm)) == 1
         (action,) = memory(vm.workspace, "SELECT status FROM pending_actions")
         assert action["status"] == "done"
-        # Another start finds nothing to do, and nothing to tell.
+        # A restarted bridge has nothing to run and nothing to report.
         async with bridge_of(tmp_path, host, receiver, ahead=HOUR + 60) as bridge:
             assert not bridge.waker.wakes
         assert vm.wakes == wakes + 1
@@ -121,7 +121,7 @@ async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_s
 
 
 @pytest.mark.soak
-async def test_a_question_that_waits_with_no_page_open_reaches_the_webhook(tmp_path: Path) -> None:
+async def test_permission_request_without_page_reaches_webhook(tmp_path: Path) -> None:
     async with (
         receiving() as receiver,
         running_bridge(tmp_path / "data", "--permissions", "ask", SPRITE_NOTIFY_URL=receiver.url) as bridge,
@@ -146,10 +146,8 @@ async def test_a_question_that_waits_with_no_page_open_reaches_the_webhook(tmp_p
 
 
 @pytest.mark.soak
-async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_once_it_is_back(
-    emulator: Emulator, disk: Disk, tmp_path: Path
-) -> None:
-    """Nobody opens a page again; the VM goes on by itself."""
+async def test_restarted_bridge_reports_finished_schedule_once(emulator: Emulator, disk: Disk, tmp_path: Path) -> None:
+    """The bridge was killed during the run. No page is opened again; the VM keeps running."""
     data, port = tmp_path / "data", free_port()
     emulator.image = disk.packages
     async with receiving() as receiver:
@@ -177,8 +175,8 @@ async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_on
         async with running_bridge(data, "--provider", "sprites", port=port, **settings) as again:
             (message,) = await receiver.received(1)
             assert (message["kind"], message["person"]) == ("ended", "ada")
-            await eventually(lambda: not vm.tasks, "the VM is held")
-            # By the state that each connection begins with, and by its events: the same, and told once.
+            await eventually(lambda: not vm.tasks, "the VM is kept awake")
+            # The initial state and the live events both report the end; the person is notified once.
             async with again.page(token=token) as page:
                 await page.type("state_sync")
         assert (vm.workspace / "drawn").read_text() == "once\n"

@@ -1,4 +1,4 @@
-"""Which hosts the agent's WebFetch tells of a page: the page's own alone."""
+"""WebFetch contacts only the host of the page."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from bridge.fake_model.model import OfflineModel
 from tests.harness import running_sprite
 
 
-async def test_fetch_of_new_host_asks_nobody_else(workspace: Path, model: OfflineModel) -> None:
+async def test_web_fetch_contacts_only_page_host(workspace: Path, model: OfflineModel) -> None:
     asked: list[str] = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A proxy that lets nothing through."""
+        """Reject every request of the proxy's client."""
         asked.append((await reader.readline()).split()[1].decode())
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\n\r\n")
         await writer.drain()

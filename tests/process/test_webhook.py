@@ -1,4 +1,4 @@
-"""The operator's webhook: signed, tried again, also by the next bridge; no receiver delays or redirects anything."""
+"""The operator's webhook: signed, retried, also by the next bridge; no receiver delays or redirects messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waking_stage import died
 from tests.webhook_receiver import KEY, Receiver, answers_ten_megabytes, fails, hangs, read_key, receiving, redirects
 
 NOTICE = Notice("m1", "ended", "ada", "ada", "Your open actions", "Three are left.", 1000.5)
-#: Of tries, in seconds.
+#: Pauses between tries, in seconds.
 SOON = (0.01, 0.01, 0.01, 0.01)
 
 
@@ -49,7 +49,8 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
         yield database
 
 
-async def test_a_notice_is_posted_signed_as_the_standard_webhooks_have_it(database: Database) -> None:
+async def test_webhook_message_is_signed(database: Database) -> None:
+    """The format is that of the Standard Webhooks specification."""
     async with receiving() as receiver, hooked(database, receiver) as webhook:
         await webhook.deliver(NOTICE)
         (message,) = await receiver.received(1)
@@ -62,33 +63,32 @@ async def test_a_notice_is_posted_signed_as_the_standard_webhooks_have_it(databa
             "title": "Your open actions",
             "body": "Three are left.",
         }
-        await eventually(lambda: webhook.sent["taken"] == 1, "it is not noted that it was taken")
+        await eventually(lambda: webhook.sent["taken"] == 1, "the message was not accepted")
         question = replace(NOTICE, key="q1", kind="permission", request_id="q1")
         await webhook.deliver(question)
         assert (await receiver.received(2))[1]["request_id"] == "q1"
         assert await webhook.trouble() == ""
 
 
-async def test_who_wants_no_words_has_none_posted(database: Database) -> None:
+async def test_webhook_without_text_hides_content(database: Database) -> None:
     async with receiving() as receiver, hooked(database, receiver, words=False) as webhook:
         await webhook.deliver(NOTICE)
         (message,) = await receiver.received(1)
         assert (message["title"], message["body"]) == ("Sprite has something for you", "")
 
 
-async def test_what_is_not_taken_is_posted_again_under_the_same_id_and_given_up_after_five_tries(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_webhook_retries_with_same_id_then_gives_up(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """There are five tries."""
     caplog.set_level(logging.INFO, "bridge")
     async with receiving() as receiver, hooked(database, receiver) as webhook:
         receiver.answers = [fails, fails]
         await webhook.deliver(NOTICE)
         assert len({message["id"] for message in await receiver.received(3)}) == 1
-        await eventually(lambda: webhook.sent == {"failed": 2, "taken": 1}, "it is posted again and again")
+        await eventually(lambda: webhook.sent == {"failed": 2, "taken": 1}, "the tries do not match")
         assert await webhook.trouble() == ""
         receiver.always = fails
         await webhook.deliver(replace(NOTICE, key="m2"))
-        await eventually(lambda: webhook.sent["failed"] == 7, "it is not tried five times")
+        await eventually(lambda: webhook.sent["failed"] == 7, "there were not five tries")
         assert "(HTTP 500); 0 wait" in await webhook.trouble()
         assert receiver.requests == 8
         assert not await Outbox(database).due(10)
@@ -97,33 +97,33 @@ async def test_what_is_not_taken_is_posted_again_under_the_same_id_and_given_up_
     assert receiver.url not in caplog.text
 
 
-async def test_a_receiver_that_hangs_is_left_and_delays_no_other_message(database: Database) -> None:
+async def test_hanging_receiver_delays_no_other_message(database: Database) -> None:
     async with receiving() as receiver, hooked(database, receiver, seconds=1.0) as webhook:
         receiver.answers = [hangs]
         await webhook.deliver(NOTICE)
         await receiver.received(1)
         await webhook.deliver(replace(NOTICE, key="m2"))
-        await eventually(lambda: webhook.sent["taken"] == 2, "they are not all taken in the end")
+        await eventually(lambda: webhook.sent["taken"] == 2, "a message was not accepted")
         assert webhook.sent["failed"] > 0
 
 
-async def test_a_redirect_is_not_followed(database: Database) -> None:
+async def test_webhook_redirect_is_not_followed(database: Database) -> None:
     async with receiving() as receiver, hooked(database, receiver) as webhook:
         receiver.answers = [redirects]
         await webhook.deliver(NOTICE)
-        await eventually(lambda: webhook.sent == {"failed": 1, "taken": 1}, "it is not posted again")
+        await eventually(lambda: webhook.sent == {"failed": 1, "taken": 1}, "the message was not retried")
         assert receiver.elsewhere == 0
 
 
-async def test_an_answer_without_an_end_is_not_read_to_it(database: Database) -> None:
+async def test_endless_webhook_response_is_not_read(database: Database) -> None:
     async with receiving() as receiver, hooked(database, receiver) as webhook:
         receiver.answers = [answers_ten_megabytes]
         await webhook.deliver(NOTICE)
         await webhook.deliver(replace(NOTICE, key="m2"))
-        await eventually(lambda: webhook.sent == {"taken": 2}, "they are not taken")
+        await eventually(lambda: webhook.sent == {"taken": 2}, "a message was not accepted")
 
 
-async def test_what_waits_outlives_the_bridge_and_is_bounded(database: Database) -> None:
+async def test_webhook_outbox_survives_restart_and_is_bounded(database: Database) -> None:
     async with receiving() as receiver:
         receiver.always = fails
         async with hooked(database, receiver, pauses=(0.2,) * 100) as webhook:
@@ -139,7 +139,7 @@ async def test_what_waits_outlives_the_bridge_and_is_bounded(database: Database)
             assert await outbox.size() == MOST_WAITING
 
 
-async def test_a_bridge_makes_a_key_prints_it_and_posts_a_test(tmp_path: Path) -> None:
+async def test_bridge_creates_webhook_key_and_sends_test(tmp_path: Path) -> None:
     data = tmp_path / "data"
     status, out, err = await run_bridge("notify", "key", "--data", str(data))
     assert (status, err) == (0, "")
@@ -155,13 +155,13 @@ async def test_a_bridge_makes_a_key_prints_it_and_posts_a_test(tmp_path: Path) -
         assert (await bridge.run("notify", "test", "local"))[0] == 0
         await receiver.received(2)
 
-        await eventually(lambda: "the webhook did not take" in bridge.log, "it was taken")
+        await eventually(lambda: "the webhook did not take" in bridge.log, "the failure is not logged")
         assert "The webhook did not take a message" in (await bridge.run("status"))[1]
         assert json.loads((await bridge.run("status", "--json"))[1])[0]["sprite"] == "local"
         assert out.strip() not in bridge.log
 
 
-async def test_a_test_that_has_no_way_to_its_person_says_so(tmp_path: Path) -> None:
+async def test_notify_test_without_channel_fails(tmp_path: Path) -> None:
     async with running_bridge(tmp_path / "data") as bridge:
         status, out, err = await bridge.run("notify", "test", "local")
     assert (status, out) == (2, "")
@@ -169,7 +169,7 @@ async def test_a_test_that_has_no_way_to_its_person_says_so(tmp_path: Path) -> N
     assert "SPRITE_NOTIFY_URL" in err
 
 
-async def test_a_setting_that_cannot_work_ends_the_start(tmp_path: Path) -> None:
+async def test_serve_with_invalid_webhook_url_fails(tmp_path: Path) -> None:
     environment = bridge_environment(SPRITE_NOTIFY_URL="ftp://planted.example/x")
     status, out, err = await run_bridge("serve", "--port", "0", "--data", str(tmp_path), environment=environment)
     assert (status, out, "SPRITE_NOTIFY_URL" in err, "planted" in err) == (2, "", True, False)
@@ -183,9 +183,7 @@ async def test_a_setting_that_cannot_work_ends_the_start(tmp_path: Path) -> None
         ("SPRITE_NOTIFY_URL", "https://planted.example:99999/"),
     ],
 )
-def test_a_setting_that_cannot_work_is_named_and_not_repeated(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_webhook_url_is_named_but_not_repeated(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(OperatorError, match=name) as refused:
         from_environment()

@@ -1,4 +1,4 @@
-"""Where the system makes no namespaces, nothing is hidden: checks and questions stand in, through a real bridge."""
+"""Without namespaces, guards and permission requests replace the sandbox; tested through a real bridge."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ pytestmark = [
     pytest.mark.skipif(os.uname().sysname != "Linux", reason="namespaces are Linux's"),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
 ]
-#: In a user namespace in which no other can be made.
+#: Runs the program in a user namespace that allows no further ones.
 WITHOUT_NAMESPACES = "tests.unshared"
-#: A value of each run: nothing that an earlier run left on this disk counts.
+#: A new value in each run, so that files of earlier runs do not match.
 PLANTED = f"planted{secrets.token_hex(8)}"
 PERSON = "# User\n\nAda drinks tea.\n"
 
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """A bridge whose sprite asks, and a page of its person's."""
+    """A bridge with a sprite in ask mode, and a page of its person."""
 
     bridge: BridgeProcess
     key: Path
@@ -43,7 +43,7 @@ class House:
     page: PageClient
 
     async def calls(self, decision: str, *wanted: tuple[str, dict[str, Any]]) -> list[Message]:
-        """A turn with these tool calls, whose questions are answered so; the questions."""
+        """Run a turn with these tool calls, and give this decision on each request. Return the permission requests."""
         blocks = [{"type": "tool_use", "name": tool, "input": tool_input} for tool, tool_input in wanted]
         self.model.script.agent({"on": "prompt", "blocks": blocks})
         mission = await self.page.send("mission", {"text": "Do it"})
@@ -59,12 +59,12 @@ class House:
                 assert message["payload"]["mission_id"] == mission
                 return asked
             asked.append(message["payload"])
-            # Its acknowledgement may come after the next question.
+            # The acknowledgment may arrive after the next request.
             answer = {"request_id": message["payload"]["request_id"], "decision": decision}
             await self.page.send("permission", answer)
 
     async def bash(self, decision: str, *commands: str) -> int:
-        """A turn with these commands; how many of them were asked about."""
+        """Run a turn with these commands. Return the number of permission requests."""
         return len(await self.calls(decision, *(("Bash", {"command": command}) for command in commands)))
 
     async def drift(self) -> list[str]:
@@ -95,19 +95,19 @@ async def _house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
         yield House(bridge, key, model, page)
 
 
-async def test_without_namespaces_every_command_is_asked_about(house: House) -> None:
+async def test_every_command_without_namespaces_needs_permission(house: House) -> None:
     (house.bridge.workspace / "plain").write_text("plain\n")
     harmless = (f"diff --to-file={house.key} plain", f"wc --files0-from={house.key}", "ls", "pwd && echo hello")
     assert await house.bash("deny", *harmless, f"cat {house.key}") == len(harmless) + 1
     assert await house.calls("allow", ("Read", {"file_path": str(house.key)})) == []
     assert PLANTED not in str([request.body for request in house.model.requests])
-    # What a person allowed for the session is asked about once.
+    # An allowed command is not asked about again in this session.
     assert await house.bash("always", "ls -d .") == 1
     assert await house.bash("deny", "ls -d .") == 0
 
 
-async def test_detached_program_cannot_answer_where_nothing_is_hidden(house: House) -> None:
-    """A program that the agent left behind, with an environment or without, asks what any page of the person's may."""
+async def test_detached_program_cannot_answer_permission_request(house: House) -> None:
+    """Detached programs, with or without an environment, call the route that pages use."""
     path = control.socket_of(house.bridge.data / "run")
     lines, ends = [], []
     for number, before in enumerate(("", "setsid", "env -i setsid")):
@@ -117,12 +117,12 @@ async def test_detached_program_cannot_answer_where_nothing_is_hidden(house: Hou
         ends.append(end)
     assert await house.bash("allow", *lines) == len(lines)
     for end in ends:
-        await eventually(end.exists, "it was refused")
+        await eventually(end.exists, "the program did not end")
         assert "HTTP/1.1 403" in end.read_text()
         assert "does not answer programs of an agent" in end.read_text()
 
 
-async def test_where_no_sandbox_holds_checks_and_drift_stand_in_for_it(house: House) -> None:
+async def test_guards_and_drift_check_replace_sandbox(house: House) -> None:
     page, workspace = house.page, house.bridge.workspace
     await page.ask("memory", {"op": "edit", "name": "user.md", "content": PERSON})
     hidden = "d=.o; echo 'Ada lives in Bern.' >> ${d}s/memory/user.md"
@@ -134,14 +134,14 @@ async def test_where_no_sandbox_holds_checks_and_drift_stand_in_for_it(house: Ho
     assert denied["event"] == "tool_result"
     assert not (workspace / "stolen").exists()
     assert await house.drift() == []
-    # Its session is the agent's time, since a program that it left behind could write at any moment.
+    # The drift check runs at the session's end, because a detached program may write until then.
     await page.ask("system", {"action": "new_session"})
     assert await house.drift() == ["user.md"]
     file = (await page.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
     assert (file["content"], file["drift"]) == (PERSON, PERSON + "Ada lives in Bern.\n")
 
 
-async def test_status_says_that_nothing_is_hidden(house: House) -> None:
+async def test_status_reports_missing_sandbox(house: House) -> None:
     status = ("sprite", "status", "--workspace", str(house.bridge.workspace))
     pipe = asyncio.subprocess.PIPE
     process = await fork_module(WITHOUT_NAMESPACES, *status, env=sprite_environment(None), stdout=pipe, stderr=pipe)
