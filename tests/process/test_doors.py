@@ -328,7 +328,7 @@ async def test_a_question_is_told_in_the_stream_which_goes_on_when_it_is_answere
 
 
 async def test_what_the_page_about_doors_says_works_as_written(stage: Stage) -> None:
-    page = (ROOT / "docs/doors.md").read_text()
+    page = (ROOT / "docs/http-api.md").read_text()
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     answers = []
     for block in blocks:
