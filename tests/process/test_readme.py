@@ -1,4 +1,4 @@
-"""Run the commands of the README and of docs/getting-started.md as written."""
+"""The README's commands do what it says, run as they stand there."""
 
 from __future__ import annotations
 
