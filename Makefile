@@ -70,7 +70,7 @@ soak: $(VENV)/.dev ## kills, cut connections, pulled plugs and hostile inputs, m
 		$(BIN)/python -m pytest -s -m '' tests/fuzz \
 		$(shell grep -rlE 'SOAK_|mark.soak' tests/process tests/page --include='test_*.py')
 
-bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one run
+bench: $(VENV)/.dev ## benchmarks, each as a ratio to a baseline of the same run
 	@for script in $(filter-out %/bench_locomo.py %/bench_retrieval.py,$(wildcard benchmarks/bench_*.py)); do \
 		PYTHONPATH=. $(BIN)/python $$script || exit 1; done
 	@if [ -n "$(LOCOMO)" ]; then PYTHONPATH=. $(BIN)/python benchmarks/bench_locomo.py $(LOCOMO); \

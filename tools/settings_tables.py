@@ -13,7 +13,7 @@ from sprite.common.settings import table
 _ROOT = Path(__file__).resolve().parent.parent
 _BEGIN, _END = "<!-- settings: made by `python -m tools.settings_tables` -->\n", "<!-- end of settings -->\n"
 TABLES: dict[str, tuple[type, ...]] = {
-    "README.md": (sprite.config.Settings,),
+    "docs/reference.md": (sprite.config.Settings,),
     "docs/deployment.md": (bridge.config.Settings, OidcSettings),
 }
 

@@ -332,7 +332,7 @@ async def test_permission_question_appears_in_stream(stage: Stage) -> None:
 
 
 async def test_documented_api_examples_work(stage: Stage) -> None:
-    page = (ROOT / "docs/doors.md").read_text()
+    page = (ROOT / "docs/http-api.md").read_text()
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     answers = []
     for block in blocks:

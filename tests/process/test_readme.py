@@ -18,7 +18,8 @@ from tests.in_thread import call_main
 from tests.session_logs import Recorded
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^\$ (\.venv/bin/python -m sprite [^#\n]*)", README, re.MULTILINE)
+GUIDE = (ROOT / "docs/getting-started.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$ (\.venv/bin/python -m sprite [^#\n]*)", GUIDE, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
