@@ -1,4 +1,4 @@
-"""docs/security.md names, for each promise, tests that exist."""
+"""Check that docs/security.md names existing tests for each promise."""
 
 from __future__ import annotations
 

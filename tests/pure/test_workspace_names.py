@@ -1,4 +1,4 @@
-"""What the sprite and its hosts call the same files."""
+"""File names shared by the sprite and its hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sprite.memory.folders import USER_FOLDERS
 from sprite.sandbox.sandbox import bridge_folders
 
 
-def test_a_host_looks_for_the_sprites_files_where_the_sprite_keeps_them() -> None:
+def test_host_and_sprite_agree_on_file_paths() -> None:
     sprite = Settings(Path("/w"))
     system = sprite.workspace / workspace.SYSTEM
     assert system == sprite.system

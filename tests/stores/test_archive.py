@@ -46,7 +46,7 @@ from tests.looks import dump, rows
 from tests.memory_stores import SESSION, Stores, call, open_stores
 
 _SHIPPED = "how much of it a store elsewhere has; a restored workspace ships all of it"
-# : Tables excluded from an archive, and the reason.
+#: Tables excluded from an archive, and the reason.
 NOT_STATE: Final[dict[tuple[DatabaseName, str], str]] = {
     ("transcript.db", "turn_outlines"): "made of the turns",
     ("workspace.db", "meta"): "numbers the events, names the newest bridge; both begin anew where restored",

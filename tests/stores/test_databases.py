@@ -32,7 +32,7 @@ OPENERS: list[Callable[[Path], AbstractAsyncContextManager[Any]]] = [
     memory.open_memory,
     workspace.open_workspace,
 ]
-# : The contract in storage.md, which other programs may rely on.
+#: The contract in storage.md, which other programs may rely on.
 CONTRACT = {
     ("transcript.db", "sessions"): "id started_at ended_at message_count observation_count",
     ("transcript.db", "observations"): (

@@ -106,7 +106,7 @@ async def test_unverified_learning_is_endorsed_by_person(stores: Stores) -> None
 # Sources
 
 
-# : How untrusted text enters a turn, and its citation.
+#: How untrusted text enters a turn, and its citation.
 STRANGERS_TURNS: dict[str, dict[str, Any]] = dict(
     zip(
         ["true", "greeting", "a word", "no quote", "read aloud", "quoted mail", "pasted block"],

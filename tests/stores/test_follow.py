@@ -26,7 +26,7 @@ from sprite.protocol.observing import Observe
 from tests.looks import observations
 
 SESSION = "11111111-1111-4111-8111-111111111111"
-# : Age of a log's last write after which its finished turn has settled.
+#: Age of a log's last write after which its finished turn has settled.
 LONG_AGO = 60.0
 
 

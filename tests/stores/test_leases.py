@@ -248,7 +248,7 @@ async def test_newer_owner_notice_ends_lease_other_notices_ignored(database: Dat
         assert not a.holds("ada")
 
 
-# : Makes each heartbeat wait after its statement has begun, and before it reads any row.
+#: Makes each heartbeat wait after its statement has begun, and before it reads any row.
 STALLED_BEATS = """
 CREATE FUNCTION stall() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN

@@ -23,7 +23,7 @@ from tests.shipping_by_hand import named, ship
 from tests.shipping_stage import Copy, Stage, shipping_stage
 from tests.stores.test_archive import exported, imported, live_in, tree
 
-# : Odd names that are valid text: a disk accepts them as they are.
+#: Odd names that are valid text: a disk accepts them as they are.
 TAKEN = [
     "documents/with\nnewline\r.txt",
     "documents/\x01\x1b[31mred\x7f.txt",

@@ -28,7 +28,7 @@ from sprite.memory.projection import Projection
 from sprite.search.view import MemoryView
 from tests.memory_stores import Stores, open_stores
 
-# : Six full files, and room for the text beside them.
+#: Six full files, and room for the text beside them.
 MOST_BOOT_CHARS = 6 * BYTE_LIMIT + 8_000
 MINE = "- Kept by hand.\n"
 

@@ -323,7 +323,7 @@ async def test_file_of_one_endless_line_is_refused(stores: Stores) -> None:
     assert (kind, "bytes" in detail) == ("file_refused", True)
 
 
-# : A full file in the script with the most tokens.
+#: A full file in the script with the most tokens.
 FULL = "漢" * (BYTE_LIMIT // 3 - 1) + "\n"
 
 

@@ -219,7 +219,7 @@ async def test_answer_to_unknown_call_is_ignored(rec: Recording) -> None:
 # Hooks and stream are two tasks: their events interleave in any order
 
 Step = Callable[[Recording], Awaitable[object] | None]
-# : Stream events of a turn with two parallel calls, a denied call and an unfinished one.
+#: Stream events of a turn with two parallel calls, a denied call and an unfinished one.
 STREAM: Sequence[Step] = [
     lambda r: r.recorder.text("I look."),
     lambda r: r.recorder.tool_started("a", "Bash", {"command": "a"}),
@@ -231,7 +231,7 @@ STREAM: Sequence[Step] = [
     lambda r: r.recorder.tool_started("cut", "Bash", {"command": "sleep 60"}),
     lambda r: r.recorder.text("Done."),
 ]
-# : Hook events of the same turn, with the parallel calls in either order.
+#: Hook events of the same turn, with the parallel calls in either order.
 HOOKS: Sequence[Step] = [
     lambda r: r.recorder.prompt_submitted("p", "Go"),
     lambda r: r.tool("p", "b", {"stdout": "B"}),

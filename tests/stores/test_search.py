@@ -276,7 +276,7 @@ async def test_unknown_word_does_not_filter(stores: Stores) -> None:
     assert (len(found.hits), found.notes) == (3, ())
 
 
-# : Replaces MAX_POSTINGS, so that fewer turns have to be written.
+#: Replaces MAX_POSTINGS, so that fewer turns have to be written.
 FEW_POSTINGS = 200
 
 

@@ -13,7 +13,7 @@ from sprite.memory import database as memory
 from sprite.storage.connection import Schema, empty_database
 from sprite.workspace import database as workspace
 
-# : Columns without people's text: ids, names given by the program, times, hashes, numbers as JSON.
+#: Columns without people's text: ids, names given by the program, times, hashes, numbers as JSON.
 FREE = {
     "transcript.db": {
         "sessions": ("id", "cli_session_id"),
@@ -52,7 +52,7 @@ FREE = {
         "ship_rows": ("part", "name", "facts"),
     },
 }
-# : The bridge's tables with people's text. Its replica forgets on request (`CopyStore`); pending notices are deleted :
+#: The bridge's tables with people's text. Its replica forgets on request (`CopyStore`); pending notices are deleted :
 # after delivery.
 BRIDGES = {
     "stored_rows": ("name", "sealed"),
@@ -60,7 +60,7 @@ BRIDGES = {
     "notices": ("title", "body"),
     "webhook_outbox": ("body",),
 }
-# : The bridge's tables without it: people, tokens, money, leases.
+#: The bridge's tables without it: people, tokens, money, leases.
 BRIDGES_FREE = {
     *("people", "login_links", "sessions", "person_tokens", "cookie_key", "sprite_tokens", "calls", "spending"),
     *("notify_settings", "waking", "push_key", "push_subscriptions", "told_until", "webhook_key", "oauth_clients"),
