@@ -1,5 +1,6 @@
-"""Parser of curator answers: the grammar, its lenient forms, and rejected text. The file is long because it is one
-table of answers and results.
+"""Parser of curator answers: the grammar, its lenient forms, and rejected text.
+
+The file is long because it is one table of answers and results.
 """
 
 import re

@@ -1,5 +1,6 @@
-"""Frame decoding and encoding: framing, validation and schema, without a socket. The file is long because it is one
-table of valid and invalid frames.
+"""Frame decoding and encoding: framing, validation and schema, without a socket.
+
+The file is long because it is one table of valid and invalid frames.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_first_or_latest_is_recognized(text: str, end: str | None) -> None:
     assert when_asked(text, NOW).end == end
 
 
-def test_ambiguous_time_words_stay_in_query() -> None:
+def test_relative_time_words_are_returned() -> None:
     assert when_asked("who wrote last week?", NOW).words == {"last", "week"}
     assert when_asked("who wrote in March?", NOW).words == frozenset()
 

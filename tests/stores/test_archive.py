@@ -1,5 +1,6 @@
-"""Workspace archives: byte-identical round trips, complete tables and strict validation. The file is long because each
-kind of invalid archive has its own test.
+"""Workspace archives: byte-identical round trips, complete tables and strict validation.
+
+The file is long because each kind of invalid archive has its own test.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The three database files: columns, triggers, migrations, transactions, and unusable files. The file is long because
-each database is held to the same contract.
+"""The three database files: columns, triggers, migrations, transactions, and unusable files.
+
+The file is long because each database is held to the same contract.
 """
 
 from __future__ import annotations

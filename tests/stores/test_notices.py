@@ -1,5 +1,6 @@
-"""Notifications for a person without an open page: background endings, pending questions and exhausted budgets. Each is
-sent once, rate-limited, and also covers events while no bridge ran.
+"""Notifications for a person without an open page: background endings, pending questions and exhausted budgets.
+
+Each is sent once, rate-limited, and also covers events while no bridge ran.
 """
 
 from __future__ import annotations

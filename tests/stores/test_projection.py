@@ -1,5 +1,6 @@
-"""Projection from curations to memory.db and the four files: permitted effects, crash safety and manual edits. The file
-is long because every rule of the fold uses the same few stores.
+"""Projection from curations to memory.db and the four files: permitted effects, crash safety and manual edits.
+
+The file is long because every rule of the fold uses the same few stores.
 """
 
 from __future__ import annotations

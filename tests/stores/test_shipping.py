@@ -1,6 +1,4 @@
-"""Replication: the replica gets every row unchanged, resumes at its position, and never gets two contents at one
-position.
-"""
+"""Replication: the replica gets every row unchanged, resumes at its position, and sees one content per position."""
 
 from __future__ import annotations
 

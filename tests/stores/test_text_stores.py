@@ -52,8 +52,7 @@ FREE = {
         "ship_rows": ("part", "name", "facts"),
     },
 }
-#: The bridge's tables with people's text. Its replica forgets on request (`CopyStore`); pending notices are deleted :
-# after delivery.
+#: The bridge's tables with people's text. Its replica forgets on request (`CopyStore`); notices go after delivery.
 BRIDGES = {
     "stored_rows": ("name", "sealed"),
     "stored_chunks": ("name", "sealed"),
