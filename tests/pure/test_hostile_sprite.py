@@ -23,7 +23,7 @@ def test_endless_missions_are_bounded() -> None:
     assert not work.goes_on
 
 
-def test_running_turn_keeps_hub_awake() -> None:
+def test_work_is_open_until_turn_ends() -> None:
     work = WorkUnderWay()
     work.heard(WholeText("m1", "Hello"))
     assert work.goes_on

@@ -192,7 +192,7 @@ def test_line_too_long_for_usage_is_dropped() -> None:
     assert (reading.usage.output, reading.is_final) == (99, True)
 
 
-def test_hidden_thinking_uses_density_of_last_prompt() -> None:
+def test_prompt_size_bound_uses_density_of_last() -> None:
     sizes = PromptSizes()
     assert sizes.most("ada", "m", 100_000) == 100_000
     sizes.note("ada", "m", 80_000, 20_000)

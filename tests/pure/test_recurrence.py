@@ -58,7 +58,7 @@ def test_due_time_is_parsed_in_common_notations(text: str, wall: str) -> None:
     "text",
     ["", "soon", "2026-02-30", "2026-13-01", "2026-12-01 25:00", "9999-12-31", "in 99999 weeks", "٢٠٢٦-12-01", "-1"],
 )
-def test_missing_time_error_explains_format(text: str) -> None:
+def test_text_without_time_is_refused(text: str) -> None:
     with pytest.raises(PeerError) as refused:
         parse_due(text, BERLIN, NOW)
     assert refused.value.code == "bad_due"
@@ -182,7 +182,7 @@ def test_repeat_without_start_begins_in_morning() -> None:
     assert first_after("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30", BERLIN, NOW) is None
 
 
-def test_wall_clock_time_is_unambiguous() -> None:
+def test_wall_clock_time_maps_to_one_instant() -> None:
     assert moment(datetime(2026, 12, 1, 9), BERLIN) == at("2026-12-01 09:00")  # noqa: DTZ001 - a wall's clock
 
 

@@ -48,9 +48,7 @@ async def test_task_ending_before_its_block_is_dead(
         assert "worn out" in caplog.text
 
 
-async def test_unreported_death_is_seen_at_block_end(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_unreported_death_is_seen_at_block_end(caplog: pytest.LogCaptureFixture) -> None:
     deaths: list[None] = []
 
     async def block() -> None:
@@ -74,9 +72,7 @@ async def test_returning_task_dies_of_errors_only(caplog: pytest.LogCaptureFixtu
             await asyncio.wait({task})
 
 
-async def test_block_end_awaits_or_cancels_task(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_block_end_awaits_or_cancels_task(caplog: pytest.LogCaptureFixture) -> None:
     async with owned_task(for_ever(), name="cancelled", on_death=pytest.fail) as task:
         await asyncio.sleep(0)
     assert task.cancelled()

@@ -145,7 +145,7 @@ def test_name_round_trips_over_wire(name: bytes) -> None:
     assert path in on_disk(wired)
 
 
-def test_name_with_surrogate_stand_in_is_itself() -> None:
+def test_private_use_character_in_name_is_literal() -> None:
     assert on_disk("documents/a.txt") == ("documents/a.txt",)
     assert on_disk("documents/\uf7ff") == ("documents/\uf7ff", "documents/\udcff")
 

@@ -38,9 +38,7 @@ async def test_call_reserves_worst_cost_until_settled(database_at: Path | str) -
         assert (await let_in(at, 0.5)).held_usd == 0.5
 
 
-async def test_call_spends_last_cents_then_gets_reset_time(
-    database_at: Path | str,
-) -> None:
+async def test_call_spends_last_cents_then_gets_reset_time(database_at: Path | str) -> None:
     """The refusal names the time at which the budget resets."""
     async with accounts(database_at, Limits(daily_usd=5.0, monthly_usd=1.0)) as at:
         at.settle(settled(await let_in(at, 1.0), 0.75))
@@ -81,9 +79,7 @@ async def test_cancelled_waiter_holds_no_reservation(database_at: Path | str) ->
         assert (await let_in(at, 1.0)).held_usd == 1.0
 
 
-async def test_settlement_twice_counts_once_without_unknown_price(
-    database_at: Path | str,
-) -> None:
+async def test_settlement_twice_counts_once_without_unknown_price(database_at: Path | str) -> None:
     """A call of unknown price is in no sum."""
     async with accounts(database_at, Limits()) as at:
         call = await let_in(at, 1.0)

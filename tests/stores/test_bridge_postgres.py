@@ -334,9 +334,7 @@ async def test_bridge_stopped_mid_transaction_releases_locks_soon(postgres_url: 
         assert await counted(other) == 2, "the stopped transaction was rolled back and is retried"
 
 
-async def test_transaction_after_failed_statement_reports_no_commit(
-    postgres_url: str,
-) -> None:
+async def test_transaction_after_failed_statement_reports_no_commit(postgres_url: str) -> None:
     def careless(tx: Transaction) -> None:
         count(tx)
         with suppress(psycopg.Error):

@@ -88,7 +88,7 @@ def subscription(number: int) -> Subscription:
     return Subscription(f"https://push.example.org/{number}", Keys(encoded(raw), encoded(bytes(16))))
 
 
-async def test_person_browsers_are_bounded_by_session(database: Database) -> None:
+async def test_person_browsers_are_bounded_and_end_with_session(database: Database) -> None:
     people, subscriptions = People(database), Subscriptions(database)
     await people.add("ada")
     session = await logged_in(people, "ada")

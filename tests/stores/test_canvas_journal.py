@@ -134,16 +134,12 @@ async def test_block_changed_concurrently_by_person_stays_theirs(workspace: Work
     assert blocks == [note("a", "new", 2), note("b", "mine", 2, "person")]
 
 
-async def test_removed_block_returns_if_person_changed_it(
-    workspace: WorkspaceDB,
-) -> None:
+async def test_removed_block_returns_if_person_changed_it(workspace: WorkspaceDB) -> None:
     await draw(workspace, note("a", "A"), note("b", "mine", 2, "person"), note("c", "C"))
     blocks = await save(workspace, [note("a", "A"), note("c", "C"), note("d", "D")], {"a": 1, "b": 1, "c": 1})
     assert [block.id for block in blocks] == ["a", "b", "c", "d"]
 
 
-async def test_block_seen_by_agent_can_be_changed(
-    workspace: WorkspaceDB,
-) -> None:
+async def test_block_seen_by_agent_can_be_changed(workspace: WorkspaceDB) -> None:
     await draw(workspace, note("a", "mine", 2, "person"), note("b", "mine too", 5, "person"))
     assert await save(workspace, [note("a", "new", 3)], {"a": 2, "b": 5}) == [note("a", "new", 3)]

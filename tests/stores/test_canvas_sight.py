@@ -265,9 +265,7 @@ async def test_removed_card_is_not_reported(canvas: Canvas) -> None:
     assert await news(canvas) == []
 
 
-async def test_edited_text_is_told_once_in_current_version(
-    canvas: Canvas,
-) -> None:
+async def test_edited_text_is_told_once_in_current_version(canvas: Canvas) -> None:
     await draw(canvas, "c1", text("a"), text("b"))
     for block_id in ("a", "b"):
         await canvas.person_writes("c1", block_id, {"content": "the code is [private]"})
@@ -295,9 +293,7 @@ async def test_compaction_repeats_canvas_only_after_changes(canvas: Canvas) -> N
 # Concurrency
 
 
-async def test_concurrent_changes_of_one_card_lose_nothing(
-    canvas: Canvas,
-) -> None:
+async def test_concurrent_changes_of_one_card_lose_nothing(canvas: Canvas) -> None:
     private_text = PrivateText()
     feed = Feed(canvas.workspace, await canvas.workspace.last_seq(), private_text.others)
     persons = PersonsCanvas(canvas.workspace, feed, private_text, canvas.sight)

@@ -364,9 +364,7 @@ async def add_all(database: Database, *texts_: object) -> None:
     await database.transact(write)
 
 
-async def test_concurrent_transactions_are_serialized(
-    notes: AbstractAsyncContextManager[Database],
-) -> None:
+async def test_concurrent_transactions_are_serialized(notes: AbstractAsyncContextManager[Database]) -> None:
     async with notes as database:
 
         def add(text: str, tx: sqlite3.Connection) -> None:
@@ -379,9 +377,7 @@ async def test_concurrent_transactions_are_serialized(
         assert sorted(await texts(database)) == ["n0!", "n1!", "n2!", "n3!", "n4!", "x"]
 
 
-async def test_failed_transaction_rolls_back_and_next_works(
-    notes: AbstractAsyncContextManager[Database],
-) -> None:
+async def test_failed_transaction_rolls_back_and_next_works(notes: AbstractAsyncContextManager[Database]) -> None:
     async with notes as database:
         with pytest.raises(TypeError):
             await add_all(database, "half", object())
@@ -394,9 +390,7 @@ async def test_failed_transaction_rolls_back_and_next_works(
         assert await texts(database) == ["whole", "as well"]
 
 
-async def test_reader_sees_only_committed_rows(
-    notes: AbstractAsyncContextManager[Database],
-) -> None:
+async def test_reader_sees_only_committed_rows(notes: AbstractAsyncContextManager[Database]) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(tx: sqlite3.Connection) -> None:
@@ -491,9 +485,7 @@ async def test_full_disk_raises_storage_error_without_partial_write(
         assert await texts(database) == ["before", "room again"]
 
 
-async def test_damage_found_on_access_names_the_file(
-    notes: AbstractAsyncContextManager[Database],
-) -> None:
+async def test_damage_found_on_access_names_the_file(notes: AbstractAsyncContextManager[Database]) -> None:
     async with notes as database:
         await add_all(database, *(f"{number} {'x' * 3000}" for number in range(2000)))
         await database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

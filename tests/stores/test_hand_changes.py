@@ -207,9 +207,7 @@ async def test_deployed_file_changed_during_turn_is_not_followed(stores: Stores,
     assert not await stores.transcript.curations.open_drift()
 
 
-async def test_deployed_file_drift_is_deployers_edit_when_idle(
-    stores: Stores,
-) -> None:
+async def test_deployed_file_drift_is_deployers_edit_when_idle(stores: Stores) -> None:
     """During a turn it may be accepted as drift."""
     await stores.projection.agent_begins()
     stores.path("os.md").write_text("Changed in a turn.\n")

@@ -130,9 +130,7 @@ async def test_lease_renewal_is_batched_and_reports_losses(database: Database) -
         assert (await row(database, "bob"))[0] == "b"
 
 
-async def test_paused_owner_loses_lease_and_cannot_retake(
-    database: Database,
-) -> None:
+async def test_paused_owner_loses_lease_and_cannot_retake(database: Database) -> None:
     pause = 0.0
     async with (
         bridge(database, "a", LeaseBook(lambda: pause)) as a,
@@ -179,9 +177,7 @@ async def test_unused_lease_is_released_used_one_kept(database: Database) -> Non
             assert (await row(database, "bob"))[2] > 0
 
 
-async def test_refused_epoch_is_raised_by_owner_only(
-    database: Database,
-) -> None:
+async def test_refused_epoch_is_raised_by_owner_only(database: Database) -> None:
     """A sprite that knows a newer epoch makes its registered owner raise the epoch."""
     async with bridge(database, "a") as a, bridge(database, "b") as b:
         await a.own("ada")
@@ -410,7 +406,7 @@ async def test_stopping_bridge_releases_all_and_acquires_none(database: Database
 
 
 async def test_lease_operations_bypass_blocked_database_queue(postgres_url: str, tmp_path: Path) -> None:
-    """The rest of the bridge waits for the database meanwhile."""
+    """Other queries of the bridge occupy every connection meanwhile."""
     settings, go_on = Settings(tmp_path, database_url=postgres_url), threading.Event()
     async with open_database(postgres_url) as database:
         try:

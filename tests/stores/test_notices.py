@@ -147,9 +147,7 @@ async def test_background_turn_end_notifies_but_persons_does_not(database: Datab
         assert notices["m3"].title == "A schedule could not be carried out"
 
 
-async def test_open_page_defers_question_notice_until_closed(
-    database: Database,
-) -> None:
+async def test_open_page_defers_question_notice_until_closed(database: Database) -> None:
     async with desk(database) as at:
         at.notification_rules.arrived("ada")
         at.hear(
@@ -205,9 +203,7 @@ async def test_turn_running_at_connect_notifies_when_it_ends(database: Database)
         assert [notice.key for notice in await at.told(1)] == ["m1"]
 
 
-async def test_undelivered_notices_pass_to_next_bridge(
-    database: Database,
-) -> None:
+async def test_undelivered_notices_pass_to_next_bridge(database: Database) -> None:
     """Their text is stored only until they are delivered."""
     async with desk(database, stuck=True) as at:
         at.hear(Started("m1", "schedule"), done("m1", "planted words"))

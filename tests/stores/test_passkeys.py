@@ -50,7 +50,7 @@ async def test_added_passkey_logs_in_and_records_use(flow: PasskeyFlow) -> None:
     assert kept.aaguid == "00000000-0000-0000-0000-000000000000"
 
 
-async def test_passkey_options_require_user_verification_and_key_list(flow: PasskeyFlow) -> None:
+async def test_passkey_options_require_verified_resident_key(flow: PasskeyFlow) -> None:
     await added(flow)
     new = json.loads((await flow.begin_new("ada"))[1])
     selection = new["authenticatorSelection"]

@@ -310,9 +310,7 @@ async def test_sprite_prompt_has_newest_turns_of_all_projects(stores: Stores) ->
     assert "- Tests: make test" in text
 
 
-async def test_own_turns_are_not_evicted_by_other_projects(
-    stores: Stores,
-) -> None:
+async def test_own_turns_are_not_evicted_by_other_projects(stores: Stores) -> None:
     """The sprite's own turns stay in its prompt."""
     await elsewhere(stores, None, "My flight is on Friday")
     for number in range(80):

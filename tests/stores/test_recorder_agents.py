@@ -61,9 +61,7 @@ async def test_background_calls_wait_for_own_report(rec: Recording) -> None:
     assert await rec.transcript.journal.entries() == []
 
 
-async def test_foreground_agent_belongs_to_waiting_turn(
-    rec: Recording,
-) -> None:
+async def test_foreground_agent_belongs_to_waiting_turn(rec: Recording) -> None:
     """So do the agents that it starts."""
     rec.recorder.open_mission("m-1", "Delegate")
     await rec.recorder.prompt_submitted("p", "Delegate")

@@ -305,9 +305,7 @@ async def rewrite(stores: Stores, old: Sequence[str], new: Sequence[str]) -> str
     return stores.path("context.md").read_text()
 
 
-async def test_lines_omitted_without_reason_are_restored(
-    stores: Stores,
-) -> None:
+async def test_lines_omitted_without_reason_are_restored(stores: Stores) -> None:
     text = await rewrite(stores, LINES, [LINES[0], LINES[4], "- Cherries were planted."])
     assert text == "\n".join(["# New", *LINES, "- Cherries were planted."]) + "\n"
     assert await stores.reports() == [

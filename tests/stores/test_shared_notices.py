@@ -67,9 +67,7 @@ def ended(mission_id: str, at: float) -> ChatMessage:
     return ChatMessage(1, "assistant", f"What {mission_id} found", at, mission_id, "schedule", status="complete")
 
 
-async def test_next_owner_continues_without_repeating_notices(
-    postgres_url: str,
-) -> None:
+async def test_next_owner_continues_without_repeating_notices(postgres_url: str) -> None:
     now = time.time()
     async with AsyncExitStack() as stack:
         first, second = [await stack.enter_async_context(open_database(postgres_url)) for _ in range(2)]

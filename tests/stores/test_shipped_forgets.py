@@ -117,9 +117,7 @@ async def test_interrupted_forget_is_sent_when_completed(tmp_path: Path) -> None
         assert 1 in copy.tombstones[-1]["rows"]["log/observations.jsonl"]
 
 
-async def test_replica_losing_acknowledged_forget_gets_it_again(
-    tmp_path: Path,
-) -> None:
+async def test_replica_losing_acknowledged_forget_gets_it_again(tmp_path: Path) -> None:
     async with shipping_stage(tmp_path) as stage:
         await lived(stage)
         copy = Copy()

@@ -12,7 +12,7 @@ from bridge.commands import serve
 from bridge.db.open import open_database
 
 PEOPLE = 2000
-#: Minimum share of the loop's turns that others get during the listing.
+#: Minimum number of loop passes during the listing.
 PASSES = PEOPLE // 100
 
 
