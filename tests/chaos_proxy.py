@@ -32,7 +32,7 @@ class ChaosProxy:
     def __init__(self, port: int, cuts: int, seed: int) -> None:
         self.target = port
         self._left = cuts
-        self._random = random.Random(seed)  # noqa: S311 - it throws dice, and keeps no secret
+        self._random = random.Random(seed)  # noqa: S311 - random numbers, no secret
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._passes = asyncio.Event()

@@ -89,7 +89,7 @@ def cut_answer(
     seed: int, *, speed: tuple[float, float] = (25.0, 110.0), token_bytes: tuple[int, int] = (1, 7)
 ) -> CutAnswer:
     """Return a random answer cut at a random moment; `speed` is in tokens per second, `token_bytes` in bytes."""
-    rng = Random(seed)  # noqa: S311 - alike in each run
+    rng = Random(seed)  # noqa: S311 - the same in each run
     read = rng.randrange(5_000, 120_000)
     prompt = Usage(input=rng.randrange(1, 3_000), cache_read=read, cache_write=rng.randrange(0, 8_000))
     model = _Model(rng, prompt, rng.uniform(*speed), token_bytes)

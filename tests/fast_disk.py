@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - folders of random names are made in it
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - folders with random names are made in it
 _ENOUGH_BYTES = 2**30
 
 #: The `dir` argument for `tempfile`: None if the machine has no such folder, or a small one (containers).

@@ -167,7 +167,7 @@ class InThread(Generic[T]):
         try:
             with asyncio.Runner(loop_factory=_Loop) as runner:
                 runner.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the server gets it
+        except BaseException as error:  # noqa: BLE001 - the waiter for the server gets it
             if not self.listening.done():
                 self.listening.set_exception(error)
                 self.ended.set_result(None)

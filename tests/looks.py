@@ -55,7 +55,7 @@ async def eventually(condition: Callable[[], bool], what: str, patience: float =
     began = time.monotonic()
     try:
         async with asyncio.timeout(patience):
-            while not condition():  # noqa: ASYNC110 - another process cannot set an event of ours
+            while not condition():  # noqa: ASYNC110 - another process cannot set our event
                 # A check may read a database or all of /proc: after a long wait it runs less often.
                 await asyncio.sleep(min(0.25, max(0.05, (time.monotonic() - began) / 10)))
     except TimeoutError:

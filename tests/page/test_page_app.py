@@ -88,7 +88,7 @@ class Worker:
         )
         await devtools.send("ServiceWorker.enable")
         async with asyncio.timeout(PATIENCE):
-            while not found:  # noqa: ASYNC110 - another process cannot set an event of ours
+            while not found:  # noqa: ASYNC110 - another process cannot set our event
                 await asyncio.sleep(0.02)
         await page.bring_to_front()
         worker = page.context.service_workers[0]
@@ -408,7 +408,7 @@ async def test_question_is_answered_from_its_notification(stack: PageStack, page
     assert chosen == 200
     await page.reload()
     await ready(page)
-    await eventually(lambda: known_browsers(stack) != [], "the bridge does not know the browser")
+    await eventually(lambda: known_browsers(stack) != [], "the bridge has no subscription of the browser")
     await say(page, "run `touch allowed-there`")
     await expect(page.locator(".question").last).to_contain_text("touch allowed-there")
     await page.goto("about:blank")
@@ -419,7 +419,7 @@ async def test_question_is_answered_from_its_notification(stack: PageStack, page
     (shown,) = await worker.until_shown(1)
     assert (shown["actions"], shown["requireInteraction"]) == (["allow", "deny"], True)
     await worker.click(shown["tag"], "allow")
-    await eventually((stack.workspace / "allowed-there").exists, "what was allowed did not run")
+    await eventually((stack.workspace / "allowed-there").exists, "the allowed command did not run")
     assert await worker.shown() == []
 
     # The same notification on another of the person's devices, which has its own tags.

@@ -384,12 +384,12 @@ async def test_paused_agent_shows_reason_and_resumes(page: Page, wire: Wire) -> 
     wire.say("session_update", session={**IDLE, "paused": paused, "background": [work]})
     await expect(line).to_contain_text("Sprite went on by itself for 5 turns.")
     await line.get_by_role("button", name="Go on").click()
-    await eventually(lambda: wire.went_on() == [False], "nothing is asked")
+    await eventually(lambda: wire.went_on() == [False], "Go on was not sent")
     await shoot(page, "paused")
     paused |= {"why": "The day's budget of $10.00 is used up.", "by": "budget"}
     wire.say("session_update", session={**IDLE, "paused": paused})
     await line.get_by_role("button", name="limit and go on").click()
-    await eventually(lambda: wire.went_on() == [False, True], "nothing is asked")
+    await eventually(lambda: wire.went_on() == [False, True], "Go on was not sent")
     wire.say("session_update", session={**IDLE, "paused": None})
     await expect(line).to_be_hidden()
 

@@ -276,7 +276,7 @@ async def test_dragged_card_follows_pointer(stack: PageStack, page: Page) -> Non
         assert abs(dropped["x"] - held["x"] - 10) <= 8
         assert abs(dropped["y"] - held["y"] - 10) <= 8
         await expect(page.locator("#announce")).to_contain_text("Mine moved to")
-        await eventually(lambda: "x" in easel.kept(mine), "the server keeps its place")
+        await eventually(lambda: "x" in easel.kept(mine), "the server did not store its position")
         found = easel.kept(mine)
         assert found["x"] % 16 == found["y"] % 16 == 0
 
@@ -333,7 +333,7 @@ async def test_card_is_moved_and_resized_by_keyboard(stack: PageStack, page: Pag
         await page.keyboard.press("Enter")
         await expect(page.locator("#announce")).to_contain_text(f"{wide + 16} wide")
         await page.wait_for_function("w => document.querySelector('.canvas-card').offsetWidth === w", arg=wide + 16)
-        await eventually(lambda: easel.kept(mine).get("width") == wide + 16, "the server keeps its size")
+        await eventually(lambda: easel.kept(mine).get("width") == wide + 16, "the server did not store its size")
         found = easel.kept(mine)
         assert (found["x"], found["y"]) == (64, 0)
 
@@ -609,7 +609,9 @@ async def test_change_while_typing_shows_both_versions(stack: PageStack, page: P
         await expect(field(found)).to_have_value("one\nmine")
         await field(found).press("Control+Enter")
         await dialog.get_by_role("button", name="Keep mine").click()
-        await eventually(lambda: kept(stack, "Draft")[0]["data"] == {"content": "one\nmine"}, "mine is kept")
+        await eventually(
+            lambda: kept(stack, "Draft")[0]["data"] == {"content": "one\nmine"}, "my version was not stored"
+        )
         assert kept(stack, "Draft")[0]["version"] == 3
         await expect(field(found)).to_have_count(0)
 

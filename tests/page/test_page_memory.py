@@ -428,7 +428,7 @@ async def drifted(stack: PageStack, page: Page, content: str = OTHER, name: str 
     go.unlink(missing_ok=True)
     stack.model.script.agent({"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.1; done"}})
     await say(page, f"Wait for it, {name}")
-    await eventually((folder / ".agent-at-work").exists, "the turn is known")
+    await eventually((folder / ".agent-at-work").exists, "the turn did not start")
     (folder / name).write_text(content)
     go.touch()
     await settled(page, f"Wait for it, {name}")
@@ -618,7 +618,7 @@ async def test_forget_waits_for_replica_at_bridge(stack: PageStack, page: Page) 
     panel = await memory(page, "Health")
     await expect(panel).to_contain_text("What memory has cost")
     await expect(panel).not_to_contain_text(HERE_ALONE)
-    await eventually(kept.exists, "nothing was stored")
+    await eventually(kept.exists, "no row was stored")
     with closing(sqlite3.connect(kept, isolation_level=None)) as store:
         # No other process can write to it meanwhile.
         store.execute("BEGIN IMMEDIATE")

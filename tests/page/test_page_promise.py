@@ -93,7 +93,7 @@ class World:
         """Wait until the idle VM is not kept awake by anything."""
 
         async with asyncio.timeout(PATIENCE):
-            while not await self.machine.doze("cold"):  # noqa: ASYNC110 - what it waits for is in another process
+            while not await self.machine.doze("cold"):  # noqa: ASYNC110 - the condition is in another process
                 await asyncio.sleep(0.1)
 
 
@@ -140,7 +140,7 @@ async def test_weekday_repeat_fires_once_despite_sleep_and_kills(disk: Disk, tmp
             assert place.machine.status == "cold"
             place.clock.jump_to(friday.timestamp() + 5)
             artifacts = place.machine.workspace / "artifacts"
-            await eventually((artifacts / "begun").exists, "the agent is not in the middle of it")
+            await eventually((artifacts / "begun").exists, "the agent's turn did not start")
             bridge.process.kill()
             await bridge.process.wait()
         async with place.bridge():

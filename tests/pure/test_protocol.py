@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
-import jsonschema  # type: ignore[import-untyped]  # its stubs are a package of their own
+import jsonschema  # type: ignore[import-untyped]  # its stubs are a separate package
 import msgspec
 import pytest
 from hypothesis import given, settings

@@ -183,7 +183,7 @@ def test_repeat_without_start_begins_in_morning() -> None:
 
 
 def test_wall_clock_time_maps_to_one_instant() -> None:
-    assert moment(datetime(2026, 12, 1, 9), BERLIN) == at("2026-12-01 09:00")  # noqa: DTZ001 - a wall's clock
+    assert moment(datetime(2026, 12, 1, 9), BERLIN) == at("2026-12-01 09:00")  # noqa: DTZ001 - a wall clock
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ async def test_unreported_death_is_seen_at_block_end(caplog: pytest.LogCaptureFi
 
     async def block() -> None:
         async with owned_task(fail(), name="worker", on_death=lambda: deaths.append(None)) as task:
-            while not task.done():  # noqa: ASYNC110 - the very turn of the loop in which it ends
+            while not task.done():  # noqa: ASYNC110 - the exact turn of the loop in which it ends
                 await asyncio.sleep(0)
 
     with pytest.raises(TaskDiedError):

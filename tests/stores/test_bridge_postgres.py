@@ -205,7 +205,7 @@ async def test_notification_is_delivered_after_commit(postgres_url: str) -> None
             await one.write(fail)
         await tell("another", "somebody else's")
         await tell("owner", "ada:1")
-        await eventually(lambda: "ada:1" in texts, "it is not heard")
+        await eventually(lambda: "ada:1" in texts, "no notification arrived")
         assert [text for text in texts if text != "ready"] == ["ada:1"]
         # A lost connection is reopened.
         run(postgres_url, CUT_ALL)

@@ -87,7 +87,7 @@ def test_list_is_streamed_across_any_cut(value: list[Any], size: int, indent: in
             self.at += size
             return data[self.at - size : self.at]
 
-    found = list(entries(Drops(), 10_000_000))  # type: ignore[arg-type] # all of a stream that it needs
+    found = list(entries(Drops(), 10_000_000))  # type: ignore[arg-type] # the part of a stream that it needs
     assert [decode(entry) for _, entry in found] == value
     assert all(data[at : at + len(entry)] == entry for at, entry in found)
 

@@ -169,7 +169,7 @@ async def test_times_past_under_other_extraction_do_not_fire(stores: Stores) -> 
     answer = f'ACTION [t{turn}] {once} | "Water"\nACTION [t{turn}] {daily} | "mist"'
     await stores.batch(answer, turn)
     await stores.projection.settle()
-    passed = eventually(lambda: datetime.now(ZoneInfo("UTC")).isoformat() > soon, "the moment came")
+    passed = eventually(lambda: datetime.now(ZoneInfo("UTC")).isoformat() > soon, "the moment did not come")
     await stores.extract_again(1, (answer.replace("2099-12-01", soon), turn, turn), meanwhile=passed)
     await stores.projection.settle()
     actions = {action.content: action for action in await stores.memory.actions()}

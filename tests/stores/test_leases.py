@@ -358,12 +358,12 @@ async def test_silent_database_is_reported_before_leases_expire(tmp_path: Path) 
         await a.own("ada")
         stuck = asyncio.create_task(opened.write(lambda _: go_on.wait()))
         try:
-            await eventually(lambda: bool(a.away), "it is not said that the database is away")
+            await eventually(lambda: bool(a.away), "the outage was not reported")
             assert "The database is away" in a.away
         finally:
             go_on.set()
         await stuck
-        await eventually(lambda: not a.away, "the database is still said to be away")
+        await eventually(lambda: not a.away, "the end of the outage was not reported")
 
 
 async def test_single_bridge_owns_everything_without_lease() -> None:

@@ -71,7 +71,7 @@ class Desk:
         """Wait for the given number of notices, then use one more to prove that no others came."""
         last = f"sentinel-{uuid.uuid4()}"
         self.notification_rules.budget_ended(last, "")
-        await eventually(lambda: last in [n.person for n in self.pager.notices], "nothing is told any more")
+        await eventually(lambda: last in [n.person for n in self.pager.notices], "no more notices arrived")
         await eventually(lambda: len(self.pager.notices) > count, f"{count} notices: {self.pager.titles}")
         found = [notice for notice in self.pager.notices if not notice.person.startswith("sentinel")]
         assert len(found) == count, [notice.title for notice in found]
@@ -156,7 +156,7 @@ async def test_open_page_defers_question_notice_until_closed(database: Database)
         at.notification_rules.budget_ended("ada", "The day's budget is used up.")
         await at.told(0)
         at.notification_rules.left("ada")
-        await eventually(lambda: len(at.pager.notices) > 1, "the question is not told")
+        await eventually(lambda: len(at.pager.notices) > 1, "the question was not notified")
         notice = at.pager.notices[-1]
         assert (notice.kind, notice.key, notice.request_id) == ("permission", "q2", "q2")
         assert (notice.title, notice.body) == ("May Sprite run a command?", "make install")
@@ -165,7 +165,7 @@ async def test_open_page_defers_question_notice_until_closed(database: Database)
         at.notification_rules.arrived("ada")
         at.notification_rules.left("ada")
         at.notification_rules.budget_ended("second sentinel", "")
-        await eventually(lambda: "second sentinel" in [n.person for n in at.pager.notices], "nothing is told any more")
+        await eventually(lambda: "second sentinel" in [n.person for n in at.pager.notices], "no more notices arrived")
         assert [n.key for n in at.pager.notices if n.person == "ada"] == ["q2"]
 
 
@@ -214,7 +214,7 @@ async def test_undelivered_notices_pass_to_next_bridge(database: Database) -> No
         await rows_are(database, "SELECT title FROM notices", ["", ""])
     async with desk(database) as at:
         at.notification_rules.budget_ended("other", "")
-        await eventually(lambda: [n.person for n in at.pager.notices] == ["other"], "not only what is new is told")
+        await eventually(lambda: [n.person for n in at.pager.notices] == ["other"], "an old event was notified")
 
 
 async def test_delivered_notices_are_recorded_as_bridge_stops(database: Database) -> None:
@@ -255,7 +255,7 @@ async def test_suppressed_notices_are_counted_once_room_exists(database: Databas
     async with desk(database, per_second=2.0) as at:
         for number in range(300):
             at.hear(Started(f"m{number}", "agent"), done(f"m{number}"))
-        await eventually(lambda: "more things for you" in " ".join(at.pager.titles), "the rest is not summed up")
+        await eventually(lambda: "more things for you" in " ".join(at.pager.titles), "the rest was not summarized")
         *one_by_one, last = at.pager.titles
         assert last == f"Sprite has {300 - len(one_by_one)} more things for you"
 
@@ -322,7 +322,7 @@ async def test_exhausted_budget_notifies_through_one_bridge(database: Database) 
         for at in (one, other):
             last = f"sentinel-{at is one}"
             at.notification_rules.budget_ended(last, "")
-            await eventually(lambda: last in [n.person for n in at.pager.notices], "nothing is told any more")  # noqa: B023 - run at once
+            await eventually(lambda: last in [n.person for n in at.pager.notices], "no more notices arrived")  # noqa: B023 - run at once
         told = [notice.person for at in (one, other) for notice in at.pager.notices]
         assert told.count("ada") == 1
 

@@ -220,7 +220,7 @@ async def test_cancelled_fold_completes_and_is_not_repeated(stores: Stores) -> N
     other.execute("BEGIN IMMEDIATE")
     applying = asyncio.create_task(stores.projection.apply(curation, cursor=curation.id))
     # It now waits inside SQLite, where no cancellation reaches it.
-    await eventually(is_in_transaction, "the fold has begun")
+    await eventually(is_in_transaction, "the fold did not begin")
     applying.cancel()
     settling = asyncio.create_task(stores.projection.settle())
     await asyncio.sleep(0.05)

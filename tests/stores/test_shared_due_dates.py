@@ -76,7 +76,7 @@ async def test_killed_owners_sprite_passes_after_lease_end(database: Database) -
         await database.statement("UPDATE leases SET expires_at = db_now()")
         due.changed.clear()
         # By its own polls, every few seconds.
-        await eventually(lambda: "ada" in due.dates(), "the sprite is known to be due")
+        await eventually(lambda: "ada" in due.dates(), "the sprite was not found due")
         assert "ada" in due.take_left_open()
 
 
@@ -86,14 +86,14 @@ async def test_owner_without_news_keeps_stored_due_date(database: Database) -> N
         due.opened("ada")
         assert not due.is_behind
         await leases.own("ada")
-        await eventually(lambda: not due.is_behind, "it is written")
+        await eventually(lambda: not due.is_behind, "the due date was not stored")
         assert (await stored(database))["ada"] == DueDate(5e9, 7, 1.0, is_open=True)
         due.closed("ada", at_rest=True)
-        await eventually(lambda: not due.is_behind, "it is written")
+        await eventually(lambda: not due.is_behind, "the due date was not stored")
         assert (await stored(database))["ada"] == DueDate(5e9, 7, 1.0, is_open=False)
         due.opened("ada")
         due.heard("ada", says(None))
-        await eventually(lambda: not due.is_behind, "it is written")
+        await eventually(lambda: not due.is_behind, "the due date was not stored")
         found = (await stored(database))["ada"]
         assert (found.at, found.is_open) == (None, True)
 
@@ -103,7 +103,7 @@ async def test_bridge_without_lease_stops_writing_due_dates(database: Database) 
         await leases.own("ada")
         due.opened("ada")
         due.heard("ada", says(5e9))
-        await eventually(lambda: not due.is_behind, "it is written")
+        await eventually(lambda: not due.is_behind, "the due date was not stored")
         leases.moved("ada:2")
         assert "ada" not in due.dates()
         due.heard("ada", says(6e9))

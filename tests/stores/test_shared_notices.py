@@ -75,11 +75,11 @@ async def test_next_owner_continues_without_repeating_notices(postgres_url: str)
         here, there = [await stack.enter_async_context(bridge(database)) for database in (first, second)]
         lines = [ended(f"m{number}", now - 500 + 10 * number) for number in range(5)]
         here.hear_state(*lines)
-        await eventually(lambda: len(here.pager.titles) == len(lines), "they are not told")
+        await eventually(lambda: len(here.pager.titles) == len(lines), "the notices did not arrive")
         marked = await _mark(first, lines[-1].at)
         assert marked >= lines[-1].at
         there.hear_state(*lines, ended("m9", now - 100))
-        await eventually(lambda: there.pager.titles == ["What m9 found"], "what is new is not told")
+        await eventually(lambda: there.pager.titles == ["What m9 found"], "the new event was not notified")
         assert len(here.pager.titles) == len(lines)
 
 
@@ -105,7 +105,7 @@ async def test_notices_left_by_bridge_are_sent_once(postgres_url: str) -> None:
                 (key, key, now - 1000, kept_at),
             )
         both = await asyncio.gather(*(stack.enter_async_context(bridge(database)) for database in (first, second)))
-        await eventually(lambda: any(each.pager.titles for each in both), "what was left is not told")
+        await eventually(lambda: any(each.pager.titles for each in both), "the remaining notice did not arrive")
         # It is marked as sent once every channel has it.
         async with asyncio.timeout(PATIENCE):
             while (await first.statement("SELECT count(*) AS n FROM notices WHERE is_told = 0"))[0]["n"] > 1:  # noqa: ASYNC110 - another connection notes it

@@ -164,7 +164,7 @@ async def test_unacknowledging_replica_blocks_nothing_and_bounds_memory(stage: S
     shipping = asyncio.create_task(
         stage.shipping.ship(object(), Ship(0), lambda message: held.append(len(encode(message))))
     )
-    await eventually(lambda: sum(held) > MOST_UNACKED_BYTES // 2, "nothing is shipped")
+    await eventually(lambda: sum(held) > MOST_UNACKED_BYTES // 2, "no batch was replicated")
     for number in range(100):
         await stage.stores.turn(f"Turn {number}")
     # Of 20 MB.
