@@ -322,7 +322,7 @@ async def test_scheduled_turn_has_its_own_line(page: Page, wire: Wire) -> None:
     await expect(turn.get_by_role("button", name="Try again")).to_have_count(0)
 
 
-async def test_program_question_never_becomes_the_persons(page: Page, wire: Wire) -> None:
+async def test_program_question_never_becomes_persons(page: Page, wire: Wire) -> None:
     wire.event("started", "m0")
     wire.say("chat_said", mission_id="p1", role="user", text="Pay Kraken", at=time.time(), asked_by="planner")
     turn = page.locator(".thread-list .exchange[data-mission=p1]")
@@ -394,7 +394,7 @@ async def test_paused_agent_shows_reason_and_resumes(page: Page, wire: Wire) -> 
     await expect(line).to_be_hidden()
 
 
-async def test_learnings_are_a_notice_in_the_chat(page: Page, wire: Wire) -> None:
+async def test_learnings_are_shown_as_chat_notice(page: Page, wire: Wire) -> None:
     learning = {"id": 1, "type": "preference", "content": "Prefers tea to coffee"}
     wire.say("memory_update", curation_id=7, learnings=[learning], files=["user.md"], drift=[])
     notice = page.locator(".notice.learned")

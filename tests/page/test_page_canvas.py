@@ -116,7 +116,7 @@ async def new_note(page: Page) -> Locator:
 # --- drawing ---
 
 
-async def test_empty_canvas_offers_a_first_action(page: Page) -> None:
+async def test_empty_canvas_offers_first_action(page: Page) -> None:
     # This test runs first: the canvas is still empty.
     await page.get_by_role("button", name="Ask for a table").click()
     assert "table" in await page.input_value("#composer-text")
@@ -463,7 +463,7 @@ async def test_archived_card_comes_back_by_one_click(stack: PageStack, page: Pag
         await expect(card(wire.page, "Mine")).to_be_visible()
 
 
-async def test_palette_finds_a_card_on_another_stack(stack: PageStack, page: Page) -> None:
+async def test_palette_finds_card_on_another_stack(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Far away") as easel, studio(stack, "In front"):
         await easel.put("Needle in the hay", block("note", content="Found."))
         await page.get_by_role("tab", name="In front").click()
@@ -735,7 +735,7 @@ async def test_unsent_note_and_edit_wait_for_connection(stack: PageStack, page: 
 
 
 # The last test: every page opened later would load two thousand rows.
-async def test_two_thousand_rows_are_a_few_elements(stack: PageStack, page: Page) -> None:
+async def test_two_thousand_rows_are_few_elements(stack: PageStack, page: Page) -> None:
     async with studio(stack, "Large") as easel:
         rows_ = [[number, f"Customer {number * 7919 % 10007}", number % 1000 / 10] for number in range(2_000)]
         await easel.put("Customers", block("table", columns=["Id", "Name", "Amount"], rows=rows_))

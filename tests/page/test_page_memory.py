@@ -269,7 +269,7 @@ async def test_learning_shows_evidence_and_replacement(stack: PageStack, page: P
 # --- search ---
 
 
-async def test_search_ranks_like_the_agent(stack: PageStack, page: Page) -> None:
+async def test_search_ranks_like_agents_search(stack: PageStack, page: Page) -> None:
     async with stack.bridge.page(stack.cookie, resume={}) as client:
         await client.link("ready")
         panel = await memory(page)
@@ -618,7 +618,7 @@ async def test_forget_waits_for_replica_at_bridge(stack: PageStack, page: Page) 
     panel = await memory(page, "Health")
     await expect(panel).to_contain_text("What memory has cost")
     await expect(panel).not_to_contain_text(HERE_ALONE)
-    await eventually(kept.exists, "no row was stored")
+    await eventually(kept.exists, "the replica was not created")
     with closing(sqlite3.connect(kept, isolation_level=None)) as store:
         # No other process can write to it meanwhile.
         store.execute("BEGIN IMMEDIATE")

@@ -34,7 +34,7 @@ def test_ended_command_ignores_late_list() -> None:
     assert told == [["b1"], []]
 
 
-def test_relisted_agent_is_the_same_task() -> None:
+def test_relisted_agent_is_same_task() -> None:
     """An agent that waits for its own subtask is listed again later."""
     found, told = background()
     found.changed([AGENT], "t1")

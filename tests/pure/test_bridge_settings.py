@@ -107,7 +107,7 @@ def test_help_names_every_variable(
 
 
 @pytest.mark.parametrize("path", TABLES)
-def test_documentation_has_the_settings_as_declared(path: str) -> None:
+def test_documentation_lists_settings_as_declared(path: str) -> None:
     """`python -m tools.settings_tables` writes them."""
     text = (ROOT / path).read_text()
     assert updated(text, TABLES[path]) == text

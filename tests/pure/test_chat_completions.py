@@ -121,7 +121,7 @@ def test_sampling_and_unknown_parameters_are_ignored_by_name() -> None:
         ("web_search_options", {}),
     ],
 )
-def test_parameters_changing_the_answer_are_refused(field: str, value: Any) -> None:
+def test_parameters_changing_answer_are_refused(field: str, value: Any) -> None:
     error = refused(body(**{field: value}))
     assert (error.status, error.param) == (400, field)
     assert field in str(error)

@@ -125,7 +125,7 @@ def test_non_object_input_is_harmless(workspace: Path) -> None:
     assert not guard.refusal("Read", {"file_path": "a\0b"}, "")
 
 
-def test_bridge_data_is_refused_around_the_workspace(tmp_path: Path) -> None:
+def test_bridge_data_is_refused_around_workspace(tmp_path: Path) -> None:
     """Workspace and data folder may contain each other: the inner one decides."""
     workspace = tmp_path / "data/workspaces/ada"
     inner = workspace / "inner"
@@ -143,6 +143,6 @@ def test_bridge_data_is_refused_around_the_workspace(tmp_path: Path) -> None:
     assert open_guard.refusal("Grep", {"path": str(tmp_path)}, "") is not None
 
 
-def test_path_on_a_card_is_text(workspace: Path) -> None:
+def test_path_on_card_is_text(workspace: Path) -> None:
     assert not refuses(workspace, "mcp__sprite__create_card", blocks=[{"data": {"path": ".os/memory/user.md"}}])
     assert refuses(workspace, "mcp__other__read", path=".os/memory/user.md")

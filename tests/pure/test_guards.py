@@ -235,7 +235,7 @@ def test_common_word_on_page_refuses_nothing() -> None:
 
 
 @given(FILE, FILE)
-def test_nothing_is_refused_without_untrusted_text(old: str, new: str) -> None:
+def test_rewrite_without_untrusted_text_is_accepted(old: str, new: str) -> None:
     kept = new.rstrip("\n") + "\n"
     assert without_foreign(old, new, Sources([Text(old)], [])) == (kept, [])
     assert without_foreign(old, new, Sources([Text(old)], [Text("the of a")])) == (kept, [])

@@ -36,7 +36,7 @@ def test_linked_keys_are_hidden_and_toolchains_visible(home: Path) -> None:
     assert found(home, Settings(home / "work")) == [".aws", ".config/gh", ".netrc", "elsewhere/ssh"]
 
 
-def test_workspace_that_is_the_home_hides_its_keys(home: Path) -> None:
+def test_workspace_equal_to_home_hides_keys(home: Path) -> None:
     plan = plan_of(Settings(home), None)
     hidden = {path for path, _ in plan["hide"]}
     assert {str(home / name) for name in (".os", ".aws", ".config/gh", "elsewhere/ssh")} <= hidden
@@ -72,6 +72,6 @@ def test_workspace_stays_visible_in_nested_hidden_folders(home: Path) -> None:
     }
 
 
-def test_file_that_vanishes_is_no_block_device(tmp_path: Path) -> None:
+def test_vanishing_file_is_no_block_device(tmp_path: Path) -> None:
     """Files in /dev/shm come and go during the scan."""
     assert not _is_block_device(str(tmp_path / "gone"))

@@ -68,7 +68,7 @@ def test_field_boundaries_are_unambiguous() -> None:
 @pytest.mark.parametrize(
     ("apart", "is_believed"), [(0.0, True), (29.9, True), (-29.9, True), (30.1, False), (-31, False)]
 )
-def test_clock_skew_of_half_a_minute_is_accepted(apart: float, is_believed: bool) -> None:
+def test_clock_skew_of_half_minute_is_accepted(apart: float, is_believed: bool) -> None:
     here, there = Clock(), Clock()
     there.now += apart
     signed = RequestSigner(SECRET, here).headers("GET", TARGET, HOP)

@@ -74,7 +74,7 @@ def test_next_expiry_is_earliest_and_never_past() -> None:
     assert book.next_end() == 0.0
 
 
-def test_unused_lease_is_found_after_a_while() -> None:
+def test_unused_lease_is_found_after_delay() -> None:
     clock = Clock()
     book = LeaseBook(clock)
     book.granted("ada", 1, clock.now)

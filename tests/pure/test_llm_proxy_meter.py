@@ -100,7 +100,7 @@ def test_meter_reads_usage_of_each_stop_reason(stop: str) -> None:
 
 
 @pytest.mark.parametrize("broken", api_grammar.BREAKS)
-def test_meter_knows_what_broken_stream_said(broken: str) -> None:
+def test_meter_reads_usage_before_stream_break(broken: str) -> None:
     step = api_grammar.BREAKS[broken]
     reading, _ = read(api_grammar.stream(step, input_tokens=900, output_tokens=70), [])
     if step["at"] == "before_start":

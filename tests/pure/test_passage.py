@@ -51,11 +51,11 @@ def test_chinese_matches_by_character_pairs() -> None:
     ("word", "other"),
     [("invoice", "invoices"), ("travel", "travelling"), ("make", "making"), ("study", "studies"), ("Malmö", "malmo")],
 )
-def test_word_forms_share_a_stem(word: str, other: str) -> None:
+def test_word_forms_share_stem(word: str, other: str) -> None:
     assert stem(word) == stem(other)
 
 
 @given(st.text(), st.dictionaries(st.text(max_size=3), st.floats(0.1, 9), max_size=3), st.integers(1, 70))
-def test_arbitrary_text_has_a_passage(text: str, weights: dict[str, float], words: int) -> None:
+def test_arbitrary_text_has_passage(text: str, weights: dict[str, float], words: int) -> None:
     passage = best_passage(text, {**weights, **dict.fromkeys(stems_in(text[:20]), 1.0)}, words)
     assert 0 <= passage.start <= passage.end <= len(text)

@@ -71,6 +71,6 @@ def test_row_is_accessible_by_name_index_and_dictionary() -> None:
 
 
 @pytest.mark.parametrize("state", ["shutting down", "starting up", "not yet accepting connections"])
-def test_restarting_server_is_not_a_missing_database(state: str) -> None:
+def test_restarting_server_is_not_missing_database(state: str) -> None:
     said = advice(psycopg.OperationalError(f"connection failed: FATAL:  the database system is {state}"))
     assert said == "The server is being started or stopped: try again in a moment."

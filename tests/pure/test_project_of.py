@@ -74,7 +74,7 @@ def test_bare_repository_owns_its_worktrees(project_of: ProjectOf, tmp_path: Pat
     assert project_of(one) == project_of(two) == str(bare)
 
 
-def test_submodule_is_a_separate_project(project_of: ProjectOf, tmp_path: Path) -> None:
+def test_submodule_is_separate_project(project_of: ProjectOf, tmp_path: Path) -> None:
     root = repository(tmp_path / "code")
     kept = root / ".git/modules/part"
     kept.mkdir(parents=True)

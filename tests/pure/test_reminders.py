@@ -52,6 +52,6 @@ def test_due_task_is_executed() -> None:
     assert due("draw my open actions")["name"] == LIST_CALL
 
 
-def test_reminder_about_work_stays_a_reminder() -> None:
+def test_reminder_about_work_stays_reminder() -> None:
     called = replied("remind me in 5 minutes to run `date`")
     assert (called["name"], called["input"]) == (SCHEDULE_CALL, {"content": "run `date`", "due": "in 5 minutes"})

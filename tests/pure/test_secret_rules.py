@@ -257,6 +257,6 @@ def test_value_is_exempted_by_own_rule_only() -> None:
             assert is_saved(fewer, [(name, value) for name in PLAIN_NAMES]), (named(rule), value)
 
 
-def test_near_miss_value_is_a_secret() -> None:
+def test_near_miss_value_is_secret() -> None:
     for value in ignores(EXCEPTIONS):
         assert any(verdicts(all_values(), [(name, value) for name in PLAIN_NAMES])), value

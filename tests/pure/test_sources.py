@@ -19,7 +19,7 @@ def calls(path: Path, *methods: str) -> list[ast.Call]:
     return [call for call in found if isinstance(call.func, ast.Attribute) and call.func.attr in methods]
 
 
-def test_every_task_has_a_name() -> None:
+def test_every_task_has_name() -> None:
     unnamed = [
         f"{path}:{call.lineno}"
         for path in FILES

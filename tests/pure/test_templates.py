@@ -55,7 +55,7 @@ def test_system_rules_list_every_block_and_field() -> None:
         "type: since: before: session: around:<turn> documents/ ocr/ extractions/ artifacts/ skills/ .os/"
     ).split(),
 )
-def test_system_rules_list_the_agents_tools(word: str) -> None:
+def test_system_rules_list_agents_tools(word: str) -> None:
     assert word in template("os.md")
 
 

@@ -34,7 +34,7 @@ def test_tool_output_for_model_only_is_hidden(said: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "words"), [(None, "set ANTHROPIC_API_KEY"), (401, "check ANTHROPIC_API_KEY")])
-def test_key_error_says_how_to_fix(status: int | None, words: str) -> None:
+def test_key_error_explains_fix(status: int | None, words: str) -> None:
     message = ResultMessage(
         "success", 1, 1, True, 1, "s", result="Not logged in · Please run /login", api_error_status=status
     )  # fmt: skip
@@ -67,7 +67,7 @@ def test_key_error_says_how_to_fix(status: int | None, words: str) -> None:
         ),
     ],
 )
-def test_cli_trouble_is_told_for_people(said: str, code: str, words: str, *, again: bool) -> None:
+def test_cli_errors_are_explained_to_people(said: str, code: str, words: str, *, again: bool) -> None:
     result = result_of(ResultMessage("success", 1, 1, True, 1, "s", result=said), interrupted=False)
     assert result.failure is not None
     assert (result.failure[0], result.failure[2]) == (code, again)

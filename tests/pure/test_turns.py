@@ -83,7 +83,7 @@ def test_reader_shows_each_part_once(vector: dict[str, Any]) -> None:
 
 
 @given(st.lists(st.text(max_size=5), max_size=8), st.integers(0, 8))
-def test_text_is_read_once_whatever_was_missed(deltas: list[str], cut: int) -> None:
+def test_text_is_read_once_despite_losses(deltas: list[str], cut: int) -> None:
     turns, reader, whole, shown = Turns(), Reader(), "".join(deltas), ""
     turn = turns.send("m", "hello")
     for number, delta in enumerate(deltas):

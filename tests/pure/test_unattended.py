@@ -12,7 +12,7 @@ from sprite.common.prices import cost_usd
 MODEL = "claude-haiku-5-5"
 
 
-def test_own_turns_beyond_the_bound_pause() -> None:
+def test_own_turns_beyond_bound_pause() -> None:
     unattended = Unattended(60.0)
     assert [unattended.may_begin() for _ in range(MOST_TURNS + 2)] == [True] * MOST_TURNS + [False] * 2
     assert unattended.paused is not None

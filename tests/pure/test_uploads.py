@@ -124,7 +124,7 @@ async def test_existing_link_or_folder_is_kept_unfollowed(uploads: Uploads, tmp_
     assert not outside.exists()
 
 
-async def test_empty_upload_makes_an_empty_file(uploads: Uploads, tmp_path: Path) -> None:
+async def test_empty_upload_makes_empty_file(uploads: Uploads, tmp_path: Path) -> None:
     await send(uploads, "empty", b"")
     assert stored(tmp_path) == {"documents/empty": b""}
 
@@ -136,7 +136,7 @@ async def test_interleaved_uploads_do_not_mix(uploads: Uploads, tmp_path: Path) 
     assert stored(tmp_path) == {"documents/x": b"x0x1x2", "documents/y": b"y0y1y2"}
 
 
-async def test_upload_id_is_never_a_path(uploads: Uploads, tmp_path: Path) -> None:
+async def test_upload_id_is_never_path(uploads: Uploads, tmp_path: Path) -> None:
     await uploads.take(chunk("../../evil", 0, b"x"))
     (part,) = (tmp_path / "parts").iterdir()
     assert part.name.isalnum()

@@ -73,6 +73,6 @@ def test_relative_time_words_are_returned() -> None:
     st.sampled_from([NOW.astimezone(UTC), NOW.replace(tzinfo=None)]),
 )
 @example("in 0001", NOW.replace(tzinfo=None))
-def test_no_question_is_an_error(text: str, now: datetime) -> None:
+def test_arbitrary_question_raises_no_error(text: str, now: datetime) -> None:
     when = when_asked(text, now)
     assert (when.since is None) == (when.before is None)

@@ -19,7 +19,7 @@ from sprite.memory.words import RUN, Text, content_words, run_words, runs, said,
         ("Invoices go to   the bookkeeper", "The invoices go to a bookkeeper."),
     ],
 )
-def test_reformatted_sentence_is_a_repeat(one: str, other: str) -> None:
+def test_reformatted_sentence_is_repeat(one: str, other: str) -> None:
     assert said(one) == said(other)
 
 
@@ -47,7 +47,7 @@ def test_changed_meaning_is_no_repeat(one: str, other: str) -> None:
     assert said(one) != said(other)
 
 
-def test_function_words_do_not_identify_a_source() -> None:
+def test_function_words_do_not_identify_source() -> None:
     """Neither do the curator's own phrases."""
     assert content_words("The user would like it, and they will have it because of this.") == {"like"}
     assert content_words("two dogs, one dog; glass") == {"two", "dog", "one", "glass"}

@@ -323,7 +323,7 @@ async def test_export_without_files(lived_in: Path, tmp_path: Path) -> None:
 # Consistency
 
 
-async def test_export_beside_writer_is_a_consistent_snapshot(tmp_path: Path) -> None:
+async def test_export_beside_writer_is_consistent_snapshot(tmp_path: Path) -> None:
     """A turn is written before its chat line; a line without its turn would mean two snapshots."""
     workspace = tmp_path / "workspace"
     stop = asyncio.Event()

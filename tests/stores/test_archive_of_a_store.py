@@ -76,7 +76,7 @@ async def test_damaged_chunk_costs_only_its_file(lived_in: Path, store: SealedSt
     assert not (tmp_path / "new" / large).exists()
 
 
-async def test_damaged_turn_is_left_out_when_asked(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+async def test_damaged_turn_is_skipped_on_request(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     damage(tmp_path, "stored_rows", "part = 'log/observations.jsonl' AND number = 2")
     with pytest.raises(DamagedError, match=r"row 2 of log/observations.jsonl .* --leave-out-damaged"):
@@ -93,7 +93,7 @@ async def test_damaged_turn_is_left_out_when_asked(lived_in: Path, store: Sealed
     assert len(numbers[0] - numbers[1]) == 1
 
 
-async def test_file_row_without_readable_name_is_left_out(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+async def test_file_row_without_readable_name_is_skipped(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     damage(tmp_path, "stored_rows", "part = 'files'")
     assert (await left_out(store)).damaged_named[0] == "one whose name is damaged, too"
@@ -142,7 +142,7 @@ async def test_missing_or_altered_piece_fails_archive(lived_in: Path, store: Sea
         await written(store, tmp_path / "changed.zip")
 
 
-async def test_rows_older_than_a_column_are_restored(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+async def test_rows_older_than_column_are_restored(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     log = (await store.position("ada")).log or ""
     at = (await store.position("ada")).through

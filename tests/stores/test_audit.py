@@ -176,7 +176,7 @@ async def test_changed_or_removed_line_is_detected(acts: Acts, database: Databas
         assert (await acts.audit.since()).broken_at == broken_at
 
 
-async def test_newest_lines_since_a_time_are_ordered(acts: Acts) -> None:
+async def test_newest_lines_since_time_are_ordered(acts: Acts) -> None:
     for number in range(5):
         await acts.audit.note(CLI, "deploy", f"s{number}", long="x" * 5000, lone="\x00")
     found: AuditLog = await acts.audit.since(most=2)

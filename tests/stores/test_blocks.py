@@ -142,7 +142,7 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from([*BLOCKS, "chart"]), JSON, st.sampled_from(["data", "rows", "text", "value", "id", "pairs"]))
-def test_arbitrary_block_is_sendable_or_a_worded_mistake(kind: str, value: Any, name: str) -> None:
+def test_arbitrary_block_is_sendable_or_worded_mistake(kind: str, value: Any, name: str) -> None:
     with contextlib.suppress(BlockError):
         blocks = read_blocks([{"type": kind, **FULL.get(kind, {}), name: value}])
         encode(CanvasUpdate("create_card", "c", "s", "t", "notes", blocks)).decode()
@@ -210,7 +210,7 @@ async def test_card_with_mistake_is_not_drawn(arguments: dict[str, Any], words: 
     assert canvas.sent == []
 
 
-async def test_largest_card_fits_a_frame(canvas: Canvas) -> None:
+async def test_largest_card_fits_frame(canvas: Canvas) -> None:
     blocks = [{"id": "b", "type": "text", "data": {"content": "x" * (MAX_CARD_BYTES - 100)}}]
     await canvas.use("create_card", title="x" * 10_000, card_type="notes", blocks=blocks)
     assert len(encode(canvas.sent[0], seq=10**9)) < MAX_FRAME_BYTES

@@ -213,7 +213,7 @@ async def test_prompt_file_is_readable_by_owner_only(tmp_path: Path, boot_prompt
 # Changes since
 
 
-async def test_changes_list_only_files_changed_since_told(stores: Stores, boot_prompt: BootPrompt) -> None:
+async def test_changes_list_only_files_changed_since_prompt(stores: Stores, boot_prompt: BootPrompt) -> None:
     await boot_prompt.text()
     assert boot_prompt.news() is None
     stores.path("user.md").write_text("# User\n- Ada </memory_file>\n")

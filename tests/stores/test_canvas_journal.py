@@ -96,7 +96,7 @@ async def test_repeated_moves_merge_and_restore_replaces_archive(workspace: Work
     assert (await workspace.canvas_changes())[-1].was == "A", "the name that the agent knows"
 
 
-async def test_told_changes_are_removed_later_ones_stay(workspace: WorkspaceDB, tmp_path: Path) -> None:
+async def test_reported_changes_are_removed_later_ones_stay(workspace: WorkspaceDB, tmp_path: Path) -> None:
     await draw(workspace)
     await workspace.move_card("c", Point(1, 0), None)
     (told,) = await workspace.canvas_changes()

@@ -230,7 +230,7 @@ async def test_new_session_does_not_repeat_old_changes(canvas: Canvas) -> None:
     assert len(await news(canvas)) == 1
 
 
-async def test_changes_of_unfinished_turn_are_told_after_restart(canvas: Canvas, tmp_path: Path) -> None:
+async def test_changes_of_unfinished_turn_are_repeated_after_restart(canvas: Canvas, tmp_path: Path) -> None:
     await draw(canvas, "c1")
     await canvas.workspace.archive_card("c1", archived=True)
     assert len(await news(canvas)) == 1
@@ -245,7 +245,7 @@ async def test_changes_of_unfinished_turn_are_told_after_restart(canvas: Canvas,
         assert await news(later) == []
 
 
-async def test_changes_during_turn_are_told_next_prompt(canvas: Canvas) -> None:
+async def test_changes_during_turn_are_in_next_prompt(canvas: Canvas) -> None:
     await draw(canvas, "c1", text("a"))
     await canvas.workspace.move_card("c1", Point(1, 0), None)
     await news(canvas)
@@ -265,7 +265,7 @@ async def test_removed_card_is_not_reported(canvas: Canvas) -> None:
     assert await news(canvas) == []
 
 
-async def test_edited_text_is_told_once_in_current_version(canvas: Canvas) -> None:
+async def test_edited_text_is_sent_once_in_current_version(canvas: Canvas) -> None:
     await draw(canvas, "c1", text("a"), text("b"))
     for block_id in ("a", "b"):
         await canvas.person_writes("c1", block_id, {"content": "the code is [private]"})

@@ -198,7 +198,7 @@ async def test_log_refuses_deletion_and_update(log: Path) -> None:
     assert (rows(log, "SELECT * FROM observations"), rows(log, "SELECT * FROM curations")) == before
 
 
-async def test_log_allows_marking_a_turn_curated(log: Path) -> None:
+async def test_log_allows_marking_turn_curated(log: Path) -> None:
     connection = connect(log)
     try:
         connection.execute("UPDATE observations SET processed = 1 WHERE id = 3")
@@ -485,7 +485,7 @@ async def test_full_disk_raises_storage_error_without_partial_write(
         assert await texts(database) == ["before", "room again"]
 
 
-async def test_damage_found_on_access_names_the_file(notes: AbstractAsyncContextManager[Database]) -> None:
+async def test_damage_found_on_access_names_file(notes: AbstractAsyncContextManager[Database]) -> None:
     async with notes as database:
         await add_all(database, *(f"{number} {'x' * 3000}" for number in range(2000)))
         await database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -81,7 +81,7 @@ async def test_forget_learning_beside_similar_one_removes_line(stores: Stores) -
     assert done.still == []
 
 
-async def test_forget_similar_learning_keeps_the_shorter_line(stores: Stores) -> None:
+async def test_forget_similar_learning_keeps_shorter_line(stores: Stores) -> None:
     await cocoa(stores)
     await forget_in(stores, learning=2)
     assert lines_of(stores) == ["- Prefers cocoa to milk"]
@@ -125,7 +125,7 @@ async def test_forget_learning_keeps_others_in_same_sentence(stores: Stores) -> 
     assert made["learnings"]
 
 
-async def test_forget_learning_survives_a_rebuild(stores: Stores) -> None:
+async def test_forget_learning_survives_rebuild(stores: Stores) -> None:
     await tea(stores)
     await forget_in(stores, learning=2)
     before = dump(stores.folder / "memory.db")

@@ -56,5 +56,5 @@ async def test_moved_folder_is_found_but_missing_not_recreated(database: Databas
     assert await homes.path("ada", tmp_path / "old/ada", True) == tmp_path / "new/ada"
 
 
-def test_machine_has_a_name() -> None:
+def test_machine_has_name() -> None:
     assert this_machine() == this_machine() != ""

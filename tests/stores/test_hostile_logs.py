@@ -58,7 +58,7 @@ async def imported(
         {},
     ],
 )
-async def test_impossible_time_is_a_damaged_line(
+async def test_impossible_time_is_damaged_line(
     time: Any, logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (logs / "a.jsonl").write_bytes(entry(uuid="first") + entry(uuid="second", timestamp=time) + entry(uuid="third"))

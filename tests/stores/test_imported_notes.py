@@ -153,7 +153,7 @@ async def test_claude_code_memory_maps_to_project_or_person(
 # --- once ---
 
 
-async def test_note_is_proposed_once_whatever_the_decision(
+async def test_note_is_proposed_once_despite_decision(
     workspace: Path, house: Path, openclaw: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await imported(workspace, house, capsys=capsys)

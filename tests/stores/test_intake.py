@@ -147,7 +147,7 @@ def test_address_with_secret_is_no_key(given: str) -> None:
         project_key(given)
 
 
-async def test_sprite_workspace_project_is_the_persons(desk: Desk) -> None:
+async def test_sprite_workspace_project_is_personal(desk: Desk) -> None:
     await desk.take(turn(), project=f"{desk.workspace}/")
     (kept,) = await desk.turns()
     assert (kept.project, kept.source) == (None, "claude-code")

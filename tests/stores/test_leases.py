@@ -91,7 +91,7 @@ async def test_lease_epoch_rises_with_each_new_owner(database: Database) -> None
         assert await again.own("ada") == Lease("b", 2)
 
 
-async def test_race_for_a_lease_has_one_winner(database: Database) -> None:
+async def test_race_for_lease_has_one_winner(database: Database) -> None:
     async with bridge(database, "a") as a, bridge(database, "b") as b:
         winners = []
 

@@ -203,7 +203,7 @@ async def test_interrupted_reset_is_repeated_at_next_start(folder: Path) -> None
     assert contents(folder / "memory.db") == [FIRST]
 
 
-async def test_reader_is_told_of_foreign_log(folder: Path) -> None:
+async def test_reader_reports_foreign_log(folder: Path) -> None:
     await backed_up(folder)
     settings = Settings(folder.parent.parent)
     async with open_to_read(settings):

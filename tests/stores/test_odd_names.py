@@ -210,7 +210,7 @@ async def lived_in(tmp_path: Path, store: SealedStore) -> Path:
 
 
 @pytest.mark.parametrize("table", ["files", "folders"])
-async def test_escaping_name_is_the_only_loss(tmp_path: Path, store: SealedStore, lived_in: Path, table: str) -> None:
+async def test_escaping_name_is_only_loss(tmp_path: Path, store: SealedStore, lived_in: Path, table: str) -> None:
     for path in LEADING:
         assert why_not_kept(path) is not None, path
         await lie(store, (table, path, {}))

@@ -315,7 +315,7 @@ async def test_agents_private_tag_keeps_cells_beside_edit(desk: Desk) -> None:
 # Sizes
 
 
-async def test_largest_accepted_card_fits_a_frame(desk: Desk) -> None:
+async def test_largest_accepted_card_fits_frame(desk: Desk) -> None:
     await desk.note("x" * 500_000)
     assert all(len(json.dumps(frame)) < MAX_FRAME_BYTES for frame in desk.frames)
     stored = await desk.workspace.cards()

@@ -525,7 +525,7 @@ async def test_logged_edit_unseen_by_batch_is_not_overwritten(by_hand: bool, sto
     assert [kind for kind, _ in await stores.reports()] == ["file_refused"]
 
 
-async def test_batch_that_saw_edit_may_change_file(stores: Stores) -> None:
+async def test_batch_aware_of_edit_may_change_file(stores: Stores) -> None:
     await stores.projection.edit("user.md", "# The person's\n")
     turn = await stores.turn()
     seen = await stores.memory.cursor()

@@ -103,7 +103,7 @@ async def test_question_of_ended_process_is_replayed_redacted(tmp_path: Path) ->
         assert SECRET not in json.dumps(await scene.replayed())
 
 
-async def test_always_without_a_narrow_rule_is_once(scene: Scene) -> None:
+async def test_always_without_narrow_rule_is_once(scene: Scene) -> None:
     for count in (1, 2):
         asking = scene.ask("https://example.org", "WebFetch")
         payload = (await scene.question(count))["payload"]

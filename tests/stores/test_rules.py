@@ -196,7 +196,7 @@ async def test_own_tool_learning_stays_trusted_later(stores: Stores) -> None:
     assert line in stores.path(name).read_text()
 
 
-async def test_agents_work_found_by_search_may_be_told(stores: Stores) -> None:
+async def test_agents_work_found_by_search_may_be_filed(stores: Stores) -> None:
     reply = "The kiln daemon takes only local connections until a listener is configured."
     first = await stores.turn("Install it", reply)
     read = call(SEARCH, f"- [turn {first}, 2026-11-20] Install it {reply}", {"query": "kiln daemon"})

@@ -113,7 +113,7 @@ def test_crashed_schedule_mission_is_not_offered_for_resend() -> None:
     assert "cut off" in event.message
 
 
-async def test_killed_turn_without_a_tool_call_is_dropped(tmp_path: Path) -> None:
+async def test_killed_turn_without_tool_call_is_dropped(tmp_path: Path) -> None:
     """Context added to the prompt is no tool call; a mission that may not restart is written."""
     async with recording(tmp_path) as rec:
         rec.recorder.open_mission("m-1", WISH, "schedule")
@@ -125,7 +125,7 @@ async def test_killed_turn_without_a_tool_call_is_dropped(tmp_path: Path) -> Non
         assert await rec.turns() == []
 
 
-async def test_killed_turn_with_a_tool_call_is_kept(tmp_path: Path) -> None:
+async def test_killed_turn_with_tool_call_is_kept(tmp_path: Path) -> None:
     async with recording(tmp_path) as rec:
         rec.recorder.open_mission("m-1", WISH, "schedule")
         await rec.recorder.prompt_submitted("p", WISH)

@@ -99,7 +99,7 @@ PIECES = st.one_of(
 
 @example(pieces=["session:\ud800", "type:\udfff", "half \ud83d"], limit=1)
 @given(pieces=st.lists(PIECES, max_size=5), limit=st.integers())
-def test_no_query_raises_an_error(shared: tuple[asyncio.Runner, Stores], pieces: list[str], limit: int) -> None:
+def test_arbitrary_query_raises_no_error(shared: tuple[asyncio.Runner, Stores], pieces: list[str], limit: int) -> None:
     runner, stores = shared
     found = runner.run(find(stores, " ".join(pieces), limit))
     assert (found.indexed_through, found.waiting) == (1, 0)

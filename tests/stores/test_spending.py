@@ -393,7 +393,7 @@ def empty_database(postgres: Server) -> Iterator[str]:
     postgres.drop(url)
 
 
-def test_database_admits_like_a_single_bridge(empty_database: str) -> None:
+def test_database_admits_like_single_bridge(empty_database: str) -> None:
     machine = type("ManyBridgesOnOneServer", (ManyBridges,), {"url": empty_database})
     stateful.run_state_machine_as_test(
         machine, settings=settings(max_examples=settings().max_examples // 4, stateful_step_count=20)

@@ -143,7 +143,7 @@ async def test_duplicate_message_is_idempotent_and_atomic(place: Path | str) -> 
         assert (kept.rows, kept.older_rows) == (3, 0)
 
 
-async def test_past_state_is_readable_for_a_month(place: Path | str) -> None:
+async def test_past_state_is_readable_for_month(place: Path | str) -> None:
     async with store_at(place) as store:
         await store.append(SPRITE, shipped(turn(1, "first", 1), turn(2, "second", 2), whole=True))
         await move_clock(store, SPRITE, 100)
@@ -169,7 +169,7 @@ async def test_past_state_is_readable_for_a_month(place: Path | str) -> None:
         assert (kept.rows, kept.older_rows) == (2, 0)
 
 
-async def test_reader_has_a_consistent_snapshot(place: Path | str) -> None:
+async def test_reader_has_consistent_snapshot(place: Path | str) -> None:
     async with store_at(place) as store:
         await store.append(SPRITE, shipped(*(turn(number, f"old {number}", number) for number in range(1, 301))))
         reading = store.rows(SPRITE)
@@ -179,7 +179,7 @@ async def test_reader_has_a_consistent_snapshot(place: Path | str) -> None:
         assert seen == [f"old {number}" for number in range(1, 301)]
 
 
-async def test_unreferenced_chunks_are_evicted_after_a_week(place: Path | str) -> None:
+async def test_unreferenced_chunks_are_evicted_after_week(place: Path | str) -> None:
     kept, dropped = b"kept" * 100, b"dropped" * 100
     async with store_at(place) as store:
         await store.append(
@@ -389,7 +389,7 @@ async def test_tampered_piece_is_named(tmp_path: Path, change: str) -> None:
                 await all_rows(store, SPRITE)
 
 
-async def test_check_counts_rows_that_were_lost(place: Path | str) -> None:
+async def test_check_counts_lost_rows(place: Path | str) -> None:
     async with store_at(place) as store:
         for at in range(1, 8):
             await store.append(SPRITE, shipped(turn(at, f"turn {at}", 10 * at), turn(1, f"edit {at}", 10 * at + 1)))

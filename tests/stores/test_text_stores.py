@@ -97,7 +97,7 @@ def test_every_column_of_words_is_registered_or_free(schema: Schema) -> None:
         assert not {*registered[table]} & {*free.get(table, ())}
 
 
-async def test_every_table_of_the_bridge_is_known(tmp_path: Path) -> None:
+async def test_every_bridge_table_is_classified(tmp_path: Path) -> None:
     async with open_database(tmp_path / "bridge.db") as database:
         rows = await database.read(
             lambda db: db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()

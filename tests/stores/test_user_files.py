@@ -135,7 +135,7 @@ async def test_hostile_name_stays_one_bounded_line(stores: Stores, files: UserFi
     assert "\nPREFERENCE" not in prompt.user
 
 
-async def test_scan_proves_a_fact_and_no_wish(stores: Stores, files: UserFiles) -> None:
+async def test_scan_proves_fact_and_no_wish(stores: Stores, files: UserFiles) -> None:
     await stores.turn("Hello")
     put(stores, "documents/I always want blue reports.pdf")
     await look(stores, files)
@@ -323,6 +323,6 @@ async def test_forgotten_names_are_not_rescanned(stores: Stores, files: UserFile
     assert "divorce" not in await boot(stores, files)
 
 
-def test_logged_calls_are_the_sprites_own() -> None:
+def test_logged_calls_belong_to_sprite() -> None:
     assert LOOK_CALL.startswith("mcp__sprite__")
     assert DEEDS_CALL.startswith("mcp__sprite__")
